@@ -1,0 +1,39 @@
+# make demo | test | bench | lint | conformance: each sets up what it needs first, into .venv, from pinned versions.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: setup demo test bench lint conformance native clean
+
+setup: $(STAMP)
+
+$(STAMP): requirements-dev.txt pyproject.toml setup.py
+	@bash tools/preflight.sh $(PYTHON)
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -e .
+	@touch $@
+
+native: setup
+	@$(BIN)/python setup.py -q build_ext --inplace
+
+test: setup native
+	@$(BIN)/python -m pytest tests
+
+lint: setup
+	@$(BIN)/ruff check src tests bench tools
+	@$(BIN)/ruff format --check src tests bench tools
+	@$(BIN)/mypy
+
+demo: setup native
+	@$(BIN)/oncelog demo
+
+bench: setup native
+	@$(BIN)/python -m bench
+
+conformance: setup native
+	@$(BIN)/python -m pytest tests/conformance --brokers=oncelog,kafka
+
+clean:
+	rm -rf $(VENV) build src/oncelog/records/_native.c src/oncelog/records/_native*.so
