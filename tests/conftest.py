@@ -1,0 +1,88 @@
+"""Options and fixtures that every kind of test shares: which brokers to run on, and the brokers themselves.
+
+`--brokers=oncelog,kafka` chooses the kinds for every test that takes the `broker` fixture. Without it, conformance
+tests run on both (that is their point) and the others on oncelog alone. One process of each kind serves the whole
+session, so a test makes topics of its own (`new_topic`) and leaves the broker's settings as it found them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.support import parts
+from tests.support.broker import OncelogBroker
+from tests.support.kafka import KafkaBroker
+from tests.support.process import BrokerProcess
+
+KINDS = ("oncelog", "kafka")
+BOTH_BY_DEFAULT = "conformance"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--brokers", help="comma-separated kinds of broker to test: oncelog, kafka")
+
+
+def _chosen_kinds(config: pytest.Config) -> tuple[str, ...] | None:
+    option = config.getoption("--brokers")
+    if option is None:
+        return None
+    kinds = tuple(kind.strip() for kind in option.split(","))
+    unknown = set(kinds) - set(KINDS)
+    if unknown:
+        raise pytest.UsageError(f"--brokers: unknown kind {', '.join(sorted(unknown))}; known are {', '.join(KINDS)}")
+    return kinds
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "broker" in metafunc.fixturenames:
+        default = KINDS if BOTH_BY_DEFAULT in metafunc.definition.path.parts else KINDS[:1]
+        metafunc.parametrize("broker", _chosen_kinds(metafunc.config) or default, indirect=True)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        fixtures = getattr(item, "fixturenames", ())
+        parameters = getattr(getattr(item, "callspec", None), "params", {})
+        if "kafka_broker" in fixtures or parameters.get("broker") == "kafka":
+            item.add_marker(pytest.mark.kafka)
+
+
+@pytest.fixture(scope="session")
+def oncelog_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with OncelogBroker(tmp_path_factory.mktemp("oncelog")) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    parts.required(parts.java)
+    parts.required(parts.kafka_libs)
+    with KafkaBroker(tmp_path_factory.mktemp("kafka")) as broker:
+        yield broker
+
+
+@pytest.fixture
+def broker(request: pytest.FixtureRequest) -> BrokerProcess:
+    """A running broker of the kind that this run of the test is for."""
+    running: BrokerProcess = request.getfixturevalue(f"{request.param}_broker")
+    return running
+
+
+@pytest.fixture
+def both_brokers(request: pytest.FixtureRequest) -> dict[str, BrokerProcess]:
+    """The chosen kinds side by side, to compare their answers: oncelog's with Apache Kafka's."""
+    kinds = _chosen_kinds(request.config) or KINDS
+    return {kind: request.getfixturevalue(f"{kind}_broker") for kind in kinds}
+
+
+_topic_numbers = itertools.count(1)
+
+
+@pytest.fixture
+def new_topic(request: pytest.FixtureRequest) -> Callable[[], str]:
+    """Topic names that no other test uses, readable in a broker's log."""
+    test = request.node.originalname.removeprefix("test_")[:60]
+    return lambda: f"{test}-{next(_topic_numbers)}"

@@ -1,0 +1,108 @@
+"""Apache Kafka as a one-node KRaft broker in a child process, and Kafka's own command line tools."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+from tests.support import parts
+from tests.support.process import BrokerProcess
+from tests.support.raw import RawClient
+
+READY_TIMEOUT_S = 60
+TOOL_TIMEOUT_S = 120
+CLUSTER_ID = "b25jZWxvZy10ZXN0cy0wMQ"
+# Short-lived JVMs: the first compiler tier alone and the serial collector start fastest on two cores.
+QUICK_JVM = ("-Xms128m", "-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
+
+SETTINGS = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.listener.names": "CONTROLLER",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "offsets.topic.num.partitions": "1",
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.num.partitions": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "share.coordinator.state.topic.num.partitions": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    "num.network.threads": "2",
+    "num.io.threads": "4",
+    "log.cleaner.dedupe.buffer.size": "4194304",
+    "log.cleaner.io.buffer.size": "262144",
+}
+
+
+def java_command(main_class: str, *arguments: str, jvm: tuple[str, ...] = QUICK_JVM) -> list[str]:
+    """The command line of a Java program from Apache Kafka's jars."""
+    return [str(parts.java()), *jvm, "-cp", f"{parts.kafka_libs()}/*", main_class, *arguments]
+
+
+def run_tool(
+    main_class: str, *arguments: str, text_in: str | None = None, check: bool = True, timeout_s: float = TOOL_TIMEOUT_S
+) -> subprocess.CompletedProcess[str]:
+    """Run one of Kafka's tools to its end; a failure shows what it said."""
+    jvm = (*QUICK_JVM, "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
+    command = java_command(main_class, *arguments, jvm=jvm)
+    done = subprocess.run(command, input=text_in, capture_output=True, text=True, timeout=timeout_s, check=False)
+    if check:
+        assert done.returncode == 0, f"{main_class} {' '.join(arguments)}\n{done.stdout}\n{done.stderr}"
+    return done
+
+
+class KafkaBroker(BrokerProcess):
+    """Apache Kafka, formatted at the first start; a restart listens on the same port."""
+
+    kind = "kafka"
+
+    def __init__(self, directory: Path, config: dict[str, str] | None = None, jvm: tuple[str, ...] = QUICK_JVM) -> None:
+        super().__init__(directory)
+        self.config = {**SETTINGS, **(config or {})}
+        self.jvm = jvm
+        self._properties = directory / "server.properties"
+
+    def start(self) -> None:
+        assert not self.running
+        if not self._properties.exists():
+            self._format()
+        command = java_command("kafka.Kafka", str(self._properties), jvm=self.jvm)
+        with open(self.log_path, "a") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, text=True)
+        self._await_ready()
+
+    def _format(self) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.port, controller_port = _free_ports(2)
+        settings = {
+            **self.config,
+            "listeners": f"PLAINTEXT://{self.host}:{self.port},CONTROLLER://{self.host}:{controller_port}",
+            "controller.quorum.voters": f"1@{self.host}:{controller_port}",
+            "log.dirs": str(self.data_dir),
+        }
+        self._properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        run_tool("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(self._properties))
+
+    def _await_ready(self) -> None:
+        deadline = time.monotonic() + READY_TIMEOUT_S
+        while time.monotonic() < deadline and self.running:
+            with contextlib.suppress(OSError), RawClient(self.address) as client:
+                # The port opens before the broker leaves its fence; only then do the metadata list it.
+                if client.request("metadata", 12, {"topics": []})["brokers"]:
+                    return
+            time.sleep(0.1)
+        self.kill()
+        raise AssertionError(f"Apache Kafka did not become ready:\n{self.log[-4000:]}")
+
+
+def _free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]

@@ -1,0 +1,145 @@
+"""The real parts that tests run against: where they are kept, how they are fetched, what happens when one is missing.
+
+Everything lands in ``~/.cache/oncelog`` (``$ONCELOG_CACHE`` moves it), never in the checkout. A part is fetched into a
+neighbouring folder and renamed when complete, so that its folder's existence means it is whole. A lock file keeps two
+test runs from fetching the same part at once.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+CACHE = Path(os.environ.get("ONCELOG_CACHE", Path.home() / ".cache" / "oncelog"))
+FETCH_TIMEOUT_S = 280
+
+KAFKA_VERSION = "4.3.1"
+KAFKAJS_VERSION = "2.2.4"
+
+KAFKA_POM = f"""\
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>oncelog</groupId><artifactId>kafka-peer</artifactId><version>1</version>
+  <dependencies>
+    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{KAFKA_VERSION}</version></dependency>
+    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-tools</artifactId><version>{KAFKA_VERSION}</version></dependency>
+    <dependency><groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId><version>1.7.36</version></dependency>
+  </dependencies>
+</project>
+"""
+
+
+class PartMissingError(Exception):
+    """A real system that a test needs is not here and could not be fetched."""
+
+
+def missing(reason: str) -> NoReturn:
+    """Under CI a missing part is a failure: a run that silently proves less must not look green."""
+    if os.environ.get("CI", "").lower() in ("true", "1"):
+        pytest.fail(reason, pytrace=False)
+    pytest.skip(reason)
+
+
+def required(get: Callable[[], Path]) -> Path:
+    """The part, or the test ends here: failed under CI, skipped elsewhere."""
+    try:
+        return get()
+    except PartMissingError as reason:
+        missing(str(reason))
+
+
+@contextmanager
+def fetch_lock(name: str) -> Iterator[None]:
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with open(CACHE / f".{name}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def executable(name: str, package: str) -> Path:
+    """A program on the path; as root on Debian its package is installed first."""
+    found = shutil.which(name)
+    if found is None and os.geteuid() == 0 and shutil.which("apt-get"):
+        with fetch_lock("apt"):
+            subprocess.run(["apt-get", "update", "-qq"], check=False, capture_output=True, timeout=FETCH_TIMEOUT_S)
+            command = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", package]
+            subprocess.run(command, check=False, capture_output=True, timeout=FETCH_TIMEOUT_S)
+        found = shutil.which(name)
+    if found is None:
+        raise PartMissingError(f"{name} is not installed (Debian: apt-get install {package})")
+    return Path(found)
+
+
+def java() -> Path:
+    return executable("java", "default-jre-headless")
+
+
+def kcat() -> Path:
+    return executable("kcat", "kcat")
+
+
+def kafka_libs() -> Path:
+    """The folder with Apache Kafka's jars, fetched from Maven on first use."""
+    libs = CACHE / "kafka" / "libs"
+    with fetch_lock("kafka"):
+        if not (libs / f"kafka-tools-{KAFKA_VERSION}.jar").exists():
+            _fetch_kafka(libs)
+    return libs
+
+
+def _fetch_kafka(libs: Path) -> None:
+    home = libs.parent
+    partial = home / "libs.partial"
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    (home / "pom.xml").write_text(KAFKA_POM)
+    command = [
+        str(executable("mvn", "maven")),
+        *("-q", "-B", "-f", str(home / "pom.xml")),
+        "dependency:copy-dependencies",
+        f"-DoutputDirectory={partial}",
+    ]
+    _run(command, "Apache Kafka from Maven")
+    shutil.rmtree(libs, ignore_errors=True)
+    partial.rename(libs)
+
+
+def kafkajs() -> Path:
+    """The folder whose node_modules holds kafkajs, fetched from npm on first use."""
+    node = executable("node", "nodejs")
+    assert node
+    home = CACHE / "kafkajs"
+    with fetch_lock("kafkajs"):
+        if not (home / "node_modules" / "kafkajs" / "package.json").exists():
+            _fetch_kafkajs(home)
+    return home
+
+
+def _fetch_kafkajs(home: Path) -> None:
+    partial = CACHE / "kafkajs.partial"
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    (partial / "package.json").write_text('{"private": true}\n')
+    npm = str(executable("npm", "npm"))
+    command = [npm, "install", "--silent", "--no-audit", "--no-fund", "--prefix", str(partial)]
+    _run([*command, f"kafkajs@{KAFKAJS_VERSION}"], "kafkajs from npm")
+    shutil.rmtree(home, ignore_errors=True)
+    partial.rename(home)
+
+
+def _run(command: list[str], what: str) -> None:
+    try:
+        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        raise PartMissingError(f"could not fetch {what} within {FETCH_TIMEOUT_S} s") from None
+    if done.returncode != 0:
+        said = (done.stdout + done.stderr).strip().splitlines()
+        raise PartMissingError(f"could not fetch {what}: {said[0] if said else f'exit code {done.returncode}'}")
