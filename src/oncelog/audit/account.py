@@ -1,0 +1,216 @@
+"""The audit itself: what was sent against what a topic holds. Pure.
+
+`Audit.observe` is told every stored record in the order of its partition; `Audit.report` then says, per partition, how
+many records were lost, stored twice, or stored behind a later one. What was sent comes from a `Ledger` if the sender
+kept one (`acknowledged` is then the promise the log must have kept), and otherwise from the numbering: a hole in a
+stream is a loss, while records lost at the end of a stream cannot be seen without a ledger.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from oncelog.audit.ids import RecordId
+from oncelog.audit.numbers import NumberSet
+from oncelog.errors import OncelogError
+from oncelog.types import TopicPartition
+
+MAX_STREAMS = 1_000_000
+"""Streams an audit follows at once; a topic with more is audited key range by key range, or with fewer producers."""
+
+MAX_EXAMPLES = 10
+"""Findings that a partition's report quotes; the counts are complete."""
+
+
+class TooManyStreams(OncelogError):  # noqa: N818 - errors are named after what is wrong, as in oncelog.errors
+    """The records name more streams than one audit follows."""
+
+
+@dataclass(slots=True)
+class LedgerStream:
+    partition: TopicPartition
+    sent: int = 0
+    acknowledged: NumberSet = field(default_factory=NumberSet)
+
+
+class Ledger:
+    """What a sender handed over and what it was told, per stream."""
+
+    def __init__(self) -> None:
+        self.streams: dict[str, LedgerStream] = {}
+
+    def sent(self, record_id: RecordId, partition: TopicPartition) -> None:
+        self._stream(record_id, partition).sent += 1
+
+    def acknowledged(self, record_id: RecordId, partition: TopicPartition) -> None:
+        self._stream(record_id, partition).acknowledged.add(record_id.number)
+
+    @property
+    def sent_count(self) -> int:
+        return sum(stream.sent for stream in self.streams.values())
+
+    @property
+    def acknowledged_count(self) -> int:
+        return sum(len(stream.acknowledged) for stream in self.streams.values())
+
+    def _stream(self, record_id: RecordId, partition: TopicPartition) -> LedgerStream:
+        stream = self.streams.get(record_id.stream)
+        if stream is None:
+            stream = self.streams[record_id.stream] = LedgerStream(partition)
+        return stream
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    sent: int = 0
+    """Records the sender handed over; without a ledger, as many as the numbering shows."""
+    stored: int = 0
+    """Records with an id that the partition holds, duplicates included."""
+    lost: int = 0
+    duplicated: int = 0
+    out_of_order: int = 0
+    unnumbered: int = 0
+    """Records without an id; they say nothing about loss or order."""
+
+    @property
+    def clean(self) -> bool:
+        return not (self.lost or self.duplicated or self.out_of_order)
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(
+            self.sent + other.sent,
+            self.stored + other.stored,
+            self.lost + other.lost,
+            self.duplicated + other.duplicated,
+            self.out_of_order + other.out_of_order,
+            self.unnumbered + other.unnumbered,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionAudit:
+    partition: TopicPartition
+    counts: Counts
+    examples: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AuditReport:
+    partitions: tuple[PartitionAudit, ...]
+
+    @property
+    def total(self) -> Counts:
+        return sum((partition.counts for partition in self.partitions), Counts())
+
+    @property
+    def clean(self) -> bool:
+        return self.total.clean
+
+
+@dataclass(slots=True)
+class _Partition:
+    log_start_offset: int = 0
+    stored: int = 0
+    duplicated: int = 0
+    out_of_order: int = 0
+    unnumbered: int = 0
+    highest: dict[str, int] = field(default_factory=dict)
+    examples: list[str] = field(default_factory=list)
+
+    def quote(self, example: str) -> None:
+        if len(self.examples) < MAX_EXAMPLES:
+            self.examples.append(example)
+
+    def counts(self, sent: int, lost: int) -> Counts:
+        return Counts(sent, self.stored, lost, self.duplicated, self.out_of_order, self.unnumbered)
+
+
+@dataclass(slots=True)
+class _Stream:
+    home: TopicPartition
+    stored: NumberSet = field(default_factory=NumberSet)
+
+
+class Audit:
+    def __init__(self, ledger: Ledger | None = None) -> None:
+        self._ledger = ledger
+        self._partitions: dict[TopicPartition, _Partition] = {}
+        self._streams: dict[str, _Stream] = {}
+
+    def open_partition(self, partition: TopicPartition, log_start_offset: int = 0) -> None:
+        """Announce a partition, so that an empty one is reported too.
+
+        A log that starts later had its head removed by retention: what is missing there is not a loss.
+        """
+        self._partitions.setdefault(partition, _Partition()).log_start_offset = log_start_offset
+
+    def observe(self, partition: TopicPartition, offset: int, record_id: RecordId | None) -> None:
+        """Account for one stored record. Records of a partition are observed in the order of their offsets."""
+        entry = self._partitions.get(partition)
+        if entry is None:
+            entry = self._partitions[partition] = _Partition()
+        if record_id is None:
+            entry.unnumbered += 1
+            return
+        entry.stored += 1
+        name, number = record_id
+        stream = self._streams.get(name)
+        if stream is None:
+            stream = self._open_stream(name, partition)
+        if not stream.stored.add(number):
+            entry.duplicated += 1
+            entry.quote(f"{record_id} is stored again at offset {offset}")
+        elif number < entry.highest.get(name, -1):
+            entry.out_of_order += 1
+            entry.quote(f"{record_id} at offset {offset} comes after {name}/{entry.highest[name]}")
+        else:
+            entry.highest[name] = number
+
+    def report(self) -> AuditReport:
+        sent: Counter[TopicPartition] = Counter()
+        lost: Counter[TopicPartition] = Counter()
+        if self._ledger is None:
+            self._judge_by_numbering(sent, lost)
+        else:
+            self._judge_by_ledger(self._ledger, sent, lost)
+        return AuditReport(
+            tuple(
+                PartitionAudit(partition, entry.counts(sent[partition], lost[partition]), tuple(entry.examples))
+                for partition, entry in sorted(self._partitions.items())
+            )
+        )
+
+    def _open_stream(self, name: str, partition: TopicPartition) -> _Stream:
+        if len(self._streams) >= MAX_STREAMS:
+            raise TooManyStreams(
+                f"the records of {partition.topic} name more than {MAX_STREAMS:,} streams; number the records per "
+                "producer and partition instead of per key"
+            )
+        stream = self._streams[name] = _Stream(partition)
+        return stream
+
+    def _judge_by_numbering(self, sent: Counter[TopicPartition], lost: Counter[TopicPartition]) -> None:
+        for name, stream in self._streams.items():
+            entry = self._partitions[stream.home]
+            first = stream.stored.first if entry.log_start_offset else 0
+            for gap_first, gap_last in stream.stored.gaps(first=first or 0):
+                lost[stream.home] += gap_last - gap_first + 1
+                entry.quote(_missing(name, gap_first, gap_last))
+            sent[stream.home] += len(stream.stored)
+        sent.update(lost)
+
+    def _judge_by_ledger(self, ledger: Ledger, sent: Counter[TopicPartition], lost: Counter[TopicPartition]) -> None:
+        nothing = NumberSet()
+        for name, promised in ledger.streams.items():
+            entry = self._partitions.setdefault(promised.partition, _Partition())
+            stream = self._streams.get(name)
+            missing = promised.acknowledged.missing_from(stream.stored if stream else nothing)
+            if missing:
+                entry.quote(f"{missing} acknowledged records of {name} are not stored")
+            sent[promised.partition] += promised.sent
+            lost[promised.partition] += missing
+
+
+def _missing(stream: str, first: int, last: int) -> str:
+    return f"{stream}/{first} is missing" if first == last else f"{stream}/{first} to {last} are missing"
