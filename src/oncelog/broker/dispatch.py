@@ -1,0 +1,120 @@
+"""From a frame to a handler, and from its answer to a frame.
+
+Owns which handler serves which API, how its request is decoded and how its answer is framed. Knows no socket. Bytes
+that are no request raise `MalformedMessage`: the protocol has no answer for them, the connection is closed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import struct
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from oncelog.broker.request import Answer, Chunks, Request
+from oncelog.errors import KafkaError, UnknownServerError
+from oncelog.wire import codec
+from oncelog.wire.api import SUPPORTED, ApiKey, response_is_flexible
+from oncelog.wire.codec import MalformedMessage, Message
+from oncelog.wire.fetch import decode_fetch_request
+from oncelog.wire.frame import RequestHeader, decode_request_header
+from oncelog.wire.produce import decode_produce_request
+
+if TYPE_CHECKING:
+    from oncelog.broker.state import BrokerState
+
+logger = logging.getLogger(__name__)
+
+Handler = Callable[["BrokerState", Request], Answer]
+BodyDecoder = Callable[[memoryview, int, int], Any]
+
+HOT_DECODERS: dict[int, BodyDecoder] = {
+    ApiKey.PRODUCE: decode_produce_request,
+    ApiKey.FETCH: decode_fetch_request,
+}
+
+_SIZE_AND_CORRELATION = struct.Struct(">ii")
+_NO_TAGS = b"\x00"
+
+
+class Dispatcher:
+    def __init__(self, broker: BrokerState) -> None:
+        self._broker = broker
+        self._handlers: dict[int, Handler] = {}
+
+    def dispatch(self, frame: memoryview, now_ms: int) -> tuple[RequestHeader, Answer]:
+        header, position = decode_request_header(frame)
+        served = SUPPORTED.get(header.api_key)  # type: ignore[call-overload]
+        if served is None:
+            raise MalformedMessage(f"API key {header.api_key} is not served here")
+        if not served.min <= header.api_version <= served.max:
+            return self._unserved_version(header)
+        decode = HOT_DECODERS.get(header.api_key)
+        if decode is not None:
+            body = decode(frame, position, header.api_version)
+        else:
+            body, _ = codec.decode(request_schema(header.api_key), header.api_version, frame, position)
+        request = Request(
+            header.api_key, header.api_version, header.correlation_id, header.client_id, body, now_ms
+        )
+        return header, self._handle(request)
+
+    def frame(self, header: RequestHeader, answer: Message | Chunks) -> Chunks:
+        """The answer as it goes over the wire: size, correlation id, then the body, records untouched."""
+        if isinstance(answer, dict):
+            self._broker.metrics.count_errors(api_name(header.api_key), answer)
+            answer = [codec.encode(response_schema(header.api_key), header.api_version, answer)]
+        flexible = response_is_flexible(header.api_key, header.api_version)
+        size_bytes = 4 + flexible
+        for chunk in answer:
+            size_bytes += len(chunk) if isinstance(chunk, bytes) else chunk.size_bytes
+        head = _SIZE_AND_CORRELATION.pack(size_bytes, header.correlation_id)
+        return [head + _NO_TAGS if flexible else head, *answer]
+
+    def _handle(self, request: Request) -> Answer:
+        handler = self._handlers.get(request.api_key) or self._load(request.api_key)
+        try:
+            return handler(self._broker, request)
+        except KafkaError as error:
+            return self._top_level_error(request, error)
+        except MalformedMessage:
+            raise
+        except Exception:
+            logger.exception("bug: %s v%d failed", api_name(request.api_key), request.version)
+            return self._top_level_error(request, UnknownServerError("the broker failed; its log says why"))
+
+    def _load(self, api_key: int) -> Handler:
+        module = importlib.import_module(f"oncelog.broker.handlers.{ApiKey(api_key).name.lower()}")
+        handler: Handler = module.handle
+        self._handlers[api_key] = handler
+        return handler
+
+    def _unserved_version(self, header: RequestHeader) -> tuple[RequestHeader, Answer]:
+        if header.api_key != ApiKey.API_VERSIONS:
+            raise MalformedMessage(f"{api_name(header.api_key)} version {header.api_version} is not served here")
+        from oncelog.broker.handlers import api_versions
+
+        fallback = header._replace(api_version=api_versions.FALLBACK_VERSION)
+        return fallback, api_versions.unsupported_version()
+
+    def _top_level_error(self, request: Request, error: KafkaError) -> Message:
+        schema = codec.schema(response_schema(request.api_key))
+        if not schema.has_field("error_code"):
+            raise MalformedMessage(f"no answer can say it: {error}") from error
+        message: Message = {"error_code": error.code}
+        if schema.has_field("error_message"):
+            message["error_message"] = error.message
+        return message
+
+
+def api_name(api_key: int) -> str:
+    return "".join(word.capitalize() for word in ApiKey(api_key).name.split("_"))
+
+
+def request_schema(api_key: int) -> str:
+    return api_name(api_key) + "Request"
+
+
+def response_schema(api_key: int) -> str:
+    return api_name(api_key) + "Response"

@@ -1,0 +1,52 @@
+"""ApiVersions (key 18), versions 0-4.
+
+Versions: 3 is flexible and adds the client's software name and the features; 4 lets a feature range start at 0.
+A version that is not served is answered in the schema of version 0, with UNSUPPORTED_VERSION and the range of this
+API alone, so that a newer client can ask again. The response header never has tagged fields.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from oncelog.broker.request import Request
+from oncelog.errors import InvalidRequest, UnsupportedVersion
+from oncelog.wire.api import SUPPORTED, ApiKey
+from oncelog.wire.codec import Message
+
+if TYPE_CHECKING:
+    from oncelog.broker.state import BrokerState
+
+API_KEY = ApiKey.API_VERSIONS
+FALLBACK_VERSION = 0
+FIRST_VERSION_WITH_CLIENT_NAME = 3
+SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+NO_FEATURES_EPOCH = -1
+
+
+def handle(broker: BrokerState, request: Request) -> Message:
+    if request.version >= FIRST_VERSION_WITH_CLIENT_NAME and not _names_its_software(request.body):
+        return {"error_code": InvalidRequest.code}
+    return {"api_keys": _ranges(), "finalized_features_epoch": NO_FEATURES_EPOCH}
+
+
+def unsupported_version() -> Message:
+    served = SUPPORTED[API_KEY]
+    return {
+        "error_code": UnsupportedVersion.code,
+        "api_keys": [{"api_key": API_KEY, "min_version": served.min, "max_version": served.max}],
+    }
+
+
+def _ranges() -> list[Message]:
+    return [
+        {"api_key": key, "min_version": versions.min, "max_version": versions.max}
+        for key, versions in SUPPORTED.items()
+    ]
+
+
+def _names_its_software(body: Message) -> bool:
+    return all(
+        SOFTWARE_NAME.fullmatch(body[field]) for field in ("client_software_name", "client_software_version")
+    )

@@ -1,0 +1,201 @@
+"""Fetch (key 1), versions 4-18.
+
+Versions: 5 adds the log start offset; 7 adds fetch sessions (KIP-227); 9 the current leader epoch; 11 the rack;
+12 is flexible and adds the last fetched epoch, by which a truncated log is noticed; 13 names topics by id; 15 moves
+the replica id; 16 adds node endpoints; 17 and 18 concern replicas.
+
+A fetch that finds fewer than `min_bytes` waits until enough is appended, `max_wait_ms` have passed, or one of its
+partitions changes. Records are not read here: the answer carries file slices, which the connection reads as the
+client takes them.
+
+Left out: reads from followers (`preferred_read_replica` is always -1) and replica fetches, which come with
+replication.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from oncelog.broker.fetch_session import FetchContext, PartitionKey
+from oncelog.broker.purgatory import WaitingFetch
+from oncelog.broker.request import Answer, Chunks, Pending, Request
+from oncelog.errors import KafkaError, OffsetOutOfRange, UnknownTopicId
+from oncelog.log.partition_log import PartitionLog
+from oncelog.types import NO_LEADER_EPOCH, NO_OFFSET, IsolationLevel, TopicPartition
+from oncelog.wire.api import ApiKey
+from oncelog.wire.fetch import (
+    EpochEndOffset,
+    FetchedPartition,
+    FetchedTopic,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    encode_fetch_response,
+)
+
+if TYPE_CHECKING:
+    from oncelog.broker.state import BrokerState
+
+API_KEY = ApiKey.FETCH
+FIRST_VERSION_WITH_SESSIONS = 7
+FIRST_VERSION_WITH_TOPIC_IDS = 13
+
+Answers = list[tuple[PartitionKey, FetchedPartition]]
+
+
+def handle(broker: BrokerState, request: Request) -> Answer:
+    try:
+        fetch = _Fetch(broker, request)
+    except KafkaError as error:
+        return encode_fetch_response(request.version, FetchResponse(0, error.code, request.body.session_id, []))
+    answers = fetch.read()
+    if fetch.is_satisfied_by(answers):
+        return fetch.encode(answers)
+    return fetch.wait(answers)
+
+
+class _Fetch:
+    def __init__(self, broker: BrokerState, request: Request) -> None:
+        self._broker = broker
+        self._version = request.version
+        self._fetch: FetchRequest = request.body
+        self._deadline_ms = request.now_ms + max(0, self._fetch.max_wait_ms)
+        self._context: FetchContext = broker.fetch_sessions.begin(
+            self._fetch, self._version >= FIRST_VERSION_WITH_TOPIC_IDS, request.now_ms
+        )
+        self._max_bytes = min(self._fetch.max_bytes, broker.config.fetch_max_bytes)
+        self._committed_only = self._fetch.isolation_level == IsolationLevel.READ_COMMITTED
+
+    def read(self) -> Answers:
+        """One slice per partition, in the order of the session, until `max_bytes` are reached.
+
+        The first partition with data always gives at least one batch, however large, or a reader with a small limit
+        would stand still forever."""
+        answers: Answers = []
+        remaining = self._max_bytes
+        found_data = False
+        for key, partition in self._context.partitions.items():
+            answer = self._read_partition(key, partition, max(0, remaining), not found_data)
+            if answer.records is not None:
+                remaining -= answer.records.size_bytes
+                found_data = found_data or answer.records.size_bytes > 0
+            answers.append((key, answer))
+        return answers
+
+    def is_satisfied_by(self, answers: Answers) -> bool:
+        if self._fetch.max_wait_ms <= 0 or not answers:
+            return True
+        size_bytes = 0
+        for _, answer in answers:
+            if answer.error_code or answer.diverging_epoch is not None:
+                return True
+            if answer.records is not None:
+                size_bytes += answer.records.size_bytes
+        return size_bytes >= self._fetch.min_bytes
+
+    def wait(self, answers: Answers) -> Pending:
+        found_bytes = sum(answer.records.size_bytes for _, answer in answers if answer.records is not None)
+        purgatory = self._broker.purgatory
+
+        def finish() -> None:
+            purgatory.remove(waiting)
+            pending.complete(self.encode(self.read()))
+
+        partitions = [TopicPartition(self._topic_name(key), key.index) for key in self._context.partitions]
+        waiting = WaitingFetch(partitions, self._fetch.min_bytes - found_bytes, finish)
+        pending = Pending(self._deadline_ms, expire=finish, abandon=lambda: purgatory.remove(waiting))
+        purgatory.park(waiting)
+        return pending
+
+    def encode(self, answers: Answers) -> Chunks:
+        topics: dict[tuple[object, ...], FetchedTopic] = {}
+        size_bytes = 0
+        for key, answer in self._context.news(answers):
+            topic = topics.get(key.topic)
+            if topic is None:
+                topic = topics[key.topic] = FetchedTopic(key.topic.name, key.topic.topic_id, [])
+            topic.partitions.append(answer)
+            size_bytes += answer.records.size_bytes if answer.records is not None else 0
+        self._broker.metrics.fetched(size_bytes)
+        response = FetchResponse(0, 0, self._context.session_id, list(topics.values()))
+        return encode_fetch_response(self._version, response)
+
+    def _topic_name(self, key: PartitionKey) -> str:
+        if key.topic.topic_id is None:
+            return key.topic.name
+        return self._broker.topic_name(key.topic.topic_id) or ""
+
+    def _read_partition(
+        self, key: PartitionKey, partition: FetchPartition, remaining: int, first: bool
+    ) -> FetchedPartition:
+        try:
+            name = self._topic_name(key)
+            if not name:
+                raise UnknownTopicId(f"no topic has the id {key.topic.topic_id}")
+            log = self._broker.partition(name, key.index)
+            self._broker.check_leader_epoch(name, key.index, partition.current_leader_epoch)
+            return self._read_log(log, partition, min(remaining, partition.max_bytes), first)
+        except KafkaError as error:
+            self._broker.metrics.fetch_failed(error)
+            return failed_partition(partition.index, error)
+
+    def _read_log(self, log: PartitionLog, partition: FetchPartition, max_bytes: int, first: bool) -> FetchedPartition:
+        diverging = self._divergence(log, partition)
+        stable = log.last_stable_offset
+        end = stable if self._committed_only else log.high_watermark
+        if diverging is not None:
+            records = None
+        elif partition.fetch_offset > log.high_watermark:
+            raise OffsetOutOfRange(
+                f"offset {partition.fetch_offset} is beyond the end of the log, {log.high_watermark}"
+            )
+        else:
+            records = log.read(partition.fetch_offset, max_bytes, upper_bound=end, at_least_one_batch=first)
+        aborted = None
+        if self._committed_only:
+            aborted = []
+            if records is not None and records.size_bytes:
+                aborted = [
+                    (transaction.producer_id, transaction.first_offset)
+                    for transaction in log.aborted_transactions(partition.fetch_offset, records.end_offset)
+                ]
+        return FetchedPartition(
+            index=partition.index,
+            error_code=0,
+            high_watermark=log.high_watermark,
+            last_stable_offset=stable,
+            log_start_offset=log.log_start_offset,
+            aborted=aborted,
+            preferred_read_replica=-1,
+            diverging_epoch=diverging,
+            current_leader=None,
+            records=records,
+        )
+
+    def _divergence(self, log: PartitionLog, partition: FetchPartition) -> EpochEndOffset | None:
+        """Where the reader's log and ours part, if the last epoch it fetched ended earlier here than where it stands."""
+        if partition.last_fetched_epoch == NO_LEADER_EPOCH:
+            return None
+        epoch, end_offset = log.end_offset_for_epoch(partition.last_fetched_epoch)
+        if epoch == NO_LEADER_EPOCH or end_offset == NO_OFFSET:
+            raise OffsetOutOfRange(
+                f"no epoch up to {partition.last_fetched_epoch} is left in the log, which begins at {log.log_start_offset}"
+            )
+        if epoch < partition.last_fetched_epoch or end_offset < partition.fetch_offset:
+            return EpochEndOffset(epoch, end_offset)
+        return None
+
+
+def failed_partition(index: int, error: KafkaError) -> FetchedPartition:
+    return FetchedPartition(
+        index=index,
+        error_code=error.code,
+        high_watermark=NO_OFFSET,
+        last_stable_offset=NO_OFFSET,
+        log_start_offset=NO_OFFSET,
+        aborted=None,
+        preferred_read_replica=-1,
+        diverging_epoch=None,
+        current_leader=None,
+        records=None,
+    )

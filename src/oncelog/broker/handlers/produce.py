@@ -1,0 +1,175 @@
+"""Produce (key 0), versions 0-13.
+
+Versions: 0-2 are advertised, since librdkafka turns compression off without them (KAFKA-18659), and answered with
+UNSUPPORTED_VERSION; 3 adds the transactional id; 8 adds error messages; 9 is flexible; 10 may name the new leader;
+12 adds partitions to a transaction implicitly; 13 names topics by id.
+
+Left out: record-level errors (`record_errors` stays empty, the message tells which record), and the leader hint of
+version 10, which one node never needs. Transactional batches are refused with INVALID_TXN_STATE until a transaction
+coordinator exists that could have verified them.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from oncelog.broker.request import CLOSE, NO_REPLY, Answer, Pending, Request
+from oncelog.errors import (
+    InvalidRequiredAcks,
+    InvalidTxnState,
+    KafkaError,
+    NotEnoughReplicas,
+    UnknownTopicId,
+    UnsupportedVersion,
+)
+from oncelog.log.partition_log import Appended, PartitionLog
+from oncelog.records import kernel
+from oncelog.records.compression import codec_named, recompress
+from oncelog.records.validation import BatchRules, ValidatedBatch, validate_client_batch
+from oncelog.types import NO_OFFSET, NO_TIMESTAMP, TopicPartition
+from oncelog.wire.api import ApiKey
+from oncelog.wire.produce import (
+    ProducedPartition,
+    ProducedTopic,
+    ProducePartition,
+    ProduceRequest,
+    ProduceTopic,
+    encode_produce_response,
+)
+
+if TYPE_CHECKING:
+    from oncelog.broker.state import BrokerState
+
+API_KEY = ApiKey.PRODUCE
+
+FIRST_SERVED_VERSION = 3
+ACKS_NONE, ACKS_LEADER, ACKS_ALL = 0, 1, -1
+PRODUCER_DECIDES = "producer"
+
+
+def handle(broker: BrokerState, request: Request) -> Answer:
+    produce: ProduceRequest = request.body
+    append = _Append(broker, request)
+    topics = [append.topic(topic) for topic in produce.topics]
+    if produce.acks == ACKS_NONE:
+        # The client hears nothing, so an error can only be shown by hanging up: it will refresh its metadata.
+        failed = any(partition.error_code for topic in topics for partition in topic.partitions)
+        return CLOSE if failed else NO_REPLY
+    if append.unflushed:
+        return _answer_once_flushed(broker, request.version, topics, append.unflushed)
+    return [encode_produce_response(request.version, topics, throttle_ms=0)]
+
+
+def _answer_once_flushed(
+    broker: BrokerState, version: int, topics: list[ProducedTopic], unflushed: list[Unflushed]
+) -> Pending:
+    """`flush.messages` promises the disk: the answer waits for a flush that covers every partition of the request."""
+    pending = Pending()
+    remaining = len(unflushed)
+
+    def flush_ended(append: Unflushed, error: KafkaError | None) -> None:
+        nonlocal remaining
+        if error is not None:
+            partitions = topics[append.topic_position].partitions
+            partitions[append.position] = failed_partition(partitions[append.position].index, error)
+        remaining -= 1
+        if remaining == 0:
+            pending.complete([encode_produce_response(version, topics, throttle_ms=0)])
+
+    for append in unflushed:
+        broker.group_commit.wait(append.log, append.end_offset, partial(flush_ended, append))
+    return pending
+
+
+def failed_partition(index: int, error: KafkaError) -> ProducedPartition:
+    return ProducedPartition(index, error.code, NO_OFFSET, NO_TIMESTAMP, NO_OFFSET, error.message)
+
+
+class Unflushed(NamedTuple):
+    """An append of the request that is in the page cache, while its topic promises the disk."""
+
+    log: PartitionLog
+    end_offset: int
+    topic_position: int
+    position: int
+
+
+class _Append:
+    """The appends of one request, one partition at a time; an error concerns only its own partition."""
+
+    def __init__(self, broker: BrokerState, request: Request) -> None:
+        self._broker = broker
+        self._version = request.version
+        self._produce: ProduceRequest = request.body
+        self._now_ms = request.now_ms
+        self.unflushed: list[PartitionLog] = []
+
+    def topic(self, topic: ProduceTopic) -> ProducedTopic:
+        name = topic.name
+        if topic.topic_id is not None:
+            name = self._broker.topic_name(topic.topic_id) or ""
+        partitions = [self._partition(topic, name, partition) for partition in topic.partitions]
+        return ProducedTopic(topic.name, topic.topic_id, partitions)
+
+    def _partition(self, topic: ProduceTopic, name: str, partition: ProducePartition) -> ProducedPartition:
+        try:
+            self._refuse_impossible(topic, name)
+            appended = self._append(name, partition)
+        except KafkaError as error:
+            self._broker.metrics.append_failed(error)
+            return ProducedPartition(
+                partition.index, error.code, NO_OFFSET, NO_TIMESTAMP, NO_OFFSET, error.message
+            )
+        return ProducedPartition(
+            partition.index, 0, appended.base_offset, appended.append_time_ms, appended.log_start_offset, None
+        )
+
+    def _refuse_impossible(self, topic: ProduceTopic, name: str) -> None:
+        if self._version < FIRST_SERVED_VERSION:
+            raise UnsupportedVersion("Produce before version 3 carries old record formats; upgrade the client")
+        if self._produce.acks not in (ACKS_NONE, ACKS_LEADER, ACKS_ALL):
+            raise InvalidRequiredAcks(f"acks is {self._produce.acks}; it must be 0, 1 or -1 (all)")
+        if topic.topic_id is not None and not name:
+            raise UnknownTopicId(f"no topic has the id {topic.topic_id}")
+
+    def _append(self, name: str, partition: ProducePartition) -> Appended:
+        broker = self._broker
+        log = broker.partition(name, partition.index)
+        if self._produce.acks == ACKS_ALL and log.config.min_insync_replicas > 1:
+            raise NotEnoughReplicas(
+                f"min.insync.replicas of {name} is {log.config.min_insync_replicas}, and this cluster has one node"
+            )
+        batch = partition.records if partition.records is not None else memoryview(b"")
+        validated = validate_client_batch(batch, rules=BatchRules.of(log.config, broker.config, self._now_ms))
+        if validated.header.is_transactional:
+            raise InvalidTxnState("a transactional batch needs a transaction that its coordinator has verified")
+        batch, validated = _as_topic_compresses(log, batch, validated)
+        appended = log.append(batch, validated, leader_epoch=broker.leader_epoch(name, partition.index), now_ms=self._now_ms)
+        self._account(TopicPartition(name, partition.index), log, validated, appended)
+        return appended
+
+    def _account(
+        self, partition: TopicPartition, log: PartitionLog, validated: ValidatedBatch, appended: Appended
+    ) -> None:
+        header = validated.header
+        if appended.duplicate:
+            self._broker.metrics.duplicate_recognised()
+            return
+        log.advance_high_watermark(log.log_end_offset)
+        self._broker.metrics.appended(partition.topic, header.size_bytes, header.record_count)
+        if log.flush_due:
+            self.unflushed.append(log)
+        self._broker.purgatory.appended(partition, header.size_bytes)
+
+
+def _as_topic_compresses(
+    log: PartitionLog, batch: memoryview, validated: ValidatedBatch
+) -> tuple[memoryview, ValidatedBatch]:
+    """`compression.type` other than `producer` is the topic's word: the batch is stored as it says."""
+    wanted = log.config.compression_type
+    if wanted == PRODUCER_DECIDES or codec_named(wanted) == validated.header.codec:
+        return batch, validated
+    rebuilt = memoryview(recompress(batch, validated.header, codec_named(wanted)))
+    return rebuilt, validated._replace(header=kernel.parse_header(rebuilt))
+

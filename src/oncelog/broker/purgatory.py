@@ -1,0 +1,62 @@
+"""Fetches that wait for data: who waits for which partition, and when there is enough.
+
+Owns the index from partition to waiting fetches. Never reads a log, never looks at a clock: appends are reported
+to it, deadlines are the shell's timers. A waiting fetch counts the bytes that were appended to its partitions since
+it parked, so that an append costs O(fetches waiting on that partition), however many partitions each of them names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from oncelog.types import TopicPartition
+
+
+@dataclass(slots=True, eq=False)
+class WaitingFetch:
+    partitions: Collection[TopicPartition]
+    missing_bytes: int
+    wake: Callable[[], None]
+
+
+class FetchPurgatory:
+    def __init__(self) -> None:
+        self._waiting: dict[TopicPartition, dict[WaitingFetch, None]] = {}
+
+    def __len__(self) -> int:
+        return len({fetch for fetches in self._waiting.values() for fetch in fetches})
+
+    def park(self, fetch: WaitingFetch) -> None:
+        for partition in fetch.partitions:
+            self._waiting.setdefault(partition, {})[fetch] = None
+
+    def remove(self, fetch: WaitingFetch) -> None:
+        """Forget a fetch that expired or whose connection is gone; unknown ones are fine."""
+        for partition in fetch.partitions:
+            fetches = self._waiting.get(partition)
+            if fetches is not None:
+                fetches.pop(fetch, None)
+                if not fetches:
+                    del self._waiting[partition]
+
+    def appended(self, partition: TopicPartition, size_bytes: int) -> None:
+        """Readers may now see `size_bytes` more of this partition: wake the fetches that have waited for as much."""
+        fetches = self._waiting.get(partition)
+        if not fetches:
+            return
+        enough = []
+        for fetch in fetches:
+            fetch.missing_bytes -= size_bytes
+            if fetch.missing_bytes <= 0:
+                enough.append(fetch)
+        self._wake(enough)
+
+    def changed(self, partition: TopicPartition) -> None:
+        """The partition was deleted, truncated or went offline: whoever waits for it must hear at once."""
+        self._wake(list(self._waiting.get(partition, ())))
+
+    def _wake(self, fetches: list[WaitingFetch]) -> None:
+        for fetch in fetches:
+            self.remove(fetch)
+            fetch.wake()

@@ -1,0 +1,72 @@
+"""What a handler is given, and the three shapes that its answer may take.
+
+A handler returns one of
+- a `Message` (cold APIs): dispatch encodes it by the API's schema;
+- `Chunks` (hot APIs): the encoded body, in pieces, some of which may still lie in a segment file;
+- a `Pending`: the answer comes later, when data arrives, a flush ends or a deadline passes;
+- `NO_REPLY`: the protocol wants no answer (`acks=0`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final, Literal, NamedTuple, Protocol
+
+from oncelog.wire.codec import Message
+
+
+class RecordsOnDisk(Protocol):
+    """Records of a response that are read from their files only while they are being sent."""
+
+    @property
+    def size_bytes(self) -> int: ...
+
+    def chunks(self, max_chunk: int) -> Any: ...
+
+
+Chunk = bytes | RecordsOnDisk
+Chunks = list[Chunk]
+
+
+class Request(NamedTuple):
+    api_key: int
+    version: int
+    correlation_id: int
+    client_id: str | None
+    body: Any
+    now_ms: int
+
+
+class NoReply(Enum):
+    NO_REPLY = 0
+
+
+class CloseConnection(Enum):
+    """What Kafka does where the protocol has no way to say what went wrong: hang up."""
+
+    CLOSE = 0
+
+
+NO_REPLY: Final = NoReply.NO_REPLY
+CLOSE: Final = CloseConnection.CLOSE
+
+
+@dataclass(slots=True, eq=False)
+class Pending:
+    """An answer that is still to come. The shell sets `on_complete` and, if there is a deadline, a timer for `expire`."""
+
+    deadline_ms: int | None = None
+    expire: Callable[[], None] | None = None
+    abandon: Callable[[], None] | None = None
+    on_complete: Callable[[Chunks], None] | None = None
+
+    def complete(self, chunks: Chunks) -> None:
+        assert self.on_complete is not None, "completed before the connection took it over"
+        self.on_complete(chunks)
+
+
+Answer = (
+    Message | Chunks | Pending | Literal[NoReply.NO_REPLY] | Literal[CloseConnection.CLOSE]
+)

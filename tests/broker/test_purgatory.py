@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+from oncelog.broker.purgatory import FetchPurgatory, WaitingFetch
+from oncelog.types import TopicPartition
+
+ORDERS = TopicPartition("orders", 0)
+PAYMENTS = TopicPartition("payments", 3)
+
+
+def parked(purgatory: FetchPurgatory, partitions: list[TopicPartition], missing: int) -> list[str]:
+    woken: list[str] = []
+    purgatory.park(WaitingFetch(partitions, missing, lambda: woken.append("woken")))
+    return woken
+
+
+def test_a_fetch_wakes_when_its_partitions_together_gave_enough() -> None:
+    purgatory = FetchPurgatory()
+    woken = parked(purgatory, [ORDERS, PAYMENTS], missing=100)
+    purgatory.appended(ORDERS, 60)
+    assert woken == []
+    purgatory.appended(PAYMENTS, 40)
+    assert woken == ["woken"]
+
+
+def test_a_woken_fetch_is_forgotten_everywhere() -> None:
+    purgatory = FetchPurgatory()
+    woken = parked(purgatory, [ORDERS, PAYMENTS], missing=1)
+    purgatory.appended(ORDERS, 1)
+    purgatory.appended(PAYMENTS, 1)
+    assert woken == ["woken"]
+    assert len(purgatory) == 0
+
+
+def test_other_partitions_do_not_wake_it() -> None:
+    purgatory = FetchPurgatory()
+    woken = parked(purgatory, [ORDERS], missing=1)
+    purgatory.appended(PAYMENTS, 1_000_000)
+    assert woken == []
+    assert len(purgatory) == 1
+
+
+def test_a_changed_partition_wakes_whoever_waits_for_it() -> None:
+    purgatory = FetchPurgatory()
+    woken = parked(purgatory, [ORDERS], missing=1_000_000)
+    purgatory.changed(ORDERS)
+    assert woken == ["woken"]
+
+
+def test_an_abandoned_fetch_is_never_woken() -> None:
+    purgatory = FetchPurgatory()
+    woken: list[str] = []
+    fetch = WaitingFetch([ORDERS], 1, lambda: woken.append("woken"))
+    purgatory.park(fetch)
+    purgatory.remove(fetch)
+    purgatory.remove(fetch)
+    purgatory.appended(ORDERS, 10)
+    assert woken == []
+
+
+def test_waking_one_may_park_it_again_at_once() -> None:
+    purgatory = FetchPurgatory()
+    woken: list[int] = []
+
+    def park_again() -> None:
+        woken.append(len(woken))
+        if len(woken) < 3:
+            purgatory.park(WaitingFetch([ORDERS], 1, park_again))
+
+    purgatory.park(WaitingFetch([ORDERS], 1, park_again))
+    purgatory.appended(ORDERS, 1)
+    purgatory.appended(ORDERS, 1)
+    assert woken == [0, 1]

@@ -1,0 +1,110 @@
+"""The law of the rooms: imports go downward only, and cores touch no clock, socket, thread or file."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parent.parent / "src"
+
+FLOORS = [
+    {"types", "errors", "clock"},
+    {"records"},
+    {"wire"},
+    {"log"},
+    {"coordinator", "replication", "controller"},
+    {"client"},
+    {"broker"},
+    {"producer", "consumer", "admin", "audit"},
+    {"cli", "web", "spark"},
+]
+FLOOR_OF = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}
+
+FORBIDDEN_IN_CORES = {
+    "asyncio", "socket", "threading", "time", "random", "os", "pathlib", "subprocess", "selectors", "select",
+    "concurrent", "multiprocessing", "tempfile", "shutil", "io", "fcntl", "signal", "uvloop", "secrets",
+    "oncelog.clock", "oncelog.log.storage.FileStorage",
+}  # fmt: skip
+
+# What may touch the world, and why.
+SHELLS = {
+    "oncelog": "the package itself: lazy exports only",
+    "oncelog.__main__": "process entry",
+    "oncelog.clock": "the one reader of the wall clock",
+    "oncelog.records.kernel": "reads the environment once, to choose a kernel",
+    "oncelog.log.storage": "the one module that opens files of the log",
+    "oncelog.broker.server": "sockets, signals, timers, threads",
+    "oncelog.broker.process": "the broker as a child process",
+    "oncelog.client.blocking": "sockets and backoff of the blocking client",
+    "oncelog.admin": "public client",
+}
+SHELL_ROOMS = {"cli"}
+
+
+def modules() -> list[tuple[str, Path]]:
+    found = []
+    for path in sorted((SOURCE / "oncelog").rglob("*.py")):
+        parts = list(path.relative_to(SOURCE).with_suffix("").parts)
+        if parts[-1] == "__init__":
+            parts.pop()
+        found.append((".".join(parts), path))
+    return found
+
+
+def room_of(module: str) -> str | None:
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 and parts[0] == "oncelog" else None
+
+
+def imports_of(path: Path) -> set[str]:
+    """Every module that a file imports when it runs; those for type checkers alone do not count."""
+    names: set[str] = set()
+
+    def visit(node: ast.AST) -> None:
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            for child in node.orelse:
+                visit(child)
+            return
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative imports hide the room"
+            names.update(f"{node.module}.{alias.name}" for alias in node.names)
+            names.add(node.module or "")
+        for child in ast.iter_child_nodes(node):
+            visit(child)
+
+    visit(ast.parse(path.read_text()))
+    return names
+
+
+@pytest.mark.parametrize(("module", "path"), modules(), ids=lambda value: value if isinstance(value, str) else "")
+def test_imports_go_downward_only(module: str, path: Path) -> None:
+    room = room_of(module)
+    if room is None or room.startswith("_"):
+        return
+    assert room in FLOOR_OF, f"{module} lives in a room that the map does not know"
+    for imported in imports_of(path):
+        other = room_of(imported)
+        if other is None or other == room or other.startswith("_"):
+            continue
+        assert other in FLOOR_OF, f"{module} imports {imported} from an unknown room"
+        assert FLOOR_OF[other] < FLOOR_OF[room], f"{module} imports upward or sideways: {imported}"
+
+
+@pytest.mark.parametrize(("module", "path"), modules(), ids=lambda value: value if isinstance(value, str) else "")
+def test_cores_touch_no_clock_socket_thread_or_file(module: str, path: Path) -> None:
+    if module in SHELLS or room_of(module) in SHELL_ROOMS:
+        return
+    for imported in imports_of(path):
+        top = imported.split(".")[0]
+        assert top not in FORBIDDEN_IN_CORES, f"{module} is a core and imports {imported}"
+        assert imported not in FORBIDDEN_IN_CORES, f"{module} is a core and imports {imported}"
+
+
+def test_the_law_can_fail(tmp_path: Path) -> None:
+    bad = tmp_path / "bad.py"
+    bad.write_text("import socket\nfrom oncelog.broker import server\n")
+    assert {"socket", "oncelog.broker.server"} <= imports_of(bad)
