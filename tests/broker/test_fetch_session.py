@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from oncelog.broker.fetch_session import (
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    MIN_EVICTION_AGE_MS,
+    FetchSessionCache,
+    PartitionKey,
+    TopicKey,
+)
+from oncelog.errors import FetchSessionIdNotFound, FetchSessionTopicIdError, InvalidFetchSessionEpoch
+from oncelog.wire.fetch import FetchedPartition, FetchPartition, FetchRequest, FetchTopic
+
+
+class Records:
+    def __init__(self, size_bytes: int) -> None:
+        self.size_bytes = size_bytes
+
+
+def cache(max_slots: int = 10) -> FetchSessionCache:
+    return FetchSessionCache(max_slots, itertools.count(1).__next__)
+
+
+def request(
+    session_id: int, epoch: int, partitions: dict[int, int] | None = None, forgotten: list[int] | None = None
+) -> FetchRequest:
+    topics = []
+    if partitions:
+        topics = [
+            FetchTopic("orders", None, [FetchPartition(index, -1, offset, -1, -1, 1000) for index, offset in partitions.items()])
+        ]
+    return FetchRequest(
+        max_wait_ms=0,
+        min_bytes=1,
+        max_bytes=1000,
+        isolation_level=0,
+        session_id=session_id,
+        session_epoch=epoch,
+        topics=topics,
+        forgotten=[("orders", None, forgotten)] if forgotten else [],
+        rack_id="",
+    )
+
+
+def key(index: int) -> PartitionKey:
+    return PartitionKey(TopicKey("orders", None), index)
+
+
+def answer(index: int, high_watermark: int = 5, size_bytes: int = 0, error_code: int = 0) -> tuple[PartitionKey, FetchedPartition]:
+    partition = FetchedPartition(
+        index=index,
+        error_code=error_code,
+        high_watermark=high_watermark,
+        last_stable_offset=high_watermark,
+        log_start_offset=0,
+        aborted=None,
+        preferred_read_replica=-1,
+        diverging_epoch=None,
+        current_leader=None,
+        records=Records(size_bytes),
+    )
+    return key(index), partition
+
+
+def told(context, *answers):
+    return [found.index for found, _ in context.news(list(answers))]
+
+
+def test_a_full_fetch_opens_a_session_and_hears_everything() -> None:
+    context = cache().begin(request(0, INITIAL_EPOCH, {0: 0, 1: 0}), False, 0)
+    assert context.session_id == 1
+    assert told(context, answer(0), answer(1)) == [0, 1]
+
+
+def test_an_incremental_fetch_hears_only_what_changed() -> None:
+    sessions = cache()
+    first = sessions.begin(request(0, INITIAL_EPOCH, {0: 0, 1: 0, 2: 0}), False, 0)
+    told(first, answer(0), answer(1), answer(2))
+    second = sessions.begin(request(first.session_id, 1), False, 0)
+    assert [found.index for found in second.partitions] == [0, 1, 2]
+    assert told(second, answer(0), answer(1, high_watermark=6), answer(2, size_bytes=10)) == [1, 2]
+
+
+def test_an_error_is_news_every_time_and_so_is_its_end() -> None:
+    sessions = cache()
+    first = sessions.begin(request(0, INITIAL_EPOCH, {0: 0}), False, 0)
+    told(first, answer(0))
+    for epoch in (1, 2):
+        context = sessions.begin(request(first.session_id, epoch), False, 0)
+        assert told(context, answer(0, error_code=3)) == [0]
+    assert told(sessions.begin(request(first.session_id, 3), False, 0), answer(0)) == [0]
+
+
+def test_partitions_are_added_moved_and_forgotten() -> None:
+    sessions = cache()
+    first = sessions.begin(request(0, INITIAL_EPOCH, {0: 0, 1: 0}), False, 0)
+    context = sessions.begin(request(first.session_id, 1, {1: 7, 2: 0}, forgotten=[0]), False, 0)
+    assert {found.index: partition.fetch_offset for found, partition in context.partitions.items()} == {1: 7, 2: 0}
+
+
+def test_a_partition_that_gave_data_goes_to_the_end_of_the_line() -> None:
+    sessions = cache()
+    first = sessions.begin(request(0, INITIAL_EPOCH, {0: 0, 1: 0}), False, 0)
+    told(first, answer(0, size_bytes=10), answer(1))
+    second = sessions.begin(request(first.session_id, 1), False, 0)
+    assert [found.index for found in second.partitions] == [1, 0]
+
+
+def test_unknown_ids_and_wrong_epochs_are_refused() -> None:
+    sessions = cache()
+    with pytest.raises(FetchSessionIdNotFound):
+        sessions.begin(request(99, 1), False, 0)
+    first = sessions.begin(request(0, INITIAL_EPOCH, {0: 0}), False, 0)
+    with pytest.raises(InvalidFetchSessionEpoch):
+        sessions.begin(request(first.session_id, 5), False, 0)
+    with pytest.raises(FetchSessionTopicIdError):
+        sessions.begin(request(first.session_id, 1), True, 0)
+
+
+def test_the_final_epoch_closes_the_session() -> None:
+    sessions = cache()
+    first = sessions.begin(request(0, INITIAL_EPOCH, {0: 0}), False, 0)
+    last = sessions.begin(request(first.session_id, FINAL_EPOCH, {0: 0}), False, 0)
+    assert last.session_id == 0
+    assert len(sessions) == 0
+
+
+def test_a_session_without_partitions_ends() -> None:
+    sessions = cache()
+    first = sessions.begin(request(0, INITIAL_EPOCH, {0: 0}), False, 0)
+    context = sessions.begin(request(first.session_id, 1, forgotten=[0]), False, 0)
+    assert (context.session_id, len(sessions)) == (0, 0)
+
+
+def test_a_full_cache_gives_up_only_a_session_that_idled() -> None:
+    sessions = cache(max_slots=1)
+    first = sessions.begin(request(0, INITIAL_EPOCH, {0: 0}), False, now_ms=0)
+    crowded = sessions.begin(request(0, INITIAL_EPOCH, {0: 0}), False, now_ms=MIN_EVICTION_AGE_MS - 1)
+    assert crowded.session_id == 0
+    later = sessions.begin(request(0, INITIAL_EPOCH, {0: 0}), False, now_ms=MIN_EVICTION_AGE_MS)
+    assert later.session_id not in (0, first.session_id)
+    with pytest.raises(FetchSessionIdNotFound):
+        sessions.begin(request(first.session_id, 1), False, MIN_EVICTION_AGE_MS)
