@@ -1,0 +1,488 @@
+"""The kernel in plain Python: the twin of `_native.pyx`, function for function, tested by the same suite.
+
+Serves installs without a C compiler, and is the readable statement of what the native kernel does. Bytes from
+outside raise coded errors: `CorruptMessage` for a batch that cannot be framed, `InvalidRecord` for records that
+break the format. Nothing is allocated on the word of a length field.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import crc32c as _crc32c
+
+from oncelog.errors import CorruptMessage, InvalidRecord, MessageTooLarge
+from oncelog.records import compression
+from oncelog.records.model import (
+    CONTROL_MASK,
+    CRC_START,
+    DELETE_HORIZON_MASK,
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    MAGIC,
+    MAX_BATCH_BYTES,
+    MIN_RECORD_SIZE,
+    TIMESTAMP_TYPE_MASK,
+    TRANSACTIONAL_MASK,
+    BatchHeader,
+    BinaryColumn,
+    Buffer,
+    CheckedRecords,
+    ColumnBuffers,
+    HeadersInput,
+    Record,
+)
+from oncelog.types import NO_LEADER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP, TimestampType
+
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+_LENGTH = struct.Struct(">i")
+_CRC = struct.Struct(">I")
+_AFTER_CRC = struct.Struct(">hiqqqhii")
+_LENGTH_AT = 8
+_LEADER_EPOCH_AT = 12
+_MAGIC_AT = 16
+_CRC_AT = 17
+_LAST_OFFSET_DELTA_AT = 23
+_MAX_TIMESTAMP_AT = 35
+
+_INT32_MAX = 2**31 - 1
+_MAX_VARINT_BYTES = 5
+_MAX_VARLONG_BYTES = 10
+
+
+def crc32c(data: Buffer, value: int = 0) -> int:
+    return _crc32c.crc32c(data, value)
+
+
+# ---------------------------------------------------------------------------------------------------- batches
+
+
+def parse_header(buffer: Buffer, position: int = 0) -> BatchHeader:
+    if position < 0 or len(buffer) - position < HEADER_SIZE:
+        raise CorruptMessage(f"a batch header takes {HEADER_SIZE} bytes, {max(0, len(buffer) - position)} are left")
+    header = BatchHeader._make(_HEADER.unpack_from(buffer, position))
+    size_bytes = header.size_bytes + LOG_OVERHEAD
+    if not HEADER_SIZE <= size_bytes <= MAX_BATCH_BYTES:
+        raise CorruptMessage(f"a batch cannot have length {header.size_bytes}")
+    return header._replace(size_bytes=size_bytes)
+
+
+def crc_matches(buffer: Buffer, position: int, size_bytes: int) -> bool:
+    """Whether the batch's CRC is right; a batch that the buffer does not hold whole has no right CRC."""
+    if position < 0 or size_bytes < HEADER_SIZE or size_bytes > len(buffer) - position:
+        return False
+    (expected,) = _CRC.unpack_from(buffer, position + _CRC_AT)
+    return bool(_batch_crc(buffer, position, size_bytes) == expected)
+
+
+def _batch_crc(buffer: Buffer, position: int, size_bytes: int) -> int:
+    with memoryview(buffer) as view, view[position + CRC_START : position + size_bytes] as covered:
+        return crc32c(covered)
+
+
+def scan(buffer: Buffer, start: int, end: int, verify_crc: bool) -> tuple[list[BatchHeader], int]:
+    """Headers of the complete, good batches at the front of `buffer[start:end]`, and how many bytes they take."""
+    end = min(end, len(buffer))
+    position = start = max(0, start)
+    headers: list[BatchHeader] = []
+    while end - position >= HEADER_SIZE:
+        size_bytes = _LENGTH.unpack_from(buffer, position + _LENGTH_AT)[0] + LOG_OVERHEAD
+        if not HEADER_SIZE <= size_bytes <= end - position or buffer[position + _MAGIC_AT] != MAGIC:
+            break
+        if verify_crc and not crc_matches(buffer, position, size_bytes):
+            break
+        headers.append(parse_header(buffer, position))
+        position += size_bytes
+    return headers, position - start
+
+
+def find_batch(buffer: Buffer, start: int, end: int, offset: int) -> int:
+    """Position of the first batch whose last offset is at least `offset`, or -1.
+
+    Only the header of that batch needs to lie inside `buffer[start:end]`; its records may be cut off.
+    """
+    end = min(end, len(buffer))
+    position = max(0, start)
+    while end - position >= HEADER_SIZE:
+        base_offset, length = struct.unpack_from(">qi", buffer, position)
+        (last_offset_delta,) = _LENGTH.unpack_from(buffer, position + _LAST_OFFSET_DELTA_AT)
+        if length < HEADER_SIZE - LOG_OVERHEAD:
+            return -1
+        if base_offset + last_offset_delta >= offset:
+            return position
+        position += length + LOG_OVERHEAD
+    return -1
+
+
+def stamp(buffer: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
+    """Write the base offset and the leader epoch in place. Both lie outside the CRC."""
+    _require_batch(buffer, position, HEADER_SIZE)
+    struct.pack_into(">q", buffer, position, base_offset)
+    struct.pack_into(">i", buffer, position + _LEADER_EPOCH_AT, leader_epoch)
+
+
+def stamp_append_time(buffer: bytearray | memoryview, position: int, size_bytes: int, now_ms: int) -> None:
+    """Make the batch one of LOG_APPEND_TIME, taken at `now_ms`, and mend the CRC."""
+    _stamp_time(buffer, position, size_bytes, TIMESTAMP_TYPE_MASK, now_ms)
+
+
+def stamp_create_time(buffer: bytearray | memoryview, position: int, size_bytes: int, max_timestamp: int) -> None:
+    """Make the batch one of CREATE_TIME with the greatest timestamp its records really have, and mend the CRC."""
+    _stamp_time(buffer, position, size_bytes, 0, max_timestamp)
+
+
+def _stamp_time(buffer: bytearray | memoryview, position: int, size_bytes: int, type_bit: int, timestamp: int) -> None:
+    _require_batch(buffer, position, size_bytes)
+    low_attributes = position + CRC_START + 1
+    buffer[low_attributes] = buffer[low_attributes] & ~TIMESTAMP_TYPE_MASK | type_bit
+    struct.pack_into(">q", buffer, position + _MAX_TIMESTAMP_AT, timestamp)
+    _CRC.pack_into(buffer, position + _CRC_AT, _batch_crc(buffer, position, size_bytes))
+
+
+def _require_batch(buffer: Buffer, position: int, size_bytes: int) -> None:
+    if position < 0 or size_bytes < HEADER_SIZE or size_bytes > len(buffer) - position:
+        raise CorruptMessage(f"no batch of {size_bytes} bytes at {position} in a buffer of {len(buffer)} bytes")
+
+
+# ---------------------------------------------------------------------------------------------------- records
+
+
+class _Span(NamedTuple):
+    """Where a nullable run of bytes lies; `start` is -1 for null."""
+
+    start: int
+    end: int
+
+    def of(self, payload: memoryview) -> bytes | None:
+        return None if self.start < 0 else bytes(payload[self.start : self.end])
+
+
+_NULL = _Span(-1, -1)
+
+
+class _Walked(NamedTuple):
+    timestamp_delta: int
+    offset_delta: int
+    key: _Span
+    value: _Span
+    headers: list[tuple[_Span, _Span]]
+
+
+def check_records(payload: Buffer, record_count: int, base_timestamp: int) -> CheckedRecords:
+    """Walk decompressed records as a client sent them: whole, well formed, offset deltas exactly 0 to count - 1."""
+    max_timestamp = min_timestamp = NO_TIMESTAMP
+    offset_delta_of_max = -1
+    null_keys = 0
+    for index, record in enumerate(_walk(memoryview(payload), record_count)):
+        if record.offset_delta != index:
+            raise InvalidRecord(f"record {index} has offset delta {record.offset_delta}, expected {index}")
+        null_keys += record.key is _NULL
+        timestamp = _wrap_int64(base_timestamp + record.timestamp_delta)
+        if timestamp == NO_TIMESTAMP:
+            continue
+        if timestamp > max_timestamp:
+            max_timestamp, offset_delta_of_max = timestamp, index
+        if min_timestamp == NO_TIMESTAMP or timestamp < min_timestamp:
+            min_timestamp = timestamp
+    return CheckedRecords(max_timestamp, offset_delta_of_max, null_keys, min_timestamp)
+
+
+def decode(payload: Buffer, header: BatchHeader) -> list[Record]:
+    """The records of a batch whose decompressed records section is `payload`."""
+    view = memoryview(payload)
+    is_append_time = header.attributes & TIMESTAMP_TYPE_MASK
+    return [
+        Record(
+            _wrap_int64(header.base_offset + record.offset_delta),
+            header.max_timestamp if is_append_time else _wrap_int64(header.base_timestamp + record.timestamp_delta),
+            record.key.of(view),
+            record.value.of(view),
+            tuple((_text(view, key), value.of(view)) for key, value in record.headers),
+        )
+        for record in _walk(view, header.record_count)
+    ]
+
+
+def _text(view: memoryview, span: _Span) -> str:
+    return str(view[span.start : span.end], "utf-8", "surrogateescape")
+
+
+def _walk(payload: memoryview, record_count: int) -> Iterator[_Walked]:
+    if not 0 <= record_count <= len(payload) // MIN_RECORD_SIZE:
+        raise InvalidRecord(f"{record_count} records cannot lie in {len(payload)} bytes")
+    position = 0
+    for index in range(record_count):
+        length, position = _read_varint(payload, position, len(payload))
+        if not 0 < length <= len(payload) - position:
+            raise InvalidRecord(f"record {index} claims {length} bytes, {len(payload) - position} are left")
+        yield _walk_record(payload, position, position + length)
+        position += length
+    if position != len(payload):
+        raise InvalidRecord(f"{len(payload) - position} bytes are left over after {record_count} records")
+
+
+def _walk_record(payload: memoryview, position: int, end: int) -> _Walked:
+    timestamp_delta, position = _read_varint(payload, position + 1, end, _MAX_VARLONG_BYTES)
+    offset_delta, position = _read_varint(payload, position, end)
+    key, position = _read_span(payload, position, end)
+    value, position = _read_span(payload, position, end)
+    header_count, position = _read_varint(payload, position, end)
+    if not 0 <= header_count <= (end - position) // 2:
+        raise InvalidRecord(f"a record claims {header_count} headers in {end - position} bytes")
+    headers = []
+    for _ in range(header_count):
+        header_key, position = _read_span(payload, position, end)
+        if header_key is _NULL:
+            raise InvalidRecord("a record has a header with a null key")
+        header_value, position = _read_span(payload, position, end)
+        headers.append((header_key, header_value))
+    if position != end:
+        raise InvalidRecord(f"a record is {end - position} bytes longer than its fields")
+    return _Walked(timestamp_delta, offset_delta, key, value, headers)
+
+
+def _read_span(payload: memoryview, position: int, end: int) -> tuple[_Span, int]:
+    length, position = _read_varint(payload, position, end)
+    if length == -1:
+        return _NULL, position
+    if not 0 <= length <= end - position:
+        raise InvalidRecord(f"a field claims {length} bytes, {end - position} are left in the record")
+    return _Span(position, position + length), position + length
+
+
+def _read_varint(payload: memoryview, position: int, end: int, max_bytes: int = _MAX_VARINT_BYTES) -> tuple[int, int]:
+    value = shift = 0
+    while position < end and shift < 7 * max_bytes:
+        byte = payload[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if value >> (32 if max_bytes == _MAX_VARINT_BYTES else 64):
+                break
+            return (value >> 1) ^ -(value & 1), position
+        shift += 7
+    raise InvalidRecord("a variable-length integer is cut off or too large")
+
+
+def _wrap_int64(value: int) -> int:
+    """`value` as Java's and C's 64-bit arithmetic would have it."""
+    return ((value + 2**63) & (2**64 - 1)) - 2**63
+
+
+# ---------------------------------------------------------------------------------------------------- columns
+
+
+class _BinaryColumnBuilder:
+    def __init__(self) -> None:
+        self.null_count = 0
+        self.validity = bytearray()
+        self.offsets = array("i", [0])
+        self.data = bytearray()
+
+    def append(self, view: memoryview, span: _Span) -> None:
+        index = len(self.offsets) - 1
+        if index % 8 == 0:
+            self.validity.append(0)
+        if span.start < 0:
+            self.null_count += 1
+        else:
+            self.validity[-1] |= 1 << index % 8
+            self.data += view[span.start : span.end]
+        self.offsets.append(len(self.data))
+
+    def finish(self) -> BinaryColumn:
+        return BinaryColumn(
+            len(self.offsets) - 1, self.null_count, bytes(self.validity), _raw(self.offsets), bytes(self.data)
+        )
+
+
+class Columns:
+    """Grows Arrow buffers record by record; `finish` hands them over and starts anew."""
+
+    def __init__(self) -> None:
+        self._reset()
+
+    def _reset(self) -> None:
+        self.offsets = array("q")
+        self.timestamps = array("q")
+        self.keys = _BinaryColumnBuilder()
+        self.values = _BinaryColumnBuilder()
+        self.header_offsets = array("i", [0])
+        self.header_keys = _BinaryColumnBuilder()
+        self.header_values = _BinaryColumnBuilder()
+        self._payload_bytes = 0
+
+    @property
+    def record_count(self) -> int:
+        return len(self.offsets)
+
+    @property
+    def payload_bytes(self) -> int:
+        """Bytes of records taken in since the last `finish`: no column's data can be larger."""
+        return self._payload_bytes
+
+    def finish(self) -> ColumnBuffers:
+        buffers = ColumnBuffers(
+            len(self.offsets),
+            _raw(self.offsets),
+            _raw(self.timestamps),
+            self.keys.finish(),
+            self.values.finish(),
+            _raw(self.header_offsets),
+            self.header_keys.finish(),
+            self.header_values.finish(),
+        )
+        self._reset()
+        return buffers
+
+
+def decode_columns(payload: Buffer, header: BatchHeader, columns: Columns) -> None:
+    """Append the records of a batch to `columns`. If the payload is bad, nothing is appended."""
+    view = memoryview(payload)
+    if len(view) > _INT32_MAX - columns._payload_bytes:
+        raise MessageTooLarge("columns hold less than 2 GiB; finish them before adding this batch")
+    is_append_time = header.attributes & TIMESTAMP_TYPE_MASK
+    for record in list(_walk(view, header.record_count)):
+        timestamp = _wrap_int64(header.base_timestamp + record.timestamp_delta)
+        columns.offsets.append(_wrap_int64(header.base_offset + record.offset_delta))
+        columns.timestamps.append(header.max_timestamp if is_append_time else timestamp)
+        columns.keys.append(view, record.key)
+        columns.values.append(view, record.value)
+        for key, value in record.headers:
+            columns.header_keys.append(view, key)
+            columns.header_values.append(view, value)
+        columns.header_offsets.append(len(columns.header_keys.offsets) - 1)
+    columns._payload_bytes += len(view)
+
+
+def _raw(values: array[int]) -> bytes:
+    return values.tobytes()
+
+
+# ---------------------------------------------------------------------------------------------------- building
+
+
+class BatchBuilder:
+    """Encodes records one by one; `build` puts the header before them. A builder may be built from more than once.
+
+    Timestamps are stored relative to the first record's, or to `base_timestamp` if given (the cleaner keeps its
+    delete horizon there).
+    """
+
+    def __init__(self, base_timestamp: int | None = None) -> None:
+        self._records = bytearray()
+        self._count = 0
+        self._base_timestamp = base_timestamp
+        self._max_timestamp = NO_TIMESTAMP
+        self._next_offset_delta = 0
+
+    @property
+    def record_count(self) -> int:
+        return self._count
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of the whole batch if it were built now, uncompressed."""
+        return HEADER_SIZE + len(self._records)
+
+    def append(
+        self,
+        timestamp_ms: int,
+        key: Buffer | None,
+        value: Buffer | None,
+        headers: HeadersInput = (),
+        offset_delta: int | None = None,
+    ) -> int:
+        """Add a record and return the new `size_bytes`. Only compacted batches have offset deltas other than 0, 1, 2..."""
+        delta = self._next_offset_delta if offset_delta is None else offset_delta
+        if not self._next_offset_delta <= delta <= _INT32_MAX:
+            raise ValueError(f"offset delta {delta} is not above the last one")
+        base_timestamp = timestamp_ms if self._base_timestamp is None else self._base_timestamp
+        body = bytearray(1)
+        body += _varint(_wrap_int64(timestamp_ms - base_timestamp))
+        body += _varint(delta)
+        _write_bytes(body, key)
+        _write_bytes(body, value)
+        body += _varint(len(headers))
+        for header_key, header_value in headers:
+            _write_bytes(body, header_key.encode("utf-8", "surrogateescape"))
+            _write_bytes(body, header_value)
+        length = _varint(len(body))
+        if self.size_bytes + len(length) + len(body) > MAX_BATCH_BYTES:
+            raise MessageTooLarge(f"a batch holds at most {MAX_BATCH_BYTES} bytes")
+        self._records += length
+        self._records += body
+        self._count += 1
+        self._base_timestamp = base_timestamp
+        self._max_timestamp = max(self._max_timestamp, timestamp_ms)
+        self._next_offset_delta = delta + 1
+        return self.size_bytes
+
+    def build(
+        self,
+        *,
+        base_offset: int = 0,
+        leader_epoch: int = NO_LEADER_EPOCH,
+        codec: int = compression.NONE,
+        producer_id: int = NO_PRODUCER_ID,
+        producer_epoch: int = NO_PRODUCER_EPOCH,
+        base_sequence: int = NO_SEQUENCE,
+        transactional: bool = False,
+        control: bool = False,
+        timestamp_type: int = TimestampType.CREATE_TIME,
+        max_timestamp: int | None = None,
+        compression_level: int | None = None,
+        last_offset_delta: int | None = None,
+        delete_horizon: bool = False,
+    ) -> bytearray:
+        """The batch. `last_offset_delta` and `delete_horizon` are for the cleaner, which may build even an empty one."""
+        if last_offset_delta is None:
+            last_offset_delta = self._next_offset_delta - 1
+        if last_offset_delta < max(0, self._next_offset_delta - 1):
+            raise ValueError("a batch needs a record, or the offset range of the records that were in it")
+        records = compression.compress(codec, self._records, compression_level) if codec else self._records
+        attributes = (
+            codec
+            | TIMESTAMP_TYPE_MASK * timestamp_type
+            | TRANSACTIONAL_MASK * transactional
+            | CONTROL_MASK * control
+            | DELETE_HORIZON_MASK * delete_horizon
+        )
+        covered = _AFTER_CRC.pack(
+            attributes,
+            last_offset_delta,
+            NO_TIMESTAMP if self._base_timestamp is None else self._base_timestamp,
+            self._max_timestamp if max_timestamp is None else max_timestamp,
+            producer_id,
+            producer_epoch,
+            base_sequence,
+            self._count,
+        )
+        length = HEADER_SIZE - LOG_OVERHEAD + len(records)
+        crc = crc32c(records, crc32c(covered))
+        batch = bytearray(struct.pack(">qiibI", base_offset, length, leader_epoch, MAGIC, crc))
+        batch += covered
+        batch += records
+        return batch
+
+
+def _write_bytes(target: bytearray, data: Buffer | None) -> None:
+    if data is None:
+        target.append(1)  # -1, the length of null, in zigzag
+        return
+    target += _varint(memoryview(data).nbytes)
+    target += data
+
+
+def _varint(value: int) -> bytes:
+    """Zigzag, then seven bits a byte, lowest first."""
+    value = (value << 1) ^ (value >> 63)
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)

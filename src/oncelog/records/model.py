@@ -1,0 +1,146 @@
+"""The values of the record room: batch header, record, control marker, and where the fields of a header lie.
+
+Both kernels build these values, so this module imports neither kernel. It knows the layout of format v2 and nothing
+of bytes beyond it; `batch` re-exports everything that other rooms need.
+
+    0 base offset       21 attributes          43 producer id
+    8 length            23 last offset delta   51 producer epoch
+   12 leader epoch      27 base timestamp      53 base sequence
+   16 magic             35 max timestamp       57 record count
+   17 CRC32C of [21:]                          61 records
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from oncelog.types import NO_PRODUCER_ID, NO_SEQUENCE, TimestampType, advance_sequence
+
+MAGIC = 2
+LOG_OVERHEAD = 12  # base offset and length, which the length field does not count
+HEADER_SIZE = 61  # bytes before the first record
+CRC_START = 21  # the CRC covers everything from the attributes on
+MAX_BATCH_BYTES = 2**31 - 1  # our bound: a position inside a batch always fits an int32
+MIN_RECORD_SIZE = 7  # length, attributes, two deltas, two lengths, header count: one byte each
+
+CODEC_MASK = 0x07
+TIMESTAMP_TYPE_MASK = 0x08
+TRANSACTIONAL_MASK = 0x10
+CONTROL_MASK = 0x20
+DELETE_HORIZON_MASK = 0x40
+
+Buffer = bytes | bytearray | memoryview
+Header = tuple[str, bytes | None]
+HeadersInput = Sequence[Header]
+
+
+class BatchHeader(NamedTuple):
+    """The fixed part of a batch. `size_bytes` counts the whole batch, the first 12 bytes included."""
+
+    base_offset: int
+    size_bytes: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def last_sequence(self) -> int:
+        if self.base_sequence == NO_SEQUENCE:
+            return NO_SEQUENCE
+        return advance_sequence(self.base_sequence, self.last_offset_delta)
+
+    @property
+    def codec(self) -> int:
+        return self.attributes & CODEC_MASK
+
+    @property
+    def timestamp_type(self) -> TimestampType:
+        if self.attributes & TIMESTAMP_TYPE_MASK:
+            return TimestampType.LOG_APPEND_TIME
+        return TimestampType.CREATE_TIME
+
+    @property
+    def is_transactional(self) -> bool:
+        return self.attributes & TRANSACTIONAL_MASK != 0
+
+    @property
+    def is_control(self) -> bool:
+        return self.attributes & CONTROL_MASK != 0
+
+    @property
+    def is_delete_horizon_set(self) -> bool:
+        """Whether the cleaner has stored in `base_timestamp` when tombstones and markers of this batch may go."""
+        return self.attributes & DELETE_HORIZON_MASK != 0
+
+    @property
+    def has_producer_id(self) -> bool:
+        return self.producer_id > NO_PRODUCER_ID
+
+
+class Record(NamedTuple):
+    """One record as a reader sees it. A header key that is not UTF-8 keeps its bytes as surrogate escapes."""
+
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[Header, ...] = ()
+
+
+class ControlMarker(NamedTuple):
+    """How a transaction ended, as its coordinator wrote it into the log."""
+
+    commit: bool
+    coordinator_epoch: int
+
+
+class BinaryColumn(NamedTuple):
+    """An Arrow binary array as plain buffers: int32 offsets (length + 1), the bytes, and a validity bitmap."""
+
+    length: int
+    null_count: int
+    validity: Buffer
+    offsets: Buffer
+    data: Buffer
+
+
+class ColumnBuffers(NamedTuple):
+    """Many records as Arrow buffers. Record `i` owns the headers `header_offsets[i]` up to `header_offsets[i + 1]`."""
+
+    record_count: int
+    offsets: Buffer
+    timestamps: Buffer
+    keys: BinaryColumn
+    values: BinaryColumn
+    header_offsets: Buffer
+    header_keys: BinaryColumn
+    header_values: BinaryColumn
+
+
+class CheckedRecords(NamedTuple):
+    """What a structural walk over the records of a batch found.
+
+    Timestamps of -1 (none given) count for neither bound; with no other, `offset_delta_of_max` is -1.
+    """
+
+    max_timestamp: int
+    offset_delta_of_max: int
+    null_keys: int
+    min_timestamp: int
