@@ -1,0 +1,214 @@
+"""Files as the log sees them: one small interface, and the real implementation on the operating system.
+
+This is the only module of the room that imports `os`. It knows nothing of logs: it opens, reads, appends, truncates,
+syncs and renames. Errors are the operating system's own `OSError`; what they mean for a partition is decided above.
+Tests put a storage in its place that fails, tears writes and forgets what was not synced (`tests/support`).
+
+What survives what: appended bytes survive the death of this process (page cache); they survive the loss of power only
+after `File.sync`, and a created, renamed or removed name only after `sync_directory`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+from typing import NamedTuple, Protocol
+
+from oncelog.records.batch import Buffer
+
+TEMPORARY_SUFFIX = ".tmp"
+FILE_MODE = 0o644
+
+
+class FileStatus(NamedTuple):
+    size_bytes: int
+    modified_ms: int
+
+
+class File(Protocol):
+    """An open file. It closes itself when the last reference goes, so an outstanding read keeps a removed file alive."""
+
+    @property
+    def size(self) -> int:
+        """Bytes appended so far; what a failed `append` left behind is not counted."""
+
+    def read(self, position: int, size: int) -> bytes:
+        """The bytes at `position`: fewer than `size` only where the file ends."""
+
+    def read_into(self, position: int, buffer: bytearray | memoryview) -> int:
+        """Fill `buffer` from `position` and return how many bytes there were: fewer only where the file ends."""
+
+    def append(self, data: Buffer) -> None:
+        """Write all of `data` at the end, or raise; a raise may leave a part of it beyond `size`."""
+
+    def truncate(self, size: int) -> None:
+        """Cut to `size`, and with it whatever a failed append left behind."""
+
+    def sync(self) -> None:
+        """Return once everything appended is on the disk. May be called from another thread."""
+
+    def close(self) -> None:
+        """Release the descriptor now instead of with the last reference."""
+
+
+class Storage(Protocol):
+    """Where files live. Paths are strings with `/`; a directory's names come without it."""
+
+    def open(self, path: str, create: bool = False) -> File: ...
+
+    def exists(self, path: str) -> bool: ...
+
+    def status(self, path: str) -> FileStatus: ...
+
+    def list_directory(self, path: str) -> list[str]: ...
+
+    def make_directory(self, path: str) -> None: ...
+
+    def remove(self, path: str) -> None:
+        """Remove a file. A file that is not there is no error: the wish is fulfilled."""
+
+    def remove_directory(self, path: str) -> None:
+        """Remove a directory with everything in it, if it is there."""
+
+    def rename(self, source: str, target: str) -> None:
+        """Atomically give `source` the name `target`, replacing what had it."""
+
+    def sync_directory(self, path: str) -> None: ...
+
+    def read_all(self, path: str) -> bytes: ...
+
+    def write_atomically(self, path: str, data: Buffer) -> None:
+        """Replace the content of `path` so that, whatever happens, readers find all of the old or all of the new."""
+
+    def free_bytes(self, path: str) -> int: ...
+
+
+class OsFile:
+    """A file descriptor with positional reads and writes; the end of the file is remembered, not asked for."""
+
+    __slots__ = ("_descriptor", "path", "size")
+
+    def __init__(self, path: str, create: bool) -> None:
+        self._descriptor = -1
+        self.path = path
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        self._descriptor = os.open(path, flags, FILE_MODE)
+        self.size = os.fstat(self._descriptor).st_size
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def read(self, position: int, size: int) -> bytes:
+        data = os.pread(self._descriptor, size, position)
+        if len(data) == size or not data:
+            return data
+        parts = [data]
+        missing = size - len(data)
+        while missing and (data := os.pread(self._descriptor, missing, position + size - missing)):
+            parts.append(data)
+            missing -= len(data)
+        return b"".join(parts)
+
+    def read_into(self, position: int, buffer: bytearray | memoryview) -> int:
+        view = memoryview(buffer)
+        done = 0
+        while done < len(view) and (count := os.preadv(self._descriptor, [view[done:]], position + done)):
+            done += count
+        return done
+
+    def append(self, data: Buffer) -> None:
+        written = os.pwrite(self._descriptor, data, self.size)
+        if written != len(data):
+            self._append_rest(memoryview(data), written)
+        self.size += len(data)
+
+    def _append_rest(self, data: memoryview, written: int) -> None:
+        """A short write is how a filling disk begins; the next call says what is wrong."""
+        while written < len(data):
+            count = os.pwrite(self._descriptor, data[written:], self.size + written)
+            if count == 0:
+                raise OSError(errno.EIO, "the operating system wrote nothing and gave no reason", self.path)
+            written += count
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._descriptor, size)
+        self.size = size
+
+    def sync(self) -> None:
+        os.fsync(self._descriptor)
+
+    def close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def __del__(self) -> None:
+        with contextlib.suppress(OSError):
+            self.close()
+
+    def __repr__(self) -> str:
+        return f"OsFile({self.path!r}, size={self.size})"
+
+
+class FileStorage:
+    """Files of the operating system."""
+
+    def open(self, path: str, create: bool = False) -> OsFile:
+        return OsFile(path, create)
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def status(self, path: str) -> FileStatus:
+        status = os.stat(path)
+        return FileStatus(status.st_size, status.st_mtime_ns // 1_000_000)
+
+    def list_directory(self, path: str) -> list[str]:
+        return sorted(os.listdir(path))
+
+    def make_directory(self, path: str) -> None:
+        os.makedirs(path, exist_ok=True)
+
+    def remove(self, path: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+
+    def remove_directory(self, path: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(path)
+
+    def rename(self, source: str, target: str) -> None:
+        os.replace(source, target)
+
+    def sync_directory(self, path: str) -> None:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def read_all(self, path: str) -> bytes:
+        with open(path, "rb") as file:
+            return file.read()
+
+    def write_atomically(self, path: str, data: Buffer) -> None:
+        replace_file(self, path, data)
+
+    def free_bytes(self, path: str) -> int:
+        return shutil.disk_usage(path).free
+
+
+def replace_file(storage: Storage, path: str, data: Buffer) -> None:
+    """The steps of `write_atomically`, from the other operations of a storage: each must be durable before the next."""
+    temporary = path + TEMPORARY_SUFFIX
+    file = storage.open(temporary, create=True)
+    try:
+        file.truncate(0)
+        file.append(data)
+        file.sync()
+    finally:
+        file.close()
+    storage.rename(temporary, path)
+    storage.sync_directory(path.rpartition("/")[0])
