@@ -3,7 +3,7 @@ import pytest
 from oncelog.audit import account
 from oncelog.audit.account import Audit, Counts, Ledger, TooManyStreams
 from oncelog.audit.ids import RecordId
-from oncelog.types import TopicPartition
+from oncelog.types import NO_OFFSET, TopicPartition
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
@@ -100,6 +100,17 @@ def test_what_was_never_acknowledged_may_be_missing() -> None:
     observe(audit, P0, "a", [0, 2])
     assert audit.report().clean
     assert (ledger.sent_count, ledger.acknowledged_count) == (3, 1)
+
+
+def test_a_record_must_stand_where_its_sender_was_told() -> None:
+    ledger = Ledger()
+    for number, offset in enumerate([0, 7, NO_OFFSET]):
+        ledger.acknowledged(RecordId("a", number), P0, offset)
+    audit = Audit(ledger)
+    observe(audit, P0, "a", [0, 1, 2])
+    assert counts(audit, P0).misplaced == 1
+    assert not audit.report().clean
+    assert audit.report().partitions[0].examples == ("a/1 was acknowledged at offset 7 and stands at 1",)
 
 
 def test_findings_are_quoted_and_bounded() -> None:

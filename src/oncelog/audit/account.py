@@ -9,12 +9,13 @@ stream is a loss, while records lost at the end of a stream cannot be seen witho
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from oncelog.audit.ids import RecordId
 from oncelog.audit.numbers import NumberSet
 from oncelog.errors import OncelogError
-from oncelog.types import TopicPartition
+from oncelog.types import NO_OFFSET, TopicPartition
 
 MAX_STREAMS = 1_000_000
 """Streams an audit follows at once; a topic with more is audited key range by key range, or with fewer producers."""
@@ -32,6 +33,7 @@ class LedgerStream:
     partition: TopicPartition
     sent: int = 0
     acknowledged: NumberSet = field(default_factory=NumberSet)
+    offsets: dict[int, int] = field(default_factory=dict)
 
 
 class Ledger:
@@ -43,8 +45,12 @@ class Ledger:
     def sent(self, record_id: RecordId, partition: TopicPartition) -> None:
         self._stream(record_id, partition).sent += 1
 
-    def acknowledged(self, record_id: RecordId, partition: TopicPartition) -> None:
-        self._stream(record_id, partition).acknowledged.add(record_id.number)
+    def acknowledged(self, record_id: RecordId, partition: TopicPartition, offset: int = NO_OFFSET) -> None:
+        """The broker confirmed the record, at `offset` if the answer named one."""
+        stream = self._stream(record_id, partition)
+        stream.acknowledged.add(record_id.number)
+        if offset != NO_OFFSET:
+            stream.offsets[record_id.number] = offset
 
     @property
     def sent_count(self) -> int:
@@ -70,12 +76,14 @@ class Counts:
     lost: int = 0
     duplicated: int = 0
     out_of_order: int = 0
+    misplaced: int = 0
+    """Records that stand at another offset than the one their sender was told."""
     unnumbered: int = 0
     """Records without an id; they say nothing about loss or order."""
 
     @property
     def clean(self) -> bool:
-        return not (self.lost or self.duplicated or self.out_of_order)
+        return not (self.lost or self.duplicated or self.out_of_order or self.misplaced)
 
     def __add__(self, other: Counts) -> Counts:
         return Counts(
@@ -84,6 +92,7 @@ class Counts:
             self.lost + other.lost,
             self.duplicated + other.duplicated,
             self.out_of_order + other.out_of_order,
+            self.misplaced + other.misplaced,
             self.unnumbered + other.unnumbered,
         )
 
@@ -114,6 +123,7 @@ class _Partition:
     stored: int = 0
     duplicated: int = 0
     out_of_order: int = 0
+    misplaced: int = 0
     unnumbered: int = 0
     highest: dict[str, int] = field(default_factory=dict)
     examples: list[str] = field(default_factory=list)
@@ -123,12 +133,13 @@ class _Partition:
             self.examples.append(example)
 
     def counts(self, sent: int, lost: int) -> Counts:
-        return Counts(sent, self.stored, lost, self.duplicated, self.out_of_order, self.unnumbered)
+        return Counts(sent, self.stored, lost, self.duplicated, self.out_of_order, self.misplaced, self.unnumbered)
 
 
 @dataclass(slots=True)
 class _Stream:
     home: TopicPartition
+    promised_offsets: Mapping[int, int]
     stored: NumberSet = field(default_factory=NumberSet)
 
 
@@ -161,11 +172,17 @@ class Audit:
         if not stream.stored.add(number):
             entry.duplicated += 1
             entry.quote(f"{record_id} is stored again at offset {offset}")
-        elif number < entry.highest.get(name, -1):
+            return
+        highest = entry.highest.get(name, -1)
+        if number < highest:
             entry.out_of_order += 1
-            entry.quote(f"{record_id} at offset {offset} comes after {name}/{entry.highest[name]}")
+            entry.quote(f"{record_id} at offset {offset} comes after {name}/{highest}")
         else:
             entry.highest[name] = number
+        promised = stream.promised_offsets.get(number, offset)
+        if promised != offset:
+            entry.misplaced += 1
+            entry.quote(f"{record_id} was acknowledged at offset {promised} and stands at {offset}")
 
     def report(self) -> AuditReport:
         sent: Counter[TopicPartition] = Counter()
@@ -187,7 +204,8 @@ class Audit:
                 f"the records of {partition.topic} name more than {MAX_STREAMS:,} streams; number the records per "
                 "producer and partition instead of per key"
             )
-        stream = self._streams[name] = _Stream(partition)
+        promised = self._ledger.streams.get(name) if self._ledger else None
+        stream = self._streams[name] = _Stream(partition, promised.offsets if promised else {})
         return stream
 
     def _judge_by_numbering(self, sent: Counter[TopicPartition], lost: Counter[TopicPartition]) -> None:

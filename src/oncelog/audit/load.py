@@ -1,0 +1,120 @@
+"""A load of numbered records, sent with confluent-kafka, with a ledger of what the broker confirmed.
+
+The client is not ours on purpose: an audit whose sender shares code with the broker proves less. confluent-kafka is
+no dependency of oncelog; it is imported when a load is made.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+from oncelog.audit.account import Ledger
+from oncelog.audit.ids import RecordId
+from oncelog.errors import OncelogError
+from oncelog.types import NO_OFFSET, TopicPartition
+
+PATIENT_AND_IDEMPOTENT: Mapping[str, object] = {
+    "enable.idempotence": True,
+    "message.timeout.ms": 300_000,
+    "socket.timeout.ms": 10_000,
+    "retry.backoff.ms": 20,
+    "reconnect.backoff.ms": 10,
+    "reconnect.backoff.max.ms": 100,
+    "topic.metadata.refresh.interval.ms": 1_000,
+    # Every broken connection would be a line on stderr, in a load whose connections are broken on purpose.
+    "log_level": 0,
+}
+"""Keeps trying through broken connections and dead brokers, and never gives the same record two numbers."""
+
+QUEUE_POLL_S = 0.01
+FLUSH_TIMEOUT_S = 120.0
+
+
+class ClientMissing(OncelogError):  # noqa: N818 - errors are named after what is wrong, as in oncelog.errors
+    """confluent-kafka is not installed."""
+
+
+def confluent_kafka() -> Any:
+    """The client's module, or a clear error."""
+    try:
+        return import_module("confluent_kafka")
+    except ImportError as error:
+        raise ClientMissing("confluent-kafka is needed to send the records: pip install confluent-kafka") from error
+
+
+class NumberedLoad:
+    """Sends records to the partitions of a topic in turn, numbered per partition, from the thread that calls `run`."""
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        topic: str,
+        *,
+        partitions: int,
+        name: str = "load",
+        record_bytes: int = 100,
+        config: Mapping[str, object] | None = None,
+    ) -> None:
+        settings = {"bootstrap.servers": bootstrap_servers, **PATIENT_AND_IDEMPOTENT, **(config or {})}
+        self._producer = confluent_kafka().Producer(settings)
+        self._partitions = [TopicPartition(topic, index) for index in range(partitions)]
+        self._streams = [f"{name}/{partition}" for partition in self._partitions]
+        self._next_numbers = [0] * partitions
+        self._record_bytes = record_bytes
+        self._stopping = threading.Event()
+        self.ledger = Ledger()
+        self.sent = 0
+        self.acknowledged = 0
+        self.failures: list[str] = []
+
+    def run(self, count: int | None = None) -> None:
+        """Send `count` records, or go on until `stop` is called."""
+        while not self._stopping.is_set() and (count is None or self.sent < count):
+            self._send_one(self.sent % len(self._partitions))
+            if self.sent % 100 == 0:
+                self._producer.poll(0)
+
+    def stop(self) -> None:
+        """Make `run` return. May be called from any thread."""
+        self._stopping.set()
+
+    def pause(self, seconds: float) -> None:
+        """Let answers arrive for a while without sending; ends early when stopped."""
+        self._producer.poll(0)
+        self._stopping.wait(seconds)
+
+    def flush(self, timeout_s: float = FLUSH_TIMEOUT_S) -> int:
+        """Wait for the fate of every record; returns how many are still unknown."""
+        return int(self._producer.flush(timeout_s))
+
+    def abandon(self) -> None:
+        """Forget what has not been sent, so that the producer can be dropped without waiting."""
+        self._producer.purge()
+        self._producer.poll(0)
+
+    def _send_one(self, index: int) -> None:
+        record_id = RecordId(self._streams[index], self._next_numbers[index])
+        value = (record_id.to_bytes() + b" ").ljust(self._record_bytes, b".")
+        partition = self._partitions[index]
+
+        def settled(error: Any, message: Any) -> None:
+            if error is not None:
+                self.failures.append(f"{record_id}: {error}")
+                return
+            self.acknowledged += 1
+            offset = message.offset()
+            self.ledger.acknowledged(record_id, partition, NO_OFFSET if offset is None else max(offset, NO_OFFSET))
+
+        while not self._stopping.is_set():
+            try:
+                self._producer.produce(partition.topic, value, partition=partition.partition, on_delivery=settled)
+            except BufferError:
+                self._producer.poll(QUEUE_POLL_S)
+                continue
+            self.ledger.sent(record_id, partition)
+            self._next_numbers[index] += 1
+            self.sent += 1
+            return
