@@ -103,6 +103,7 @@ class ProducerEntry:
         self,
         producer_id: int,
         epoch: int,
+        *,
         batches: Iterable[BatchMetadata] = (),
         last_timestamp: int = NO_TIMESTAMP,
         current_transaction_first_offset: int | None = None,

@@ -1,0 +1,135 @@
+"""Kafka's `.snapshot` file: the producers of a partition as they were below the offset in the file's name.
+
+Owns the byte format and its checks; it opens no file and decides nothing about which snapshot to trust.
+
+    int16 version = 1
+    uint32 CRC32C of everything that follows
+    int32 count, then per producer, 46 bytes:
+        int64 producer id, int16 epoch, int32 last sequence, int64 last offset, int32 offset delta,
+        int64 timestamp, int32 coordinator epoch, int64 first offset of the open transaction or -1
+
+Kafka's format keeps one batch per producer, so after a restart Kafka takes a retry of the four before it for a gap.
+We write all five in a tail that Kafka's readers skip (they stop after the last producer, and their CRC covers the
+whole file): with it a producer with five requests in flight loses nothing to a restart. A file without the tail, such
+as one that Kafka wrote, is read as it is; a state that Kafka's part tells in full is written byte for byte as Kafka
+writes it.
+
+    4 bytes "once", int32 count, then per batch, oldest first, 32 bytes:
+        int64 producer id, int32 last sequence, int64 last offset, int32 offset delta, int64 timestamp
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Collection
+from typing import Final
+
+from oncelog.errors import OncelogError
+from oncelog.log.producer_state import BatchMetadata, ProducerEntry
+from oncelog.records.kernel import crc32c
+from oncelog.types import NO_OFFSET, NO_SEQUENCE, advance_sequence
+
+VERSION: Final = 1
+TAIL_TAG: Final = b"once"
+
+_PREFIX = struct.Struct(">hI")
+_COUNT = struct.Struct(">i")
+_ENTRY = struct.Struct(">qhiqiqiq")
+_TAIL = struct.Struct(">4si")
+_BATCH = struct.Struct(">qiqiq")
+
+
+class CorruptSnapshot(OncelogError):
+    """The file is not a whole, unharmed snapshot. Rebuild the state from the log instead of trusting any of it."""
+
+
+def encode(entries: Collection[ProducerEntry]) -> bytes:
+    body = bytearray(_COUNT.pack(len(entries)))
+    for entry in entries:
+        body += _encode_entry(entry)
+    untold = [entry for entry in entries if not _is_told_by_entry(entry)]
+    if untold:
+        body += _TAIL.pack(TAIL_TAG, sum(len(entry.batches) for entry in untold))
+    for entry in untold:
+        for batch in entry.batches:
+            delta = batch.last_offset - batch.first_offset
+            body += _BATCH.pack(entry.producer_id, batch.last_sequence, batch.last_offset, delta, batch.timestamp)
+    return _PREFIX.pack(VERSION, crc32c(body)) + bytes(body)
+
+
+def decode(data: bytes) -> list[ProducerEntry]:
+    """The entries of a snapshot file, in the file's order. Raises CorruptSnapshot."""
+    if len(data) < _PREFIX.size + _COUNT.size:
+        raise CorruptSnapshot(f"{len(data)} bytes are too few for a snapshot")
+    version, crc = _PREFIX.unpack_from(data)
+    if version != VERSION:
+        raise CorruptSnapshot(f"unknown version {version}, expected {VERSION}")
+    body = memoryview(data)[_PREFIX.size :]
+    computed = crc32c(body)
+    if computed != crc:
+        raise CorruptSnapshot(f"the stored CRC is {crc}, the bytes give {computed}")
+    (count,) = _COUNT.unpack_from(body)
+    end = _COUNT.size + count * _ENTRY.size
+    if count < 0 or end > len(body):
+        raise CorruptSnapshot(f"{count} producers do not fit in {len(body)} bytes")
+    told_by_tail = _decode_tail(body[end:])
+    return [_decode_entry(fields, told_by_tail) for fields in _ENTRY.iter_unpack(body[_COUNT.size : end])]
+
+
+def _is_told_by_entry(entry: ProducerEntry) -> bool:
+    """Whether Kafka's 46 bytes hold all there is: one batch, and no marker after it that took its timestamp's place."""
+    return not entry.batches or (len(entry.batches) == 1 and entry.batches[0].timestamp == entry.last_timestamp)
+
+
+def _encode_entry(entry: ProducerEntry) -> bytes:
+    if entry.batches:
+        last = entry.batches[-1]
+        sequence, offset, delta = last.last_sequence, last.last_offset, last.last_offset - last.first_offset
+    else:
+        sequence, offset, delta = NO_SEQUENCE, NO_OFFSET, 0
+    first_offset = entry.current_transaction_first_offset
+    return _ENTRY.pack(
+        entry.producer_id,
+        entry.epoch,
+        sequence,
+        offset,
+        delta,
+        entry.last_timestamp,
+        entry.coordinator_epoch,
+        NO_OFFSET if first_offset is None else first_offset,
+    )
+
+
+def _decode_entry(fields: tuple[int, ...], told_by_tail: dict[int, list[BatchMetadata]]) -> ProducerEntry:
+    producer_id, epoch, sequence, offset, delta, timestamp, coordinator_epoch, first_offset = fields
+    batches = told_by_tail.get(producer_id)
+    if batches is None:
+        batches = [_batch(sequence, offset, delta, timestamp)] if offset >= 0 else []
+    return ProducerEntry(
+        producer_id,
+        epoch,
+        batches=batches,
+        last_timestamp=timestamp,
+        current_transaction_first_offset=first_offset if first_offset >= 0 else None,
+        coordinator_epoch=coordinator_epoch,
+    )
+
+
+def _decode_tail(tail: memoryview) -> dict[int, list[BatchMetadata]]:
+    """The batches of the producers that the tail tells of. Bytes that are not our tail are someone else's: skipped."""
+    if len(tail) < _TAIL.size:
+        return {}
+    tag, count = _TAIL.unpack_from(tail)
+    if tag != TAIL_TAG:
+        return {}
+    if len(tail) != _TAIL.size + count * _BATCH.size:
+        raise CorruptSnapshot(f"{count} batches do not fill the {len(tail)} bytes after the producers")
+    batches: dict[int, list[BatchMetadata]] = {}
+    for producer_id, sequence, offset, delta, timestamp in _BATCH.iter_unpack(tail[_TAIL.size :]):
+        batches.setdefault(producer_id, []).append(_batch(sequence, offset, delta, timestamp))
+    return batches
+
+
+def _batch(last_sequence: int, last_offset: int, delta: int, timestamp: int) -> BatchMetadata:
+    first_sequence = NO_SEQUENCE if last_sequence == NO_SEQUENCE else advance_sequence(last_sequence, -delta)
+    return BatchMetadata(first_sequence, last_sequence, last_offset - delta, last_offset, timestamp)
