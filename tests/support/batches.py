@@ -101,7 +101,10 @@ def compress(codec: int, data: bytes) -> bytes:
         block = bytes(cramjam.snappy.compress_raw(data))
         return XERIAL_MAGIC + struct.pack(">i", len(block)) + block
     if codec == LZ4:
-        return bytes(cramjam.lz4.compress(data))
+        # Java's reader refuses frames with linked blocks, which are cramjam's default.
+        compressor = cramjam.lz4.Compressor(level=1, content_checksum=False, block_linked=False)
+        compressor.compress(data)
+        return bytes(compressor.finish())
     if codec == ZSTD:
         return bytes(cramjam.zstd.compress(data))
     return data
