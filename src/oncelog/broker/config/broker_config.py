@@ -1,0 +1,236 @@
+"""`BrokerConfig`: everything a broker was told, typed and checked once, as one frozen value.
+
+Owns the levels a value may come from and their order: set for this broker while it ran, set for all brokers while they
+ran, given at the start, Kafka's default. A change makes a new `BrokerConfig`; who holds the old one sees no change.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from enum import IntEnum
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from oncelog.broker.config.broker_keys import BROKER_KEYS
+from oncelog.broker.config.definition import ConfigKey, UpdateMode, Value
+from oncelog.broker.config.listeners import Endpoint, parse_advertised, parse_listeners
+from oncelog.broker.config.properties import parse_properties
+from oncelog.broker.config.topic_keys import TOPIC_KEYS, check_compaction_lags, log_config, parse_topic_configs
+from oncelog.broker.config.unserved_keys import is_ignored, unknown_broker_key
+from oncelog.errors import InvalidConfig, InvalidRequest
+from oncelog.log.config import LogConfig
+
+logger = logging.getLogger(__name__)
+
+Texts = Mapping[str, str]
+NOTHING: Texts = MappingProxyType({})
+
+
+class ConfigSource(IntEnum):
+    """Where a value comes from, as DescribeConfigs numbers it."""
+
+    TOPIC_CONFIG = 1
+    DYNAMIC_BROKER_CONFIG = 2
+    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
+    STATIC_BROKER_CONFIG = 4
+    DEFAULT_CONFIG = 5
+
+
+class Setting(NamedTuple):
+    source: ConfigSource
+    name: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerConfig:
+    node_id: int
+    listen_host: str
+    listen_port: int
+    advertised: Endpoint | None
+    log_dir: str
+    broker_rack: str | None
+    metrics_port: int | None
+    auto_create_topics_enable: bool
+    default_replication_factor: int
+    delete_topic_enable: bool
+    num_partitions: int
+    max_request_partition_size_limit: int
+    connections_max_idle_ms: int
+    fetch_max_bytes: int
+    max_connections: int
+    max_incremental_fetch_session_cache_slots: int
+    socket_request_max_bytes: int
+    producer_id_expiration_ms: int
+    producer_id_expiration_check_interval_ms: int
+    transaction_max_timeout_ms: int
+    log_cleaner_backoff_ms: int
+    log_cleaner_enable: bool
+    log_flush_offset_checkpoint_interval_ms: int
+    log_flush_scheduler_interval_ms: int
+    log_flush_start_offset_checkpoint_interval_ms: int
+    log_retention_check_interval_ms: int
+    metadata_log_max_record_bytes_between_snapshots: int
+    num_recovery_threads_per_data_dir: int
+    static: Texts = field(repr=False)
+    dynamic_default: Texts = field(repr=False)
+    dynamic: Texts = field(repr=False)
+    values: Mapping[str, Value | None] = field(repr=False)
+    """The effective value of every broker key."""
+
+    @classmethod
+    def from_sources(cls, config_file: str | None, overrides: Texts) -> BrokerConfig:
+        """A properties file, if one is named, and settings that win over it. Raises InvalidConfig."""
+        texts: dict[str, str] = {}
+        if config_file is not None:
+            try:
+                with open(config_file, encoding="utf-8") as file:
+                    texts.update(parse_properties(file.read()))
+            except (OSError, UnicodeDecodeError) as error:
+                raise InvalidConfig(f"the config file {config_file} cannot be read: {error}") from error
+        return cls.from_settings({**texts, **overrides})
+
+    @classmethod
+    def from_settings(cls, texts: Texts) -> BrokerConfig:
+        if "broker.id" in texts:  # the name that node.id had before KRaft
+            texts = {"node.id": texts["broker.id"], **{k: v for k, v in texts.items() if k != "broker.id"}}
+        served = {name: text for name, text in texts.items() if name in BROKER_KEYS}
+        ignored = [name for name, text in texts.items() if name not in served and is_ignored(name, text)]
+        if ignored:
+            logger.warning("these settings have no meaning in this broker and are ignored: %s", ", ".join(ignored))
+        return _build(served, NOTHING, NOTHING, _listener_context(texts))
+
+    def with_dynamic(self, default: Texts, own: Texts) -> BrokerConfig:
+        """The config after a change while the broker runs. Settings that this version does not serve are left out:
+        they can only come from another version's metadata, and must not keep the broker from starting."""
+        default, own = _changeable(default), _changeable(own)
+        changed = _build(self.static, default, own, {})
+        # Where the broker listens was decided at the start, with keys that are not kept.
+        return replace(changed, listen_host=self.listen_host, listen_port=self.listen_port, advertised=self.advertised)
+
+    def log_config(self, topic_texts: Texts = NOTHING) -> LogConfig:
+        """What a topic's logs are told: its own settings over this broker's defaults."""
+        values = self.topic_values(topic_texts)
+        return log_config(values, self.producer_id_expiration_ms)
+
+    def topic_values(self, topic_texts: Texts) -> dict[str, Value | None]:
+        """The effective value of every topic key. Raises InvalidConfig."""
+        values = {name: self._topic_default(key) for name, key in TOPIC_KEYS.items()}
+        values.update(parse_topic_configs(topic_texts))
+        check_compaction_lags(values)
+        return values
+
+    def settings(self, name: str) -> list[Setting]:
+        """Every level that says something about a broker key, the winning one first."""
+        names = _SYNONYM_GROUPS.get(name, (name,))
+        levels = (
+            (ConfigSource.DYNAMIC_BROKER_CONFIG, self.dynamic),
+            (ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG, self.dynamic_default),
+            (ConfigSource.STATIC_BROKER_CONFIG, self.static),
+            (ConfigSource.DEFAULT_CONFIG, _DEFAULTS),
+        )
+        found = [Setting(source, one, texts[one]) for source, texts in levels for one in names if one in texts]
+        # As Kafka: a level that sets only a synonym in a coarser unit is shown after the key itself, never instead.
+        while found and found[0].name != name:
+            found.pop(0)
+        return found
+
+    def _topic_default(self, key: ConfigKey) -> Value | None:
+        for synonym in key.synonyms:
+            value = self.values[synonym.name]
+            if value is None:
+                continue
+            if synonym.factor != 1:
+                assert isinstance(value, int)
+                value = value * synonym.factor
+            if key.name == "retention.ms" and isinstance(value, int) and value < 0:
+                return -1  # any negative time means no limit
+            return value
+        return key.default_value
+
+
+_DEFAULTS: Texts = {key.name: key.default for key in BROKER_KEYS.values() if key.default is not None}
+_SYNONYM_GROUPS: dict[str, tuple[str, ...]] = {
+    synonym.name: tuple(one.name for one in key.synonyms)
+    for key in TOPIC_KEYS.values()
+    if any(one.factor != 1 for one in key.synonyms)
+    for synonym in key.synonyms
+}
+_TYPED_KEYS = [key for key in BROKER_KEYS.values() if key.field in {one.name for one in fields(BrokerConfig)}]
+
+
+def _build(static: Texts, default: Texts, own: Texts, listener_context: Texts) -> BrokerConfig:
+    texts = {**static, **default, **own}
+    values: dict[str, Value | None] = {
+        name: key.parse(texts[name]) if name in texts else key.default_value for name, key in BROKER_KEYS.items()
+    }
+    listener = parse_listeners(values["listeners"], listener_context)
+    typed: dict[str, Any] = {key.field: values[key.name] for key in _TYPED_KEYS}
+    typed["log_dir"] = _one_directory(values)
+    config = BrokerConfig(
+        **typed,
+        listen_host=listener.host,
+        listen_port=listener.port,
+        advertised=parse_advertised(values["advertised.listeners"], listener_context),
+        static=MappingProxyType(dict(static)),
+        dynamic_default=MappingProxyType(dict(default)),
+        dynamic=MappingProxyType(dict(own)),
+        values=MappingProxyType(values),
+    )
+    config.topic_values(NOTHING)  # the defaults of topics must fit together as well
+    return config
+
+
+def _one_directory(values: Mapping[str, Value | None]) -> str:
+    directory = str(values["log.dirs"] or values["log.dir"])
+    if "," in directory:
+        raise InvalidConfig(f"log.dirs={directory} names several directories; all data lives in one here")
+    if not directory:
+        raise InvalidConfig("log.dirs is empty; name the directory of the data")
+    return directory
+
+
+def _listener_context(texts: Texts) -> Texts:
+    """The ignored keys without which the listeners of a KRaft file cannot be read."""
+    names = ("listener.security.protocol.map", "controller.listener.names")
+    return {name: texts[name] for name in names if name in texts}
+
+
+def _changeable(texts: Texts) -> dict[str, str]:
+    chosen = {}
+    for name, text in texts.items():
+        key = BROKER_KEYS.get(name)
+        if key is None or key.update_mode is UpdateMode.READ_ONLY:
+            logger.warning("the stored broker config %s=%s is not served here and has no effect", name, text)
+            continue
+        chosen[name] = text
+    return chosen
+
+
+def check_dynamic_change(config: BrokerConfig, default: Texts, own: Texts, changed: frozenset[str]) -> None:
+    """Whether brokers may be told this while they run. Raises InvalidRequest as Kafka does, InvalidConfig for a key
+    that nobody knows (Kafka stores those for plugins to find; here no one would ever look)."""
+    for name in sorted(changed):
+        if name not in BROKER_KEYS and not _is_kafkas(name):
+            raise unknown_broker_key(name)
+    fixed = [name for name in sorted(changed) if not _is_dynamic(name)]
+    if fixed:
+        raise InvalidRequest(f"Cannot update these configs dynamically: [{', '.join(fixed)}]")
+    try:
+        config.with_dynamic(default, own)
+    except InvalidConfig as error:
+        raise InvalidRequest(error.message) from error
+
+
+def _is_dynamic(name: str) -> bool:
+    return name in BROKER_KEYS and BROKER_KEYS[name].update_mode is not UpdateMode.READ_ONLY
+
+
+def _is_kafkas(name: str) -> bool:
+    """A key that Kafka has, whether ignored or refused here."""
+    try:
+        return is_ignored(name, "")
+    except InvalidConfig as error:
+        return not error.message.startswith("Unknown broker config name")

@@ -1,0 +1,128 @@
+"""Kafka's broker keys that this broker does not serve: which are ignored with a warning, which refused, and why.
+
+The line between the two: a key is ignored if a broker without it keeps every promise (it tunes machinery that does not
+exist here, or belongs to coordinators and replication that are still to come). It is refused if ignoring it would
+break one: nobody who asks for TLS, authentication, an ACL or a limit may be served without it.
+"""
+
+from __future__ import annotations
+
+from oncelog.broker.config.broker_keys import BROKER_KEYS
+from oncelog.broker.config.definition import nearest
+from oncelog.errors import InvalidConfig
+
+_IGNORED = """
+add.partitions.to.txn.retry.backoff.max.ms add.partitions.to.txn.retry.backoff.ms
+alter.log.dirs.replication.quota.window.num alter.log.dirs.replication.quota.window.size.seconds
+auto.leader.rebalance.enable background.threads broker.heartbeat.interval.ms broker.session.timeout.ms
+connection.failed.authentication.delay.ms controlled.shutdown.enable controller.listener.names
+controller.performance.always.log.threshold.ms controller.performance.sample.period.ms
+controller.quorum.append.linger.ms controller.quorum.auto.join.enable controller.quorum.bootstrap.servers
+controller.quorum.election.backoff.max.ms controller.quorum.election.timeout.ms controller.quorum.fetch.max.bytes
+controller.quorum.fetch.snapshot.max.bytes controller.quorum.fetch.timeout.ms controller.quorum.request.timeout.ms
+controller.quorum.retry.backoff.ms controller.quorum.voters controller.quota.window.num
+controller.quota.window.size.seconds controller.socket.timeout.ms delete.records.purgatory.purge.interval.requests
+early.start.listeners fetch.purgatory.purge.interval.requests group.consumer.assignment.interval.ms
+group.consumer.assignors group.consumer.heartbeat.interval.ms group.consumer.max.assignment.interval.ms
+group.consumer.max.heartbeat.interval.ms group.consumer.max.session.timeout.ms group.consumer.max.size
+group.consumer.migration.policy group.consumer.min.assignment.interval.ms group.consumer.min.heartbeat.interval.ms
+group.consumer.min.session.timeout.ms group.consumer.regex.refresh.interval.ms group.consumer.session.timeout.ms
+group.coordinator.append.linger.ms group.coordinator.background.threads group.coordinator.cached.buffer.max.bytes
+group.coordinator.rebalance.protocols group.coordinator.threads group.initial.rebalance.delay.ms
+group.max.session.timeout.ms group.max.size group.min.session.timeout.ms group.share.assignment.interval.ms
+group.share.assignors group.share.delivery.count.limit group.share.heartbeat.interval.ms
+group.share.initialize.retry.interval.ms group.share.max.assignment.interval.ms group.share.max.delivery.count.limit
+group.share.max.heartbeat.interval.ms group.share.max.partition.max.record.locks
+group.share.max.record.lock.duration.ms group.share.max.session.timeout.ms group.share.max.share.sessions
+group.share.max.size group.share.min.assignment.interval.ms group.share.min.delivery.count.limit
+group.share.min.heartbeat.interval.ms group.share.min.partition.max.record.locks
+group.share.min.record.lock.duration.ms group.share.min.session.timeout.ms group.share.partition.max.record.locks
+group.share.persister.class.name group.share.record.lock.duration.ms group.share.session.timeout.ms
+group.streams.assignment.interval.ms group.streams.heartbeat.interval.ms group.streams.initial.rebalance.delay.ms
+group.streams.max.assignment.interval.ms group.streams.max.heartbeat.interval.ms group.streams.max.session.timeout.ms
+group.streams.max.size group.streams.max.standby.replicas group.streams.min.assignment.interval.ms
+group.streams.min.heartbeat.interval.ms group.streams.min.session.timeout.ms group.streams.num.standby.replicas
+group.streams.session.timeout.ms initial.broker.registration.timeout.ms inter.broker.listener.name
+internal.metadata.delete.delay.millis internal.metadata.log.segment.bytes internal.metadata.max.batch.size.in.bytes
+kafka.metrics.polling.interval.secs kafka.metrics.reporters leader.imbalance.check.interval.seconds
+listener.security.protocol.map log.cleaner.dedupe.buffer.size log.cleaner.io.buffer.load.factor
+log.cleaner.io.buffer.size log.cleaner.io.max.bytes.per.second log.cleaner.threads log.dir.failure.timeout.ms
+log.initial.task.delay.ms metadata.log.max.snapshot.interval.ms metadata.log.segment.bytes metadata.log.segment.ms
+metadata.max.idle.interval.ms metadata.max.retention.bytes metadata.max.retention.ms metric.reporters
+metrics.num.samples metrics.recording.level metrics.sample.window.ms num.io.threads num.network.threads
+num.replica.alter.log.dirs.threads num.replica.fetchers offset.metadata.max.bytes offsets.commit.timeout.ms
+offsets.load.buffer.size offsets.retention.check.interval.ms offsets.retention.minutes offsets.topic.compression.codec
+offsets.topic.num.partitions offsets.topic.replication.factor offsets.topic.segment.bytes process.roles
+producer.purgatory.purge.interval.requests queued.max.request.bytes queued.max.requests quota.window.num
+quota.window.size.seconds replica.fetch.backoff.ms replica.fetch.max.bytes replica.fetch.min.bytes
+replica.fetch.response.max.bytes replica.fetch.wait.max.ms replica.high.watermark.checkpoint.interval.ms
+replica.lag.time.max.ms replica.socket.receive.buffer.bytes replica.socket.timeout.ms replication.quota.window.num
+replication.quota.window.size.seconds request.timeout.ms server.max.startup.time.ms share.coordinator.append.linger.ms
+share.coordinator.cached.buffer.max.bytes share.coordinator.cold.partition.snapshot.interval.ms
+share.coordinator.load.buffer.size share.coordinator.snapshot.update.records.per.snapshot
+share.coordinator.state.topic.compression.codec share.coordinator.state.topic.min.isr
+share.coordinator.state.topic.num.partitions share.coordinator.state.topic.prune.interval.ms
+share.coordinator.state.topic.replication.factor share.coordinator.state.topic.segment.bytes share.coordinator.threads
+share.coordinator.write.timeout.ms share.fetch.purgatory.purge.interval.requests
+socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms socket.listen.backlog.size
+socket.receive.buffer.bytes socket.send.buffer.bytes telemetry.max.bytes
+transaction.abort.timed.out.transaction.cleanup.interval.ms transaction.partition.verification.enable
+transaction.remove.expired.transaction.cleanup.interval.ms transaction.state.log.load.buffer.size
+transaction.state.log.min.isr transaction.state.log.num.partitions transaction.state.log.replication.factor
+transaction.state.log.segment.bytes transaction.two.phase.commit.enable transactional.id.expiration.ms
+unclean.leader.election.interval.ms unstable.api.versions.enable unstable.feature.versions.enable
+"""
+IGNORED_KEYS = frozenset(_IGNORED.split())
+
+_SECURITY = "security is not served yet, and no one who asks for it may be served without it"
+_JAVA_CLASS = "it names a Java class, and there is no JVM here to load it"
+_TIERED = "there is no tiered storage here"
+_ONE_DIRECTORY = "all data lives in one directory, log.dirs"
+_LIMIT = "this limit is not served yet"
+
+REFUSED_PREFIXES = {
+    "alter.config.policy.": _JAVA_CLASS,
+    "authorizer.": _SECURITY,
+    "client.quota.callback.": _JAVA_CLASS,
+    "config.providers": _JAVA_CLASS,
+    "connections.max.reauth.": _SECURITY,
+    "cordoned.log.dirs": _ONE_DIRECTORY,
+    "create.topic.policy.": _JAVA_CLASS,
+    "delegation.token.": _SECURITY,
+    "follower.fetch.last.tiered.": _TIERED,
+    "listener.name.": _SECURITY,
+    "max.connection.creation.rate": _LIMIT,
+    "max.connections.per.ip": _LIMIT,
+    "metadata.log.dir": _ONE_DIRECTORY,
+    "principal.builder.": _JAVA_CLASS,
+    "remote.": _TIERED,
+    "replica.selector.": _JAVA_CLASS,
+    "sasl.": _SECURITY,
+    "security.": _SECURITY,
+    "ssl.": _SECURITY,
+    "super.users": _SECURITY,
+}
+
+HARMLESS_SETTINGS = {
+    "authorizer.class.name": "",
+    "remote.log.storage.system.enable": "false",
+    "security.inter.broker.protocol": "PLAINTEXT",
+    "ssl.client.auth": "none",
+}
+"""Keys of the refused groups that files often carry with the value that asks for nothing."""
+
+
+def is_ignored(name: str, text: str) -> bool:
+    """True for a key without a meaning here. Raises InvalidConfig for one that is refused, or that nobody knows."""
+    if name in IGNORED_KEYS or HARMLESS_SETTINGS.get(name) == text.strip():
+        return True
+    for prefix, reason in REFUSED_PREFIXES.items():
+        if name.startswith(prefix):
+            raise InvalidConfig(f"{name}={text} cannot be honoured: {reason}")
+    raise unknown_broker_key(name)
+
+
+def unknown_broker_key(name: str) -> InvalidConfig:
+    suggestion = nearest(name, [*BROKER_KEYS, *IGNORED_KEYS])
+    hint = f"; did you mean {suggestion}?" if suggestion else ""
+    return InvalidConfig(f"Unknown broker config name: {name}{hint}")
