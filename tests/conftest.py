@@ -19,6 +19,8 @@ from tests.support.process import BrokerProcess
 
 KINDS = ("oncelog", "kafka")
 BOTH_BY_DEFAULT = "conformance"
+# Tests write records with old timestamps; retention must not take them away meanwhile.
+SETTINGS = {"log.retention.ms": "-1"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -52,7 +54,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def oncelog_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    with OncelogBroker(tmp_path_factory.mktemp("oncelog")) as broker:
+    with OncelogBroker(tmp_path_factory.mktemp("oncelog"), SETTINGS) as broker:
         yield broker
 
 
@@ -60,7 +62,7 @@ def oncelog_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerP
 def kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     parts.required(parts.java)
     parts.required(parts.kafka_libs)
-    with KafkaBroker(tmp_path_factory.mktemp("kafka")) as broker:
+    with KafkaBroker(tmp_path_factory.mktemp("kafka"), SETTINGS) as broker:
         yield broker
 
 

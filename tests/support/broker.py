@@ -12,6 +12,7 @@ from pathlib import Path
 from tests.support.process import BrokerProcess
 
 READY_TIMEOUT_S = 30
+NODE_ID = 1  # as Apache Kafka in these tests, so that answers compare
 
 
 class OncelogBroker(BrokerProcess):
@@ -30,7 +31,7 @@ class OncelogBroker(BrokerProcess):
         assert not self.running
         self.directory.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "oncelog", "broker", "--data", str(self.data_dir)]
-        command += ["--listen", f"{self.host}:{self.port}"]
+        command += ["--listen", f"{self.host}:{self.port}", "--node-id", str(NODE_ID)]
         for key, value in self.config.items():
             command += ["-o", f"{key}={value}"]
         with open(self.log_path, "a") as log:

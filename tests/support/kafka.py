@@ -86,7 +86,10 @@ class KafkaBroker(BrokerProcess):
             "log.dirs": str(self.data_dir),
         }
         self._properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-        run_tool("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(self._properties))
+        options = ("-t", CLUSTER_ID, "-c", str(self._properties))
+        # Without this feature `min.insync.replicas` has its plain default, which is what a new user sees elsewhere.
+        features = ("--feature", "eligible.leader.replicas.version=0")
+        run_tool("kafka.tools.StorageTool", "format", *options, *features)
 
     def _await_ready(self) -> None:
         deadline = time.monotonic() + READY_TIMEOUT_S

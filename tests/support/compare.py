@@ -1,0 +1,82 @@
+"""Run the same raw requests on several brokers and compare everything in the answers that must be the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from tests.support.process import BrokerProcess
+from tests.support.raw import Message, RawClient
+
+# What two healthy brokers rightly differ in: identities and places, how busy they are, and the words of a message.
+MASKED = frozenset(
+    {
+        "cluster_id",
+        "controller_id",
+        "documentation",
+        "error_message",
+        "host",
+        "log_dir",
+        "port",
+        "producer_id",
+        "throttle_time",
+        "topic_id",
+        "total_bytes",
+        "usable_bytes",
+    }
+)
+SORT_KEYS = ("name", "topic", "topic_name", "partition_index", "partition", "resource_name", "key")
+
+
+class Ask(NamedTuple):
+    """One request of a script."""
+
+    api: str
+    version: int
+    body: Message
+
+
+Script = Callable[[RawClient], Iterable[Message]]
+
+
+def run(broker: BrokerProcess, asks: Iterable[Ask]) -> list[Message]:
+    with RawClient(broker.address) as client:
+        return [client.request(ask.api, ask.version, ask.body) for ask in asks]
+
+
+def masked(value: Any, also: frozenset[str] = frozenset()) -> Any:
+    """The answer without what may differ; lists of named things in a fixed order, as their order means nothing."""
+    if isinstance(value, dict):
+        return {key: masked(each, also) for key, each in value.items() if key not in MASKED and key not in also}
+    if isinstance(value, list):
+        return sorted((masked(each, also) for each in value), key=_order)
+    return value
+
+
+def _order(value: Any) -> str:
+    if isinstance(value, dict):
+        return str([value.get(key) for key in SORT_KEYS])
+    return ""
+
+
+def error_codes(value: Any) -> list[int]:
+    """Every error code in an answer, in the order of the (masked, hence sorted) answer."""
+    if isinstance(value, dict):
+        own = [value["error_code"]] if "error_code" in value else []
+        return own + [code for each in value.values() for code in error_codes(each)]
+    if isinstance(value, list):
+        return [code for each in value for code in error_codes(each)]
+    return []
+
+
+def assert_same(
+    brokers: dict[str, BrokerProcess], asks: Callable[[], list[Ask]], codes: list[int] | None = None
+) -> None:
+    """Every broker answers with these error codes, and oncelog in every other field as Apache Kafka."""
+    answers = {}
+    for kind, broker in brokers.items():
+        answers[kind] = [masked(answer) for answer in run(broker, asks())]
+        if codes is not None:
+            assert error_codes(answers[kind]) == codes, f"{kind}: {answers[kind]}"
+    for other in answers.values():
+        assert other == answers[next(reversed(answers))]
