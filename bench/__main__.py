@@ -1,0 +1,51 @@
+"""`python -m bench [ROW...] [--quick]`: one module of `bench.rows` per row of the table."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from importlib import import_module
+
+from bench.figures import Figure
+from bench.report import print_table, write_json, write_markdown
+from bench.scale import FULL, QUICK
+from tests.support.parts import PartMissingError
+
+ROWS = ("start", "memory", "produce_small", "produce_large", "consume", "latency", "recovery", "crowd")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench", description="Apache Kafka and oncelog in one run")
+    parser.add_argument("rows", nargs="*", metavar="ROW", help=f"which rows (default: all): {', '.join(ROWS)}")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, only to see that it works; writes no results")
+    args = parser.parse_args()
+    unknown = [row for row in args.rows if row not in ROWS]
+    if unknown:
+        parser.error(f"no such row: {', '.join(unknown)}; there are {', '.join(ROWS)}")
+    try:
+        figures = run(args.rows or ROWS, quick=args.quick)
+    except PartMissingError as reason:
+        print(f"bench: {reason}", file=sys.stderr)
+        return 1
+    print_table(figures)
+    return 1 if any(figure.verdict == "MISSED" for figure in figures) and not args.quick else 0
+
+
+def run(rows: list[str] | tuple[str, ...], *, quick: bool) -> list[Figure]:
+    figures: list[Figure] = []
+    for row in rows:
+        measured = import_module(f"bench.rows.{row}").measure(QUICK if quick else FULL, say)
+        figures += measured
+        if not quick:
+            write_json(row, measured)
+    if not quick:
+        write_markdown(ROWS)
+    return figures
+
+
+def say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

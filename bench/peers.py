@@ -1,0 +1,75 @@
+"""The two brokers as the benchmarks run them: fresh directories, each with its own default settings."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.support.broker import OncelogBroker
+from tests.support.kafka import KafkaBroker
+from tests.support.process import BrokerProcess
+
+KAFKA_JVM = ("-Xmx1G",)
+"""The heap of Kafka's own start script, and otherwise the JVM's defaults."""
+
+KAFKA_DEFAULTS = {
+    "num.network.threads": "3",
+    "num.io.threads": "8",
+    "log.cleaner.dedupe.buffer.size": str(128 * 1024 * 1024),
+    "log.cleaner.io.buffer.size": str(512 * 1024),
+}
+"""Undoes the savings that the tests' Kafka makes."""
+
+
+def new_broker(kind: str, directory: Path) -> BrokerProcess:
+    if kind == "kafka":
+        return KafkaBroker(directory, dict(KAFKA_DEFAULTS), jvm=KAFKA_JVM)
+    return OncelogBroker(directory)
+
+
+@contextlib.contextmanager
+def fresh(kind: str) -> Iterator[BrokerProcess]:
+    """A broker that is not started yet, in a directory that disappears afterwards."""
+    directory = Path(tempfile.mkdtemp(prefix=f"oncelog-bench-{kind}-"))
+    broker = new_broker(kind, directory)
+    try:
+        yield broker
+    finally:
+        if broker.process is not None:
+            broker.kill()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def running(kind: str) -> Iterator[BrokerProcess]:
+    with fresh(kind) as broker:
+        broker.start()
+        yield broker
+
+
+@contextlib.contextmanager
+def both_running() -> Iterator[dict[str, BrokerProcess]]:
+    with running("kafka") as kafka, running("oncelog") as oncelog:
+        yield {"kafka": kafka, "oncelog": oncelog}
+
+
+def resident_mb(broker: BrokerProcess) -> float:
+    """Resident memory of the broker and whatever processes it started, in MB."""
+    return sum(_resident_kb(pid) for pid in _family(broker.pid)) / 1_000
+
+
+def _family(pid: int) -> Iterator[int]:
+    yield pid
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        for child in (task / "children").read_text().split():
+            yield from _family(int(child))
+
+
+def _resident_kb(pid: int) -> float:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1.024
+    return 0.0

@@ -1,0 +1,50 @@
+"""How much work a run does: the full one that counts, and a quick one that only shows that the harness works."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Scale:
+    rounds: int
+    start_rounds: int
+    settle_s: float
+    """How long a broker is left alone before its memory is read."""
+    memory_load_records: int
+    small_records: int
+    large_records: int
+    synchronous_sends: int
+    recovery_rounds: int
+    recovery_records: int
+    partitions: int
+    connections: int
+
+
+FULL = Scale(
+    rounds=5,
+    start_rounds=7,
+    settle_s=5.0,
+    memory_load_records=1_000_000,
+    small_records=1_000_000,
+    large_records=1_000_000,
+    synchronous_sends=5_000,
+    recovery_rounds=3,
+    recovery_records=2_000_000,
+    partitions=1_000,
+    connections=1_000,
+)
+
+QUICK = Scale(
+    rounds=1,
+    start_rounds=1,
+    settle_s=0.5,
+    memory_load_records=5_000,
+    small_records=10_000,
+    large_records=5_000,
+    synchronous_sends=200,
+    recovery_rounds=1,
+    recovery_records=5_000,
+    partitions=20,
+    connections=20,
+)
