@@ -28,7 +28,7 @@ class FileStatus(NamedTuple):
 
 
 class File(Protocol):
-    """An open file. It closes itself when the last reference goes, so an outstanding read keeps a removed file alive."""
+    """An open file. It closes itself when the last reference goes: an outstanding read keeps a removed file alive."""
 
     @property
     def size(self) -> int:

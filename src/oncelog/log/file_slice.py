@@ -1,0 +1,53 @@
+"""A range of a segment's file that a reader was promised and has not read yet.
+
+Owns nothing but the promise: the open file keeps the bytes alive even if the segment is removed meanwhile. Reading is
+lazy and in chunks, so that an answer of many megabytes never lies in memory as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from oncelog.errors import KafkaStorageError
+from oncelog.log.storage import File
+
+DEFAULT_CHUNK_BYTES: Final = 256 * 1024
+
+
+class FileSlice:
+    """Whole record batches, back to back, as they lie in the file. Every offset in it is below `offset_bound`."""
+
+    __slots__ = ("file", "offset_bound", "position", "size_bytes")
+
+    def __init__(self, file: File | None, position: int, size_bytes: int, offset_bound: int = 0) -> None:
+        self.file = file
+        self.position = position
+        self.size_bytes = size_bytes
+        self.offset_bound = offset_bound
+
+    def chunks(self, max_chunk_bytes: int = DEFAULT_CHUNK_BYTES) -> Iterator[bytes]:
+        position, end = self.position, self.position + self.size_bytes
+        while position < end:
+            chunk = self._read(position, min(max_chunk_bytes, end - position))
+            yield chunk
+            position += len(chunk)
+
+    def read_all(self) -> bytes:
+        return self._read(self.position, self.size_bytes) if self.size_bytes else b""
+
+    def _read(self, position: int, size: int) -> bytes:
+        assert self.file is not None, "an empty slice has nothing to read"
+        try:
+            data = self.file.read(position, size)
+        except OSError as error:
+            raise KafkaStorageError(f"cannot read {self.file!r}: {error}") from error
+        if len(data) != size:
+            raise KafkaStorageError(f"{self.file!r} ends {size - len(data)} bytes before what was promised")
+        return data
+
+    def __repr__(self) -> str:
+        return f"FileSlice({self.file!r}, position={self.position}, size_bytes={self.size_bytes})"
+
+
+EMPTY: Final = FileSlice(None, 0, 0)

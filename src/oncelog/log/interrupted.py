@@ -1,0 +1,79 @@
+"""Finishes or undoes what a crash interrupted in a log directory: removals, compactions, replaced files.
+
+Owns the meaning of `.deleted`, `.cleaned`, `.swap` and `.tmp` after a crash, which is Kafka's:
+
+- `.deleted` and `.tmp` are gone already; only the space was not given back.
+- `.cleaned` is a compaction that had not finished writing: it never happened.
+- `.swap` is a compaction that had finished: it takes the place of every segment in its range. Unless a `.cleaned` file
+  with a lower offset remains: then the same compaction had not yet renamed all of its segments, and never happened.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from oncelog.log.batch_scan import hop_batches
+from oncelog.log.segment_files import (
+    CLEANED_SUFFIX,
+    DELETED_SUFFIX,
+    LOG_SUFFIX,
+    SEGMENT_SUFFIXES,
+    SWAP_SUFFIX,
+    offset_of,
+)
+from oncelog.log.storage import TEMPORARY_SUFFIX, Storage
+
+logger = logging.getLogger(__name__)
+
+
+def settle_interrupted(storage: Storage, directory: str) -> list[str]:
+    """Leave only complete files in the directory; their names."""
+    names = storage.list_directory(directory)
+    removed = {name for name in names if name.endswith((DELETED_SUFFIX, TEMPORARY_SUFFIX, CLEANED_SUFFIX))}
+    cleaned = [offset_of(name) or 0 for name in names if name.endswith(CLEANED_SUFFIX)]
+    swaps = [name for name in names if name.endswith(SWAP_SUFFIX)]
+    if cleaned:
+        removed.update(name for name in swaps if (offset_of(name) or 0) >= min(cleaned))
+    _remove(storage, directory, removed)
+    if remaining := [name for name in swaps if name not in removed]:
+        _finish_swaps(storage, directory, remaining, set(names) - removed)
+    _remove_orphans(storage, directory)
+    return storage.list_directory(directory)
+
+
+def _finish_swaps(storage: Storage, directory: str, swaps: list[str], names: set[str]) -> None:
+    segments = [name for name in swaps if name.endswith(LOG_SUFFIX + SWAP_SUFFIX)]
+    starts = [offset_of(name) or 0 for name in segments]
+    ends = [_next_offset(storage, f"{directory}/{name}") for name in segments]
+    if segments:
+        replaced = {
+            name
+            for name in names
+            if name.endswith(SEGMENT_SUFFIXES) and min(starts) <= (offset_of(name) or 0) < max(ends)
+        }
+        logger.info("%s: finishing a compaction that replaces %d files", directory, len(replaced))
+        _remove(storage, directory, replaced)
+    # The `.log` last: until it has its name, the next start finds the `.swap` and does all of this again.
+    for name in sorted(swaps, key=lambda name: name.endswith(LOG_SUFFIX + SWAP_SUFFIX)):
+        storage.rename(f"{directory}/{name}", f"{directory}/{name.removesuffix(SWAP_SUFFIX)}")
+
+
+def _next_offset(storage: Storage, path: str) -> int:
+    file = storage.open(path)
+    next_offset = offset_of(path.rpartition("/")[2]) or 0
+    for _, header in hop_batches(file, 0, file.size):
+        next_offset = header.next_offset
+    return next_offset
+
+
+def _remove_orphans(storage: Storage, directory: str) -> None:
+    """Indexes whose segment is gone: its `.log` goes first when it is removed."""
+    names = storage.list_directory(directory)
+    logs = {offset_of(name) for name in names if name.endswith(LOG_SUFFIX)}
+    orphans = {name for name in names if name.endswith(SEGMENT_SUFFIXES) and offset_of(name) not in logs}
+    _remove(storage, directory, orphans)
+
+
+def _remove(storage: Storage, directory: str, names: set[str]) -> None:
+    for name in sorted(names):
+        storage.remove(f"{directory}/{name}")

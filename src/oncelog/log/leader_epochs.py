@@ -1,0 +1,136 @@
+"""Which leader epoch began at which offset: Kafka's `leader-epoch-checkpoint`.
+
+Owns the list of (epoch, start offset) of one partition, in memory and in its text file. A follower that asks where an
+epoch ended learns from it how far its log agrees with ours. It never reads the log; who appends or truncates tells it.
+
+    0                 version
+    2                 number of entries
+    0 0               epoch, start offset
+    3 1042
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from oncelog.log.checkpoints import CorruptCheckpoint, decode_lines, encode_lines
+from oncelog.log.storage import Storage
+from oncelog.types import NO_LEADER_EPOCH, NO_OFFSET
+
+FILE_NAME: Final = "leader-epoch-checkpoint"
+
+
+class EpochEntry(NamedTuple):
+    epoch: int
+    start_offset: int
+
+
+class EpochEndOffset(NamedTuple):
+    """Up to `end_offset` the log holds nothing newer than `epoch`."""
+
+    epoch: int
+    end_offset: int
+
+
+UNDEFINED: Final = EpochEndOffset(NO_LEADER_EPOCH, NO_OFFSET)
+
+
+class LeaderEpochCache:
+    """Epochs and start offsets, both strictly increasing."""
+
+    __slots__ = ("_entries", "_latest_epoch", "_path", "_storage")
+
+    def __init__(self, storage: Storage, directory: str) -> None:
+        self._storage = storage
+        self._path = f"{directory}/{FILE_NAME}"
+        self._entries: list[EpochEntry] = []
+        self._latest_epoch = NO_LEADER_EPOCH
+
+    def load(self) -> None:
+        """Read the file if there is one; raise CorruptCheckpoint if it cannot be believed."""
+        if not self._storage.exists(self._path):
+            return
+        entries = [EpochEntry(*_numbers(line)) for line in decode_lines(self._storage.read_all(self._path), self._path)]
+        if any(
+            earlier.epoch >= later.epoch or earlier.start_offset > later.start_offset
+            for earlier, later in pairwise(entries)
+        ):
+            raise CorruptCheckpoint(f"{self._path}: epochs or offsets are not in order")
+        self._set(entries)
+
+    @property
+    def entries(self) -> tuple[EpochEntry, ...]:
+        return tuple(self._entries)
+
+    @property
+    def latest_epoch(self) -> int:
+        return self._latest_epoch
+
+    def assign(self, epoch: int, start_offset: int) -> None:
+        """Note that `epoch` begins at `start_offset`, dropping whatever contradicts it. The file comes first."""
+        if epoch not in (self._latest_epoch, NO_LEADER_EPOCH):
+            self._write(self._with(epoch, start_offset))
+
+    def replay(self, epoch: int, start_offset: int) -> None:
+        """Note an epoch found in the log during recovery; `save` writes them all at once."""
+        if epoch > self._latest_epoch:
+            self._set(self._with(epoch, start_offset))
+
+    def save(self) -> None:
+        self._write(self._entries)
+
+    def _with(self, epoch: int, start_offset: int) -> list[EpochEntry]:
+        kept = [entry for entry in self._entries if entry.epoch < epoch and entry.start_offset < start_offset]
+        return [*kept, EpochEntry(epoch, start_offset)]
+
+    def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEndOffset:
+        """Where `epoch` ended: at the start of the next one, or at the end of the log for the current one."""
+        if epoch == NO_LEADER_EPOCH:
+            return UNDEFINED
+        if epoch == self._latest_epoch:
+            return EpochEndOffset(epoch, log_end_offset)
+        following = bisect_right(self._entries, epoch, key=lambda entry: entry.epoch)
+        if following == len(self._entries):
+            return UNDEFINED
+        end_offset = self._entries[following].start_offset
+        return EpochEndOffset(self._entries[following - 1].epoch if following else epoch, end_offset)
+
+    def epoch_for_offset(self, offset: int) -> int:
+        """The epoch under which `offset` was written; -1 if not known."""
+        following = bisect_right(self._entries, offset, key=lambda entry: entry.start_offset)
+        return self._entries[following - 1].epoch if following else NO_LEADER_EPOCH
+
+    def truncate_from_end(self, end_offset: int) -> None:
+        """Forget epochs that began at or after `end_offset`."""
+        if self._entries and self._entries[-1].start_offset >= end_offset:
+            self._write([entry for entry in self._entries if entry.start_offset < end_offset])
+
+    def truncate_from_start(self, start_offset: int) -> None:
+        """Forget epochs that ended at or before `start_offset`; the one in force there now begins there."""
+        following = bisect_right(self._entries, start_offset, key=lambda entry: entry.start_offset)
+        if following and (following > 1 or self._entries[0].start_offset < start_offset):
+            first = EpochEntry(self._entries[following - 1].epoch, start_offset)
+            self._write([first, *self._entries[following:]])
+
+    def clear(self) -> None:
+        if self._entries:
+            self._write([])
+
+    def _write(self, entries: list[EpochEntry]) -> None:
+        lines = [f"{entry.epoch} {entry.start_offset}" for entry in entries]
+        self._storage.write_atomically(self._path, encode_lines(lines))
+        self._set(entries)
+
+    def _set(self, entries: list[EpochEntry]) -> None:
+        self._entries = entries
+        self._latest_epoch = entries[-1].epoch if entries else NO_LEADER_EPOCH
+
+
+def _numbers(line: str) -> tuple[int, int]:
+    try:
+        epoch, start_offset = map(int, line.split())
+    except ValueError as error:
+        raise CorruptCheckpoint(f"{FILE_NAME}: {line!r} is not an epoch and an offset") from error
+    return epoch, start_offset

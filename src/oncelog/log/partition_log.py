@@ -1,0 +1,533 @@
+"""One partition's log: assigns offsets, appends, reads, rolls, forgets.
+
+Owns the offsets of a partition (start, end, high watermark, recovery point) and the order of effects: a batch is
+judged, written with one write, and only then remembered. What was not written is not remembered; what was refused
+leaves no trace. The parts do the work: segments the bytes, the producer state the judging, the loader the recovery.
+
+Not thread-safe: everything is called from one thread, except `FlushRequest.run` and `Removal.run`, which touch nothing
+of it. It knows no clock, no replica and no client.
+
+Kafka's names: UnifiedLog, LocalLog.
+"""
+
+from __future__ import annotations
+
+import logging
+import zlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from oncelog.errors import KafkaStorageError, OffsetOutOfRange, RecordListTooLarge
+from oncelog.log.config import LogConfig
+from oncelog.log.file_slice import EMPTY, FileSlice
+from oncelog.log.flush import FlushRequest
+from oncelog.log.leader_epochs import EpochEndOffset, LeaderEpochCache
+from oncelog.log.producer_state import AppendOrigin, Duplicate, ProducerStateManager
+from oncelog.log.recovery import LoadedLog, LogLoader, RecoveryReport, aborted_transaction, restore_producers
+from oncelog.log.retention import deletable_count
+from oncelog.log.segment import FoundTimestamp, Segment
+from oncelog.log.segment_files import CLEANED_SUFFIX, SWAP_SUFFIX, Removal, mark_deleted
+from oncelog.log.segments import Segments
+from oncelog.log.snapshot_files import SnapshotFiles
+from oncelog.log.storage import Storage
+from oncelog.log.transaction_index import AbortedTransaction
+from oncelog.records import kernel
+from oncelog.records.batch import BatchHeader, ControlMarker, build_control_batch
+from oncelog.types import NO_PRODUCER_ID, NO_TIMESTAMP, TimestampType, TopicPartition
+
+if TYPE_CHECKING:
+    from oncelog.records.validation import ValidatedBatch
+
+logger = logging.getLogger(__name__)
+
+HIGH_WATERMARK = -1
+"""As the offset of `delete_records`: everything that readers can see."""
+
+
+class Appended(NamedTuple):
+    """Where a batch is. `append_time_ms` is -1 unless the log set it, or the batch is a repeat that brings its own."""
+
+    base_offset: int
+    append_time_ms: int
+    log_start_offset: int
+    duplicate: bool
+
+
+class PartitionLog:
+    def __init__(
+        self, storage: Storage, directory: str, topic_partition: TopicPartition, config: LogConfig, loaded: LoadedLog
+    ) -> None:
+        self._storage = storage
+        self._directory = directory
+        self._segments: Segments = loaded.segments
+        self._snapshots: SnapshotFiles = loaded.snapshots
+        self._removals: list[Removal] = []
+        self._names_changed = not loaded.report.clean
+        self._last_flush_ms = 0
+        self._jitter_ms = 0
+        self.topic_partition = topic_partition
+        self.config = config
+        self.leader_epochs: LeaderEpochCache = loaded.leader_epochs
+        self.producers: ProducerStateManager = loaded.producers
+        self.recovery: RecoveryReport = loaded.report
+        self.log_start_offset = loaded.log_start_offset
+        self.log_end_offset = loaded.log_end_offset
+        self.high_watermark = loaded.log_start_offset
+        self.recovery_point = loaded.recovery_point
+        self.offline = False
+        self._choose_jitter()
+
+    @classmethod
+    def open(
+        cls,
+        storage: Storage,
+        directory: str,
+        topic_partition: TopicPartition,
+        config: LogConfig,
+        *,
+        now_ms: int,
+        clean: bool,
+        recovery_point: int = 0,
+        log_start_offset: int | None = None,
+    ) -> PartitionLog:
+        """Open or create the log in `directory`. Not `clean` means: believe nothing above `recovery_point` unread."""
+        loader = LogLoader(
+            storage,
+            directory,
+            topic_partition,
+            config,
+            now_ms=now_ms,
+            clean=clean,
+            recovery_point=recovery_point,
+            log_start_offset=log_start_offset or 0,
+        )
+        try:
+            log = cls(storage, directory, topic_partition, config, loader.load())
+        except OSError as error:
+            raise KafkaStorageError(f"cannot open the log of {topic_partition} in {directory}: {error}") from error
+        log._last_flush_ms = now_ms
+        return log
+
+    # --- appending ---
+
+    def append(
+        self,
+        batch: bytearray | memoryview,
+        validated: ValidatedBatch | BatchHeader,
+        *,
+        leader_epoch: int,
+        now_ms: int,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+        transaction_version: int = 1,
+        verified: bool = True,
+    ) -> Appended:
+        """Write one validated data batch, or recognise it as written already. Offset and epoch are set in place."""
+        if isinstance(validated, BatchHeader):
+            header, max_timestamp = validated, validated.max_timestamp
+        else:
+            header, max_timestamp = validated.header, validated.max_timestamp
+        if header.producer_id != NO_PRODUCER_ID:
+            decision = self.producers.check(header, origin, transaction_version=transaction_version, verified=verified)
+            if isinstance(decision, Duplicate):
+                original = decision.metadata
+                return Appended(original.first_offset, original.timestamp, self.log_start_offset, True)
+        append_time_ms = NO_TIMESTAMP
+        if self.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
+            append_time_ms = max_timestamp = now_ms
+            kernel.stamp_append_time(batch, 0, header.size_bytes, now_ms)
+        elif max_timestamp != header.max_timestamp:
+            kernel.stamp_create_time(batch, 0, header.size_bytes, max_timestamp)
+        base_offset = self._write(batch, header, max_timestamp, leader_epoch, now_ms)
+        self.producers.update(header, base_offset, max_timestamp)
+        return Appended(base_offset, append_time_ms, self.log_start_offset, False)
+
+    def append_marker(
+        self,
+        marker: ControlMarker,
+        *,
+        producer_id: int,
+        producer_epoch: int,
+        leader_epoch: int,
+        now_ms: int,
+        transaction_version: int = 1,
+    ) -> Appended:
+        """Write the marker that ends a producer's transaction in this partition."""
+        batch = build_control_batch(marker, producer_id=producer_id, producer_epoch=producer_epoch, timestamp_ms=now_ms)
+        header = kernel.parse_header(batch)
+        self.producers.check_marker(header, marker, AppendOrigin.COORDINATOR, transaction_version=transaction_version)
+        offset = self._write(batch, header, now_ms, leader_epoch, now_ms)
+        completed = self.producers.complete_transaction(header, marker, offset, now_ms)
+        if completed is not None and completed.is_aborted:
+            try:
+                self._segments.active.transaction_index.append(aborted_transaction(completed))
+            except OSError as error:
+                # The marker is in the log, so the index must have it; recovery will write it.
+                raise self._go_offline("cannot write the transaction index", error) from error
+        return Appended(offset, NO_TIMESTAMP, self.log_start_offset, False)
+
+    def _write(
+        self,
+        batch: bytearray | memoryview,
+        header: BatchHeader,
+        max_timestamp: int,
+        leader_epoch: int,
+        now_ms: int,
+    ) -> int:
+        """Give the batch its offset and write it: all of it, or nothing and KafkaStorageError."""
+        if self.offline:
+            raise self._offline_error()
+        size = header.size_bytes
+        if size > self.config.segment_bytes:
+            raise RecordListTooLarge(
+                f"the batch has {size} bytes, a segment of {self.topic_partition} at most {self.config.segment_bytes}"
+            )
+        base_offset = self.log_end_offset
+        last_offset = base_offset + header.last_offset_delta
+        segment = self._segments.active
+        try:
+            if segment.must_roll(size, last_offset, max_timestamp, now_ms, self._jitter_ms):
+                segment = self._roll(now_ms)
+            if leader_epoch != self.leader_epochs.latest_epoch:
+                self.leader_epochs.assign(leader_epoch, base_offset)
+        except OSError as error:
+            raise KafkaStorageError(f"cannot prepare {self.topic_partition} for a write: {error}") from error
+        kernel.stamp(batch, 0, base_offset, leader_epoch)
+        try:
+            segment.append(batch, last_offset, max_timestamp, now_ms)
+        except OSError as error:
+            raise self._undo_write(segment, error) from error
+        self.log_end_offset = last_offset + 1
+        return base_offset
+
+    def _undo_write(self, segment: Segment, error: OSError) -> KafkaStorageError:
+        try:
+            segment.discard_torn_write()
+        except OSError as second:
+            return self._go_offline("a write failed, and cutting it off failed too", second)
+        return KafkaStorageError(f"cannot write to {self.topic_partition}; nothing was written: {error}")
+
+    def _go_offline(self, what: str, error: Exception) -> KafkaStorageError:
+        self.offline = True
+        logger.error("%s is offline: %s: %s", self.topic_partition, what, error)
+        return KafkaStorageError(f"{self.topic_partition} is offline: {what}: {error}")
+
+    def _offline_error(self) -> KafkaStorageError:
+        return KafkaStorageError(f"{self.topic_partition} is offline after a disk error; restart with a healthy disk")
+
+    # --- rolling ---
+
+    def maybe_roll(self, now_ms: int) -> bool:
+        """Begin a new segment if the active one is older than `segment.ms`, without waiting for the next append."""
+        active = self._segments.active
+        if not active.size_bytes or active.waited_ms(now_ms, now_ms) <= self.config.segment_ms - self._jitter_ms:
+            return False
+        self.roll(now_ms)
+        return True
+
+    def roll(self, now_ms: int) -> None:
+        """Begin a new segment now, unless the active one is empty."""
+        if self._segments.active.size_bytes:
+            try:
+                self._roll(now_ms)
+            except OSError as error:
+                raise KafkaStorageError(f"cannot roll {self.topic_partition}: {error}") from error
+
+    def _roll(self, now_ms: int) -> Segment:
+        """Everything that can fail comes first, and leaves the log as it was."""
+        active = self._segments.active
+        active.complete_time_index()
+        active.write_out_indexes()
+        self._snapshots.write(self.log_end_offset, self.producers.entries())
+        segment = self._new_segment(self.log_end_offset, now_ms)
+        segment.create()
+        active.seal()
+        self._segments.add(segment)
+        self._names_changed = True
+        self._choose_jitter()
+        return segment
+
+    def _new_segment(self, base_offset: int, now_ms: int) -> Segment:
+        return Segment(self._storage, self._directory, base_offset, self.config, now_ms=now_ms)
+
+    def _choose_jitter(self) -> None:
+        """Spread the rolling of many partitions: not random, so that a run can be repeated, but even."""
+        limit = min(self.config.segment_jitter_ms, self.config.segment_ms)
+        seed = zlib.crc32(f"{self.topic_partition}-{self._segments.active.base_offset}".encode())
+        self._jitter_ms = seed % limit if limit > 0 else 0
+
+    # --- reading ---
+
+    def read(self, offset: int, max_bytes: int, *, upper_bound: int, at_least_one_batch: bool = True) -> FileSlice:
+        """Whole batches from the one that holds `offset` on, all below `upper_bound` and of one segment.
+
+        If the first batch alone is larger than `max_bytes` it comes all the same, unless `at_least_one_batch` is off.
+        """
+        if self.offline:
+            raise self._offline_error()
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            raise OffsetOutOfRange(
+                f"offset {offset} of {self.topic_partition} is not within "
+                f"[{self.log_start_offset}, {self.log_end_offset}]"
+            )
+        if offset >= upper_bound:
+            return EMPTY
+        try:
+            return self._read(offset, max_bytes, upper_bound, at_least_one_batch)
+        except OSError as error:
+            raise KafkaStorageError(f"cannot read {self.topic_partition} at offset {offset}: {error}") from error
+
+    def _read(self, offset: int, max_bytes: int, upper_bound: int, at_least_one_batch: bool) -> FileSlice:
+        for segment in self._segments.from_offset(offset):
+            segment_end = self._segments.end_offset(segment, self.log_end_offset)
+            end_offset = upper_bound if upper_bound < segment_end else None
+            found = segment.read(offset, max_bytes, end_offset, at_least_one_batch)
+            if found is not None:
+                if found.size_bytes:
+                    found.offset_bound = min(segment_end, upper_bound)
+                return found
+        return EMPTY  # compaction removed everything from here to the end
+
+    def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """The aborted transactions that a reader of [start_offset, end_offset) must leave out."""
+        aborted: list[AbortedTransaction] = []
+        for segment in self._segments.from_offset(start_offset):
+            found, is_complete = segment.transaction_index.collect(start_offset, end_offset)
+            aborted += found
+            if is_complete:
+                break
+        return aborted
+
+    def find_offset_by_timestamp(self, timestamp: int) -> FoundTimestamp | None:
+        """The first record that is not older than `timestamp`, as ListOffsets asks."""
+        for segment in self._segments:
+            if segment.largest_timestamp() >= timestamp:
+                return segment.find_timestamp(timestamp, self.log_start_offset)
+        return None
+
+    def max_timestamp(self) -> FoundTimestamp | None:
+        """The first record that has the newest timestamp of the log."""
+        newest = max(self._segments, key=lambda segment: segment.max_timestamp().timestamp)
+        return newest.find_max_timestamp()
+
+    def end_offset_for_epoch(self, epoch: int) -> EpochEndOffset:
+        """The last epoch not after `epoch` that this log knows, and where it ended: (-1, -1) if none."""
+        return self.leader_epochs.end_offset_for(epoch, self.log_end_offset)
+
+    # --- offsets ---
+
+    @property
+    def size_bytes(self) -> int:
+        return self._segments.size_bytes
+
+    @property
+    def segments(self) -> list[Segment]:
+        """The sealed segments: nothing but `replace_segments` and retention changes them any more."""
+        return self._segments.sealed
+
+    @property
+    def active_segment(self) -> Segment:
+        return self._segments.active
+
+    @property
+    def last_stable_offset(self) -> int:
+        """What `read_committed` may read up to: the first record of an undecided transaction, or the high watermark."""
+        unstable = self.producers.first_unstable_offset
+        return self.high_watermark if unstable is None else min(unstable, self.high_watermark)
+
+    def advance_high_watermark(self, offset: int) -> None:
+        """Let readers see everything below `offset`. It never goes back, nor beyond the end."""
+        offset = min(offset, self.log_end_offset)
+        if offset > self.high_watermark:
+            self.high_watermark = offset
+            self.producers.on_high_watermark(offset)
+
+    # --- forgetting ---
+
+    def delete_records(self, before_offset: int) -> int:
+        """Make `before_offset` the first offset of the log; the new start. The space comes back with retention."""
+        if before_offset == HIGH_WATERMARK:
+            before_offset = self.high_watermark
+        if not 0 <= before_offset <= self.high_watermark:
+            raise OffsetOutOfRange(
+                f"cannot delete up to {before_offset}: the high watermark of {self.topic_partition} is "
+                f"{self.high_watermark}"
+            )
+        self._advance_log_start(before_offset)
+        return self.log_start_offset
+
+    def _advance_log_start(self, offset: int) -> None:
+        if offset <= self.log_start_offset:
+            return
+        try:
+            self.leader_epochs.truncate_from_start(offset)
+        except OSError as error:
+            raise KafkaStorageError(f"cannot write the leader epochs of {self.topic_partition}: {error}") from error
+        self.log_start_offset = offset
+        self.high_watermark = max(self.high_watermark, offset)
+        self.producers.on_log_start_offset(offset)
+
+    def apply_retention(self, now_ms: int) -> list[Segment]:
+        """Take out of use what `retention.ms`, `retention.bytes` and `delete_records` allow to go."""
+        count = deletable_count(
+            self._segments,
+            self.config,
+            log_start_offset=self.log_start_offset,
+            log_end_offset=self.log_end_offset,
+            high_watermark=self.high_watermark,
+            now_ms=now_ms,
+        )
+        if count == 0 or self.offline:
+            return []
+        if count == len(self._segments):
+            self.roll(now_ms)
+        deleted = self._segments.sealed[:count]
+        self._advance_log_start(self._segments.end_offset(deleted[-1], self.log_end_offset))
+        self._segments.remove(deleted)
+        self._retire(deleted, now_ms, with_snapshots=True)
+        return deleted
+
+    def _retire(self, segments: Sequence[Segment], now_ms: int, *, with_snapshots: bool) -> None:
+        """Rename the files of segments that are no longer part of the log; their removal can wait."""
+        due_ms = now_ms + self.config.file_delete_delay_ms
+        try:
+            for segment in segments:
+                self._removals.append(mark_deleted(self._storage, segment.file_paths(), due_ms))
+            if with_snapshots:
+                gone = {segment.base_offset for segment in segments}
+                self._snapshots.remove([offset for offset in self._snapshots.offsets if offset in gone])
+        except OSError as error:
+            raise KafkaStorageError(f"cannot remove segments of {self.topic_partition}: {error}") from error
+        self._names_changed = True
+
+    def take_removals(self, now_ms: int) -> list[Removal]:
+        """Removals whose `file.delete.delay.ms` is over. The caller runs them."""
+        due = [removal for removal in self._removals if removal.due_ms <= now_ms]
+        self._removals = [removal for removal in self._removals if removal.due_ms > now_ms]
+        return due
+
+    def replace_segments(self, old: Sequence[Segment], new: Sequence[Segment], now_ms: int) -> None:
+        """Put sealed segments that the cleaner wrote as `.cleaned`, and synced, in the place of `old`.
+
+        A crash during the first step undoes the whole, a later one completes it (see `interrupted`). The renaming goes
+        from the last segment to the first, so that a remaining `.cleaned` file tells that the first step is not over.
+        """
+        try:
+            for segment in reversed(new):
+                segment.change_suffix(CLEANED_SUFFIX, SWAP_SUFFIX)
+            self._storage.sync_directory(self._directory)
+            self._segments.replace(old, new)
+            self._retire(old, now_ms, with_snapshots=False)
+            for segment in new:
+                segment.change_suffix(SWAP_SUFFIX, "")
+        except OSError as error:
+            raise self._go_offline("replacing segments failed halfway", error) from error
+        gone = {segment.base_offset for segment in old} - {segment.base_offset for segment in new}
+        self._snapshots.remove([offset for offset in self._snapshots.offsets if offset in gone])
+        self._names_changed = True
+
+    def truncate_to(self, offset: int, now_ms: int) -> None:
+        """Cut off everything from the batch that holds `offset` on, and forget it."""
+        if offset >= self.log_end_offset:
+            return
+        try:
+            self._truncate_to(max(offset, 0), now_ms)
+        except OSError as error:
+            raise self._go_offline("truncation failed halfway", error) from error
+
+    def _truncate_to(self, offset: int, now_ms: int) -> None:
+        above = [segment for segment in self._segments if segment.base_offset >= offset]
+        kept = [segment for segment in self._segments if segment.base_offset < offset]
+        for segment in reversed(above):  # the last one first: a crash must not leave a hole
+            segment.release()
+            for path in segment.file_paths():
+                self._storage.remove(path)
+        self._storage.sync_directory(self._directory)
+        if kept:
+            self.log_end_offset = kept[-1].truncate_to(offset)
+        else:
+            self.log_end_offset = offset
+            kept = [self._new_segment(offset, now_ms)]
+            kept[0].create()
+        self._segments = Segments(kept)
+        self._names_changed = True
+        self._forget_above(self.log_end_offset, now_ms)
+
+    def _forget_above(self, end_offset: int, now_ms: int) -> None:
+        self.leader_epochs.truncate_from_end(end_offset)
+        self._snapshots.remove_above(end_offset)
+        restore_producers(self.producers, list(self._segments), self._snapshots, end_offset, now_ms)
+        self.log_start_offset = min(self.log_start_offset, end_offset)
+        self.high_watermark = min(self.high_watermark, end_offset)
+        self.recovery_point = min(self.recovery_point, end_offset)
+
+    # --- durability ---
+
+    def flush_request(self) -> FlushRequest | None:
+        """What to sync so that everything appended so far survives a power loss; None if it does already."""
+        return self._flush_below(self.log_end_offset)
+
+    def flush_due(self, now_ms: int) -> FlushRequest | None:
+        """A flush that `flush.messages` or `flush.ms` asks for, or that a sealed segment still needs."""
+        unflushed = self.log_end_offset - self.recovery_point
+        if unflushed and (
+            unflushed >= self.config.flush_messages or now_ms - self._last_flush_ms >= self.config.flush_ms
+        ):
+            return self._flush_below(self.log_end_offset)
+        return self._flush_below(self._segments.active.base_offset)
+
+    def _flush_below(self, offset: int) -> FlushRequest | None:
+        if self.offline or offset <= self.recovery_point:
+            return None
+        files = []
+        try:
+            for segment in self._segments.from_offset(self.recovery_point):
+                if segment.base_offset < offset:
+                    files += segment.files_to_sync()
+        except OSError as error:
+            raise KafkaStorageError(f"cannot flush {self.topic_partition}: {error}") from error
+        return FlushRequest(self._storage, self._directory, tuple(files), self._names_changed, offset)
+
+    def flushed(self, request: FlushRequest, now_ms: int) -> None:
+        """A request has run: what it covered is durable."""
+        self.recovery_point = max(self.recovery_point, min(request.offset, self.log_end_offset))
+        self._last_flush_ms = now_ms
+        if request.sync_names:
+            self._names_changed = False
+
+    def flush_failed(self, error: Exception) -> None:
+        """A request has failed. The disk may have dropped what it could not write, so nothing here is sure any more."""
+        self._go_offline("a sync failed", error)
+
+    # --- the end ---
+
+    def update_config(self, config: LogConfig) -> None:
+        self.config = config
+        self.producers.producer_id_expiration_ms = config.producer_id_expiration_ms
+        for segment in self._segments:
+            segment.config = config
+
+    def close(self, *, clean: bool, now_ms: int) -> None:
+        """Let go of the files. A clean close makes everything durable, with a snapshot: opening need not scan."""
+        if clean and not self.offline:
+            try:
+                self._close_cleanly(now_ms)
+            except OSError as error:
+                raise self._go_offline("a clean close failed", error) from error
+        self._segments.active.release()
+
+    def _close_cleanly(self, now_ms: int) -> None:
+        self._segments.active.complete_time_index()
+        request = self.flush_request()
+        if request is not None:
+            request.run()
+            self.flushed(request, now_ms)
+        if self.log_end_offset not in self._snapshots.offsets:
+            self._snapshots.write(self.log_end_offset, self.producers.entries(), durable=True)
+
+    def delete(self) -> None:
+        """Remove the log with all its files."""
+        self._segments.active.release()
+        try:
+            self._storage.remove_directory(self._directory)
+        except OSError as error:
+            raise KafkaStorageError(f"cannot delete the log of {self.topic_partition}: {error}") from error

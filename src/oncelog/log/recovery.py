@@ -1,0 +1,348 @@
+"""Opens a log directory: what was there before, and, if it was not left cleanly, what of it can be believed.
+
+Owns the way from files to segments, epochs and producers. Above the recovery point (what was known to be on the disk)
+every batch is read and its checksum verified; the first bad one ends the log, and everything after it is removed. Below
+it only headers are read, and only as far back as the newest good producer snapshot. It never looks at a clock, and
+writes nothing that the log did not already say.
+
+Kafka's names: LogLoader, ProducerStateManager.truncateAndReload, UnifiedLog.rebuildProducerState.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from oncelog.errors import CorruptMessage, InvalidRecord
+from oncelog.log.batch_scan import ScannedBatches, scan_batches
+from oncelog.log.checkpoints import CorruptCheckpoint
+from oncelog.log.config import LogConfig
+from oncelog.log.index import MAX_RELATIVE_OFFSET, CorruptIndex
+from oncelog.log.interrupted import settle_interrupted
+from oncelog.log.leader_epochs import LeaderEpochCache
+from oncelog.log.producer_state import CompletedTransaction, ProducerStateManager
+from oncelog.log.segment import Segment
+from oncelog.log.segment_files import LOG_SUFFIX, offset_of
+from oncelog.log.segments import Segments
+from oncelog.log.snapshot_files import SnapshotFiles
+from oncelog.log.storage import File, Storage
+from oncelog.log.transaction_index import AbortedTransaction, CorruptTransactionIndex
+from oncelog.records.batch import BatchHeader, read_control_marker
+from oncelog.types import NO_PRODUCER_ID, TopicPartition
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class RecoveryReport:
+    """What opening a log found and mended."""
+
+    clean: bool
+    scanned_bytes: int = 0
+    truncated_bytes: int = 0
+    removed_segments: list[int] = field(default_factory=list)
+    rebuilt_indexes: list[int] = field(default_factory=list)
+    snapshot_offset: int | None = None
+    broken_snapshots: list[int] = field(default_factory=list)
+
+
+class LoadedLog(NamedTuple):
+    segments: Segments
+    leader_epochs: LeaderEpochCache
+    producers: ProducerStateManager
+    snapshots: SnapshotFiles
+    log_start_offset: int
+    log_end_offset: int
+    recovery_point: int
+    report: RecoveryReport
+
+
+class LogLoader:
+    """One opening of one directory."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        directory: str,
+        topic_partition: TopicPartition,
+        config: LogConfig,
+        *,
+        now_ms: int,
+        clean: bool,
+        recovery_point: int,
+        log_start_offset: int,
+    ) -> None:
+        self._storage = storage
+        self._directory = directory
+        self._config = config
+        self._now_ms = now_ms
+        self._recovery_point = recovery_point
+        self._log_start_offset = log_start_offset
+        self._report = RecoveryReport(clean)
+        self._epochs = LeaderEpochCache(storage, directory)
+        self._epochs_changed = False
+        self._producers = ProducerStateManager(
+            topic_partition, producer_id_expiration_ms=config.producer_id_expiration_ms
+        )
+
+    def load(self) -> LoadedLog:
+        self._storage.make_directory(self._directory)
+        names = settle_interrupted(self._storage, self._directory)
+        snapshots = SnapshotFiles(self._storage, self._directory, names)
+        found = [offset_of(name) for name in names if name.endswith(LOG_SUFFIX)]
+        segments = [self._segment(offset) for offset in sorted(offset for offset in found if offset is not None)]
+        epochs_known = self._load_epochs()
+        end_offset = self._open_segments(segments, snapshots) if segments else self._log_start_offset
+        if end_offset < self._log_start_offset:
+            logger.warning(
+                "%s: the log ends at %d, before its start offset %d; starting over",
+                self._directory,
+                end_offset,
+                self._log_start_offset,
+            )
+            self._remove_segments(segments)
+            segments, end_offset = [], self._log_start_offset
+        if not segments:
+            segments = [self._segment(self._log_start_offset)]
+            segments[0].create()
+        ordered = Segments(segments)
+        if not epochs_known:
+            self._rebuild_epochs(ordered)
+        return self._loaded(ordered, snapshots, end_offset)
+
+    def _segment(self, base_offset: int) -> Segment:
+        return Segment(self._storage, self._directory, base_offset, self._config, now_ms=self._now_ms)
+
+    def _loaded(self, segments: Segments, snapshots: SnapshotFiles, end_offset: int) -> LoadedLog:
+        start_offset = max(self._log_start_offset, segments.first.base_offset)
+        self._epochs.truncate_from_end(end_offset)
+        self._epochs.truncate_from_start(start_offset)
+        snapshots.remove_above(end_offset)
+        snapshots.remove_stray(segments.base_offsets)
+        self._report.broken_snapshots = snapshots.broken
+        recovery_point = end_offset if self._report.clean else min(self._recovery_point, end_offset)
+        return LoadedLog(
+            segments,
+            self._epochs,
+            self._producers,
+            snapshots,
+            start_offset,
+            end_offset,
+            recovery_point,
+            self._report,
+        )
+
+    # --- segments ---
+
+    def _open_segments(self, segments: list[Segment], snapshots: SnapshotFiles) -> int:
+        """Open the trusted ones, scan the others; the end offset of the log."""
+        trusted = self._trusted_count(segments)
+        for position, segment in enumerate(segments[:-1]):
+            if position < trusted:
+                self._open_sealed(segment, segments[position + 1].base_offset)
+        self._check_transaction_indexes(segments[:trusted], snapshots)
+        if trusted == len(segments):
+            try:
+                end_offset = self._open_growing(segments[-1])
+            except CorruptMessage as error:
+                logger.warning("%s: closed cleanly, yet: %s", segments[-1].path, error)
+                self._report.clean = False
+                trusted -= 1
+            else:
+                self._restore_producers(segments, snapshots, end_offset)
+                return end_offset
+        self._restore_producers(segments[:trusted], snapshots, segments[trusted].base_offset)
+        return self._scan_segments(segments, trusted)
+
+    def _trusted_count(self, segments: list[Segment]) -> int:
+        """How many segments lie wholly below the recovery point; all, after a clean stop."""
+        if self._report.clean:
+            return len(segments)
+        ends = (following.base_offset for following in segments[1:])
+        return sum(1 for end in ends if end <= self._recovery_point)
+
+    def _open_sealed(self, segment: Segment, end_offset: int) -> None:
+        try:
+            segment.open_sealed(end_offset)
+        except CorruptIndex as error:
+            self._rebuild_indexes(segment, error)
+
+    def _open_growing(self, segment: Segment) -> int:
+        try:
+            return segment.open_growing()
+        except CorruptIndex as error:
+            self._rebuild_indexes(segment, error)
+            return segment.open_growing()
+
+    def _rebuild_indexes(self, segment: Segment, error: CorruptIndex) -> None:
+        logger.warning("%s: rebuilding its indexes: %s", segment.path, error)
+        segment.rebuild_indexes()
+        self._report.rebuilt_indexes.append(segment.base_offset)
+
+    def _scan_segments(self, segments: list[Segment], first: int) -> int:
+        """Recover the segments from `first` on, and drop from the list what comes after the first bad batch."""
+        end_offset = segments[first].base_offset
+        for position in range(first, len(segments)):
+            segment = segments[position]
+            file_bytes, end_offset = self._scan_segment(segment, max(end_offset, segment.base_offset))
+            self._report.scanned_bytes += file_bytes
+            self._report.rebuilt_indexes.append(segment.base_offset)
+            torn_bytes = file_bytes - segment.size_bytes
+            if torn_bytes:
+                logger.warning("%s: cutting off %d bytes after offset %d", segment.path, torn_bytes, end_offset - 1)
+                self._report.truncated_bytes += torn_bytes
+                self._remove_segments(segments[position + 1 :])
+                del segments[position + 1 :]
+                segment.discard_torn_write()
+                break
+            if segment is not segments[-1]:
+                segment.seal()
+        if self._epochs_changed:
+            self._epochs.save()
+        return end_offset
+
+    def _scan_segment(self, segment: Segment, next_offset: int) -> tuple[int, int]:
+        """Read a segment into its indexes, the epochs and the producers; its file's size and the offset after it."""
+        file = segment.begin_scan()
+        replay = ProducerReplay(self._producers)
+        for scanned in scan_above(file, self._recovery_point):
+            good = _in_order(scanned.headers, next_offset, segment.base_offset)
+            replay.batches(scanned, good)
+            latest_epoch = self._epochs.latest_epoch
+            for header in good:
+                segment.note_scanned(header)
+                if header.leader_epoch > latest_epoch:
+                    self._epochs.replay(header.leader_epoch, header.base_offset)
+                    latest_epoch = header.leader_epoch
+                    self._epochs_changed = True
+            if good:
+                next_offset = good[-1].next_offset
+            if len(good) != len(scanned.headers):
+                break
+        segment.transaction_index.replace(replay.aborted)
+        return file.size, next_offset
+
+    def _remove_segments(self, segments: list[Segment]) -> None:
+        """The last one first, and durably before anything before them is cut: a hole in the log must never appear."""
+        for segment in reversed(segments):
+            self._report.removed_segments.append(segment.base_offset)
+            segment.release()
+            for path in segment.file_paths():
+                self._storage.remove(path)
+        if segments:
+            self._storage.sync_directory(self._directory)
+
+    # --- what the segments tell ---
+
+    def _restore_producers(self, segments: list[Segment], snapshots: SnapshotFiles, end_offset: int) -> None:
+        self._report.snapshot_offset = restore_producers(self._producers, segments, snapshots, end_offset, self._now_ms)
+
+    def _check_transaction_indexes(self, segments: list[Segment], snapshots: SnapshotFiles) -> None:
+        for position, segment in enumerate(segments):
+            try:
+                segment.transaction_index.entries()
+            except CorruptTransactionIndex as error:
+                logger.warning("%s: rebuilding its transaction index: %s", segment.path, error)
+                self._restore_producers(segments[:position], snapshots, segment.base_offset)
+                replay = ProducerReplay(self._producers)
+                replay.segment(segment, segment.base_offset)
+                segment.transaction_index.replace(replay.aborted)
+
+    def _load_epochs(self) -> bool:
+        try:
+            self._epochs.load()
+        except CorruptCheckpoint as error:
+            logger.warning("rebuilding the leader epochs from the log: %s", error)
+            return False
+        return True
+
+    def _rebuild_epochs(self, segments: Iterable[Segment]) -> None:
+        for segment in segments:
+            for scanned in scan_batches(segment.file(), 0, segment.size_bytes, verify_crc=False):
+                for header in scanned.headers:
+                    self._epochs.replay(header.leader_epoch, header.base_offset)
+        self._epochs.save()
+
+
+class ProducerReplay:
+    """Feeds batches of the log to the producer state, and collects the transactions that were aborted on the way."""
+
+    def __init__(self, producers: ProducerStateManager) -> None:
+        self._producers = producers
+        self.aborted: list[AbortedTransaction] = []
+
+    def segment(self, segment: Segment, start_offset: int) -> None:
+        """Replay the batches from `start_offset` on, reading headers only."""
+        found = segment.find_batch(start_offset)
+        if found is None:
+            return
+        for scanned in scan_batches(segment.file(), found.position, segment.size_bytes, verify_crc=False):
+            self.batches(scanned, scanned.headers)
+
+    def batches(self, scanned: ScannedBatches, headers: list[BatchHeader]) -> None:
+        replay = self._producers.replay
+        position = 0
+        for header in headers:
+            if header.producer_id != NO_PRODUCER_ID:
+                if header.is_control:
+                    batch = scanned.data[position : position + header.size_bytes]
+                    self._control_batch(header, batch)
+                else:
+                    replay(header, None)
+            position += header.size_bytes
+
+    def _control_batch(self, header: BatchHeader, batch: memoryview) -> None:
+        try:
+            marker = read_control_marker(batch) if header.record_count else None
+        except InvalidRecord:
+            return  # a control record of another kind, such as KRaft's, ends no transaction
+        completed = self._producers.replay(header, marker)
+        if completed is not None and completed.is_aborted:
+            self.aborted.append(aborted_transaction(completed))
+
+
+def aborted_transaction(completed: CompletedTransaction) -> AbortedTransaction:
+    return AbortedTransaction(
+        completed.producer_id, completed.first_offset, completed.last_offset, completed.last_stable_offset
+    )
+
+
+def restore_producers(
+    producers: ProducerStateManager,
+    segments: list[Segment],
+    snapshots: SnapshotFiles,
+    end_offset: int,
+    now_ms: int,
+) -> int | None:
+    """The producers as they were when the log ended at `end_offset`; the snapshot they were restored from."""
+    snapshot = snapshots.newest(end_offset)
+    producers.load(snapshot.entries if snapshot else (), now_ms)
+    start_offset = snapshot.offset if snapshot else 0
+    replay = ProducerReplay(producers)
+    for position, segment in enumerate(segments):
+        segment_end = segments[position + 1].base_offset if position + 1 < len(segments) else end_offset
+        if start_offset < segment_end and segment.size_bytes:
+            replay.segment(segment, max(start_offset, segment.base_offset))
+    return snapshot.offset if snapshot else None
+
+
+def scan_above(file: File, recovery_point: int) -> Iterator[ScannedBatches]:
+    """All batches of a file, verifying checksums only from the recovery point on: nothing below it can be torn."""
+    position = 0
+    for scanned in scan_batches(file, 0, file.size, verify_crc=False):
+        if scanned.headers[-1].last_offset >= recovery_point:
+            break
+        yield scanned
+        position = scanned.end_position
+    yield from scan_batches(file, position, file.size, verify_crc=True)
+
+
+def _in_order(headers: list[BatchHeader], next_offset: int, base_offset: int) -> list[BatchHeader]:
+    """The leading batches whose offsets only grow and fit an index: a valid checksum does not cover the offset."""
+    for position, header in enumerate(headers):
+        if header.base_offset < next_offset or header.last_offset - base_offset > MAX_RELATIVE_OFFSET:
+            return headers[:position]
+        next_offset = header.next_offset
+    return headers

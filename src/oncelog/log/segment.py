@@ -1,0 +1,425 @@
+"""One segment: a `.log` file of record batches and the indexes into it.
+
+Owns appending to, finding in and cutting off one segment, and the rule when an index entry is due. It knows nothing of
+other segments, of producers or of durability: those are the partition log's.
+
+A sealed segment keeps no descriptor and no index in memory; every read opens what it needs. What an index says is
+checked against the batch found there. An index that lies is rebuilt from the `.log`, which alone is the truth.
+
+Kafka's names: LogSegment, FileRecords.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from oncelog.errors import CorruptMessage
+from oncelog.log.batch_scan import hop_batches, scan_batches
+from oncelog.log.config import LogConfig
+from oncelog.log.file_slice import EMPTY, FileSlice
+from oncelog.log.index import (
+    MAX_RELATIVE_OFFSET,
+    CorruptIndex,
+    OffsetIndex,
+    OffsetPosition,
+    TimeIndex,
+    TimestampOffset,
+)
+from oncelog.log.segment_files import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    file_path,
+)
+from oncelog.log.storage import TEMPORARY_SUFFIX, File, Storage
+from oncelog.log.transaction_index import TransactionIndex
+from oncelog.records.batch import BatchHeader, Buffer, Record, decode_records
+from oncelog.types import NO_TIMESTAMP
+
+logger = logging.getLogger(__name__)
+
+MAX_SEGMENT_BYTES: Final = 2**31 - 1
+"""Positions in an index are int32."""
+
+
+class FoundBatch(NamedTuple):
+    position: int
+    header: BatchHeader
+
+
+class FoundTimestamp(NamedTuple):
+    timestamp: int
+    offset: int
+    leader_epoch: int
+
+
+class Segment:
+    __slots__ = (
+        "_file",
+        "_first_timestamp",
+        "_last_indexed_position",
+        "_max_timestamp",
+        "_storage",
+        "base_offset",
+        "config",
+        "modified_ms",
+        "offset_index",
+        "opened_ms",
+        "path",
+        "size_bytes",
+        "time_index",
+        "transaction_index",
+    )
+
+    def __init__(
+        self, storage: Storage, directory: str, base_offset: int, config: LogConfig, *, now_ms: int, suffix: str = ""
+    ) -> None:
+        self._storage = storage
+        self.base_offset = base_offset
+        self.config = config
+        self.path = file_path(directory, base_offset, LOG_SUFFIX + suffix)
+        index_bytes = config.segment_index_bytes
+        index_path = file_path(directory, base_offset, INDEX_SUFFIX + suffix)
+        time_index_path = file_path(directory, base_offset, TIME_INDEX_SUFFIX + suffix)
+        transaction_index_path = file_path(directory, base_offset, TRANSACTION_INDEX_SUFFIX + suffix)
+        self.offset_index = OffsetIndex(storage, index_path, base_offset, index_bytes)
+        self.time_index = TimeIndex(storage, time_index_path, base_offset, index_bytes)
+        self.transaction_index = TransactionIndex(storage, transaction_index_path, base_offset)
+        self.size_bytes = 0
+        self.opened_ms = now_ms
+        self.modified_ms = now_ms
+        self._file: File | None = None  # held open while the segment grows
+        self._last_indexed_position = 0
+        self._max_timestamp: TimestampOffset | None = None
+        self._first_timestamp: int | None = None
+
+    # --- opening ---
+
+    def create(self) -> None:
+        """Begin an empty segment that grows."""
+        self._file = self._storage.open(self.path, create=True)
+        self._file.truncate(0)
+        self.offset_index.create()
+        self.time_index.create()
+        self._max_timestamp = TimestampOffset(NO_TIMESTAMP, self.base_offset)
+
+    def open_sealed(self, end_offset: int) -> None:
+        """Take note of a segment that ends before `end_offset`; raise CorruptIndex if its indexes cannot be its own."""
+        self._load_status()
+        try:
+            self.offset_index.load(growing=False)
+            self.offset_index.check(self.size_bytes)
+            self.time_index.load(growing=False)
+            self.time_index.check(end_offset)
+        except FileNotFoundError as error:
+            raise CorruptIndex(f"{error.filename} is missing") from error
+
+    def open_growing(self) -> int:
+        """Continue a segment that was left complete; its next offset. Raise CorruptIndex, CorruptMessage if it lies."""
+        self._load_status()
+        self._file = self._storage.open(self.path)
+        try:
+            self.offset_index.load(growing=True)
+            self.time_index.load(growing=True)
+        except FileNotFoundError as error:
+            raise CorruptIndex(f"{error.filename} is missing") from error
+        self.offset_index.check(self.size_bytes)
+        last_indexed = self.offset_index.last_entry()
+        self._last_indexed_position = last_indexed.position
+        newest = self.time_index.last_entry()
+        next_offset = self.base_offset
+        for _, header in self._hop_from(last_indexed):
+            next_offset = header.next_offset
+            if header.max_timestamp > newest.timestamp:
+                newest = TimestampOffset(header.max_timestamp, header.last_offset)
+        self.time_index.check(next_offset)
+        self._max_timestamp = newest
+        return next_offset
+
+    def _load_status(self) -> None:
+        self.size_bytes, self.modified_ms = self._storage.status(self.path)
+
+    # --- growing ---
+
+    def append(self, batch: Buffer, last_offset: int, max_timestamp: int, now_ms: int) -> None:
+        """Write one batch at the end. If this raises, nothing has changed but perhaps the bytes beyond the end, which
+        `discard_torn_write` removes."""
+        assert self._file is not None, "a sealed segment does not grow"
+        position = self.size_bytes
+        if position - self._last_indexed_position > self.config.index_interval_bytes:
+            self.offset_index.reserve()
+            self.time_index.reserve()
+        self._file.append(batch)
+        self._note_batch(position, len(batch), last_offset, max_timestamp)
+        self.modified_ms = now_ms
+
+    def _note_batch(self, position: int, size_bytes: int, last_offset: int, max_timestamp: int) -> None:
+        newest = self._max_timestamp
+        if newest is None or max_timestamp > newest.timestamp:
+            newest = self._max_timestamp = TimestampOffset(max_timestamp, last_offset)
+        if position - self._last_indexed_position > self.config.index_interval_bytes:
+            self.offset_index.add(last_offset, position)
+            self.time_index.add_if_newer(*newest)
+            self._last_indexed_position = position
+        elif position == 0:
+            self._first_timestamp = max_timestamp
+        self.size_bytes = position + size_bytes
+
+    def discard_torn_write(self) -> None:
+        assert self._file is not None, "a sealed segment has no torn write"
+        self._file.truncate(self.size_bytes)
+
+    def must_roll(self, batch_bytes: int, last_offset: int, max_timestamp: int, now_ms: int, jitter_ms: int) -> bool:
+        """Whether the next batch belongs into a new segment."""
+        size = self.size_bytes
+        if size == 0:
+            return last_offset - self.base_offset > MAX_RELATIVE_OFFSET
+        return (
+            size + batch_bytes > self.config.segment_bytes
+            or last_offset - self.base_offset > MAX_RELATIVE_OFFSET
+            or self.offset_index.is_full
+            or self.time_index.is_full
+            or self.waited_ms(max_timestamp, now_ms) > self.config.segment_ms - jitter_ms
+        )
+
+    def waited_ms(self, timestamp: int, now_ms: int) -> int:
+        """How long the segment has been growing, by the records' clock if they have one."""
+        first = self.first_timestamp()
+        return timestamp - first if first >= 0 else now_ms - self.opened_ms
+
+    def first_timestamp(self) -> int:
+        """The largest timestamp of the first batch, which time-based rolling counts from; -1 if there is none."""
+        if self._first_timestamp is None:
+            if self.size_bytes == 0:
+                return NO_TIMESTAMP
+            _, header = next(hop_batches(self.file(), 0, self.size_bytes))
+            self._first_timestamp = header.max_timestamp
+        return self._first_timestamp
+
+    def write_out_indexes(self) -> None:
+        self.offset_index.write_out()
+        self.time_index.write_out()
+
+    def complete_time_index(self) -> None:
+        """End the time index with the newest timestamp, so that a sealed segment knows it without being read."""
+        if self._max_timestamp is not None:
+            self.time_index.reserve()
+            self.time_index.add_if_newer(*self._max_timestamp)
+
+    def seal(self) -> None:
+        """Grow no more: the indexes are complete and in their files, and nothing is held open."""
+        self.complete_time_index()
+        self.offset_index.seal()
+        self.time_index.seal()
+        self._file = None
+
+    def files_to_sync(self) -> list[File]:
+        """Everything that must be synced for the segment to be durable as it is now."""
+        self.write_out_indexes()
+        files = [self.file(), self._storage.open(self.offset_index.path), self._storage.open(self.time_index.path)]
+        if self.transaction_index.exists:
+            files.append(self._storage.open(self.transaction_index.path))
+        return files
+
+    def change_suffix(self, old: str, new: str) -> None:
+        """Rename the files from one state of a replacement to the next, `.log` last: it makes the segment."""
+        parts: list[Segment | OffsetIndex | TimeIndex | TransactionIndex] = [self.time_index, self.offset_index, self]
+        if self.transaction_index.exists:
+            parts.insert(0, self.transaction_index)
+        for part in parts:
+            path = part.path.removesuffix(old) + new
+            self._storage.rename(part.path, path)
+            part.path = path
+
+    def release(self) -> None:
+        """Let go of the open file."""
+        self._file = None
+
+    def file_paths(self) -> list[str]:
+        """The files of this segment, `.log` first."""
+        paths = [self.path, self.offset_index.path, self.time_index.path]
+        if self.transaction_index.exists:
+            paths.append(self.transaction_index.path)
+        return paths
+
+    # --- finding ---
+
+    def file(self) -> File:
+        return self._file if self._file is not None else self._storage.open(self.path)
+
+    def find_batch(self, offset: int) -> FoundBatch | None:
+        """The first batch that ends at or after `offset`."""
+        try:
+            return self._find_batch(offset)
+        except (CorruptIndex, FileNotFoundError) as error:
+            self._repair(error)
+            return self._find_batch(offset)
+
+    def _find_batch(self, offset: int) -> FoundBatch | None:
+        for position, header in self._hop_from(self.offset_index.lookup(offset)):
+            if header.last_offset >= offset:
+                return FoundBatch(position, header)
+        return None
+
+    def _hop_from(self, entry: OffsetPosition) -> Iterator[tuple[int, BatchHeader]]:
+        """The batches from an index entry on; raise CorruptIndex if it does not point to the batch it names."""
+        hops = hop_batches(self.file(), entry.position, self.size_bytes)
+        if entry.position:
+            try:
+                first = next(hops, None)
+            except CorruptMessage as error:
+                raise CorruptIndex(f"{self.offset_index.path}: no batch at position {entry.position}") from error
+            if first is None or not self.base_offset <= first[1].base_offset <= entry.offset:
+                raise CorruptIndex(f"{self.offset_index.path}: offset {entry.offset} is not at {entry.position}")
+            yield first
+        yield from hops
+
+    def read(self, offset: int, max_bytes: int, end_offset: int | None, at_least_one_batch: bool) -> FileSlice | None:
+        """Whole batches from `offset` on, below `end_offset` if given; None if nothing here reaches `offset`."""
+        found = self.find_batch(offset)
+        if found is None:
+            return None
+        limit = self.size_bytes
+        if end_offset is not None:
+            beyond = self.find_batch(end_offset)
+            limit = limit if beyond is None else beyond.position
+        size = limit - found.position
+        if size > max_bytes:
+            size = self._size_of_whole_batches(found, max_bytes, at_least_one_batch)
+        return FileSlice(self.file(), found.position, size) if size > 0 else EMPTY
+
+    def _size_of_whole_batches(self, first: FoundBatch, max_bytes: int, at_least_one_batch: bool) -> int:
+        """How many bytes of whole batches from `first` on fit into `max_bytes`."""
+        if first.header.size_bytes > max_bytes:
+            return first.header.size_bytes if at_least_one_batch else 0
+        limit = first.position + max_bytes
+        try:
+            return self._last_boundary(first, limit) - first.position
+        except (CorruptIndex, FileNotFoundError) as error:
+            self._repair(error)
+            return self._last_boundary(first, limit) - first.position
+
+    def _last_boundary(self, first: FoundBatch, limit: int) -> int:
+        entry = self.offset_index.lookup_position(limit)
+        if entry.position <= first.position:
+            entry = OffsetPosition(first.header.last_offset, first.position)
+        end = entry.position
+        for position, header in self._hop_from(entry):
+            if position + header.size_bytes > limit:
+                break
+            end = position + header.size_bytes
+        return end
+
+    def max_timestamp(self) -> TimestampOffset:
+        """The newest timestamp, and the last offset of the batch that has it; -1 in an empty segment."""
+        if self._max_timestamp is None:
+            self._max_timestamp = self._read_max_timestamp()
+        return self._max_timestamp
+
+    def _read_max_timestamp(self) -> TimestampOffset:
+        """From the time index, if the batch it names agrees: retention deletes by this, so a flipped bit must not."""
+        last = self.time_index.last_entry()
+        found = self.find_batch(last.offset) if self.size_bytes else None
+        if found is not None and found.header.max_timestamp != last.timestamp:
+            self._repair(CorruptIndex(f"{self.time_index.path}: the newest timestamp is not {last.timestamp}"))
+            return self.time_index.last_entry()
+        return last
+
+    def largest_timestamp(self) -> int:
+        """What retention counts from: the newest record, or the last change of the file if no record has a time."""
+        newest = self.max_timestamp().timestamp
+        return newest if newest >= 0 else self.modified_ms
+
+    def find_timestamp(self, timestamp: int, start_offset: int) -> FoundTimestamp | None:
+        """The first record at or after `start_offset` that is not older than `timestamp`."""
+        entry = self.time_index.lookup(timestamp)
+        found = self.find_batch(max(entry.offset, start_offset))
+        if found is None:
+            return None
+        for position, header in hop_batches(self.file(), found.position, self.size_bytes):
+            if header.max_timestamp >= timestamp:
+                for record in self.records_at(position, header):
+                    if record.timestamp_ms >= timestamp and record.offset >= start_offset:
+                        return FoundTimestamp(record.timestamp_ms, record.offset, header.leader_epoch)
+        return None
+
+    def find_max_timestamp(self) -> FoundTimestamp | None:
+        """The first record that has the newest timestamp of the segment."""
+        newest = self.max_timestamp()
+        found = self.find_batch(newest.offset) if newest.timestamp >= 0 else None
+        if found is None:
+            return None
+        record = max(self.records_at(*found), key=lambda record: record.timestamp_ms)
+        return FoundTimestamp(record.timestamp_ms, record.offset, found.header.leader_epoch)
+
+    def records_at(self, position: int, header: BatchHeader) -> list[Record]:
+        return decode_records(self.file().read(position, header.size_bytes))
+
+    # --- scanning and cutting ---
+
+    def begin_scan(self) -> File:
+        """Forget what is known of the content, to learn it again from `note_scanned`; the file to scan."""
+        if self._file is None:
+            self._file = self._storage.open(self.path)
+        self._restart_indexes()
+        return self._file
+
+    def _restart_indexes(self) -> None:
+        self.size_bytes = 0
+        self._last_indexed_position = 0
+        self._first_timestamp = None
+        self._max_timestamp = TimestampOffset(NO_TIMESTAMP, self.base_offset)
+        self.offset_index.create()
+        self.time_index.create()
+
+    def note_scanned(self, header: BatchHeader) -> None:
+        """Take the next batch of a scan into the indexes, exactly as if it had just been appended."""
+        position = self.size_bytes
+        if position - self._last_indexed_position > self.config.index_interval_bytes:
+            self.offset_index.reserve()
+            self.time_index.reserve()
+        self._note_batch(position, header.size_bytes, header.last_offset, header.max_timestamp)
+
+    def truncate_to(self, offset: int) -> int:
+        """Cut off the batch that holds `offset` and everything after it, to grow on from the offset returned."""
+        found = self.find_batch(offset)
+        self.write_out_indexes()
+        if found is not None:
+            self.file().truncate(found.position)
+            self.transaction_index.truncate_to_offset(found.header.base_offset)
+            self.offset_index.truncate_to_position(found.position)
+            self.time_index.truncate_to_offset(found.header.base_offset)
+        return self.open_growing()
+
+    def _repair(self, error: Exception) -> None:
+        logger.warning("rebuilding the indexes of %s: %s", self.path, error)
+        self.rebuild_indexes()
+
+    def rebuild_indexes(self) -> None:
+        """Write both indexes anew from the batches, under other names until they are complete: half a time index
+        would make the segment look older than it is."""
+        indexes: tuple[OffsetIndex | TimeIndex, ...] = (self.offset_index, self.time_index)
+        paths = [index.path for index in indexes]
+        size_bytes, is_growing = self.size_bytes, self._file is not None
+        try:
+            for index in indexes:
+                index.path += TEMPORARY_SUFFIX
+            self._restart_indexes()
+            for scanned in scan_batches(self.file(), 0, size_bytes, verify_crc=False):
+                for header in scanned.headers:
+                    self.note_scanned(header)
+            self.complete_time_index()
+            for index, path in zip(indexes, paths, strict=True):
+                index.write_out()
+                self._storage.open(index.path).sync()
+                self._storage.rename(index.path, path)
+        finally:
+            self.size_bytes = size_bytes
+            for index, path in zip(indexes, paths, strict=True):
+                index.path = path
+        if not is_growing:
+            self.offset_index.seal()
+            self.time_index.seal()
