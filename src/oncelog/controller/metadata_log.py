@@ -1,0 +1,154 @@
+"""`__cluster_metadata-0`: the metadata records on the disk, and the snapshots that keep their log short.
+
+Owns durability: `append` returns only after an fsync. The records of one write are one batch, so a crash leaves all of
+them or none. The two newest snapshots are kept, and the log from the older one on, so that a damaged snapshot costs
+nothing. Never decides what is written.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+
+from oncelog.controller.records import MetadataRecord, UnreadableMetadata, decode_record, encode_record
+from oncelog.controller.snapshot import SnapshotId, decode_snapshot, encode_snapshot
+from oncelog.controller.state import ControllerState
+from oncelog.controller.topic_names import METADATA_TOPIC
+from oncelog.errors import KafkaStorageError
+from oncelog.log.config import UNLIMITED_RETENTION, LogConfig
+from oncelog.log.partition_log import PartitionLog
+from oncelog.log.producer_state import AppendOrigin
+from oncelog.log.storage import Storage
+from oncelog.records import kernel
+from oncelog.records.batch import build_batch, decode_records
+from oncelog.types import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+METADATA_PARTITION = TopicPartition(METADATA_TOPIC, 0)
+METADATA_EPOCH = 1
+"""One node elects no one: its first epoch is its last."""
+
+KEPT_SNAPSHOTS = 2
+READ_BYTES = 1 << 20
+LOG_CONFIG = LogConfig(
+    segment_bytes=8 << 20,
+    retention_ms=UNLIMITED_RETENTION,
+    retention_bytes=UNLIMITED_RETENTION,
+    file_delete_delay_ms=0,
+)
+"""Only a snapshot lets go of metadata, never time or size."""
+
+
+class MetadataLog:
+    def __init__(self, storage: Storage, directory: str, log: PartitionLog, snapshots: list[SnapshotId]) -> None:
+        self._storage = storage
+        self._directory = directory
+        self._log = log
+        self._snapshots = snapshots
+        self.bytes_since_snapshot = 0
+
+    @classmethod
+    def open(cls, storage: Storage, data_directory: str, state: ControllerState, now_ms: int) -> MetadataLog:
+        """Open or create the log, and replay into the empty `state` what it holds. Raises UnreadableMetadata."""
+        directory = f"{data_directory}/{METADATA_PARTITION}"
+        storage.make_directory(directory)
+        snapshots = _find_snapshots(storage, directory)
+        start_offset = _load_newest_snapshot(storage, directory, snapshots, state)
+        log = PartitionLog.open(storage, directory, METADATA_PARTITION, LOG_CONFIG, now_ms=now_ms, clean=False)
+        log.advance_high_watermark(log.log_end_offset)
+        if not log.log_start_offset <= start_offset <= log.log_end_offset:
+            raise UnreadableMetadata(
+                f"{directory} holds offsets {log.log_start_offset} to {log.log_end_offset}, and no snapshot leads "
+                f"there (the best one ends at {start_offset}); restore the missing files"
+            )
+        metadata_log = cls(storage, directory, log, snapshots)
+        for record in metadata_log._read_from(start_offset):
+            state.replay(record)
+        return metadata_log
+
+    @property
+    def end_offset(self) -> int:
+        return self._log.log_end_offset
+
+    def append(self, records: Sequence[MetadataRecord], now_ms: int) -> None:
+        """Raises KafkaStorageError; the records are then not in force, though a restart may find them."""
+        rows = [(now_ms, None, encode_record(record), ()) for record in records]
+        batch = build_batch(rows, leader_epoch=METADATA_EPOCH)
+        self._log.append(
+            batch,
+            kernel.parse_header(batch),
+            leader_epoch=METADATA_EPOCH,
+            now_ms=now_ms,
+            origin=AppendOrigin.REPLICATION,
+        )
+        self._flush(now_ms)
+        self.bytes_since_snapshot += len(batch)
+
+    def _flush(self, now_ms: int) -> None:
+        request = self._log.flush_request()
+        assert request is not None, "something was appended"
+        try:
+            request.run()
+        except KafkaStorageError as error:
+            self._log.flush_failed(error)
+            raise
+        self._log.flushed(request, now_ms)
+        self._log.advance_high_watermark(self._log.log_end_offset)
+
+    def write_snapshot(self, state: ControllerState, now_ms: int) -> None:
+        """Write the whole state beside the log, then let go of the log before the snapshot that is now second."""
+        snapshot = SnapshotId(self._log.log_end_offset, METADATA_EPOCH)
+        data = encode_snapshot(state, now_ms, METADATA_EPOCH)
+        self._storage.write_atomically(f"{self._directory}/{snapshot.file_name}", data)
+        self._snapshots = sorted({*self._snapshots, snapshot})
+        self.bytes_since_snapshot = 0
+        for old in self._snapshots[:-KEPT_SNAPSHOTS]:
+            self._storage.remove(f"{self._directory}/{old.file_name}")
+        self._snapshots = self._snapshots[-KEPT_SNAPSHOTS:]
+        if len(self._snapshots) == KEPT_SNAPSHOTS:
+            self._log.delete_records(self._snapshots[0].end_offset)
+            self._log.apply_retention(now_ms)
+            for removal in self._log.take_removals(now_ms):
+                removal.run()
+
+    def close(self, now_ms: int) -> None:
+        self._log.close(clean=True, now_ms=now_ms)
+
+    def _read_from(self, offset: int) -> Iterator[MetadataRecord]:
+        end = self._log.log_end_offset
+        while offset < end:
+            data = self._log.read(offset, READ_BYTES, upper_bound=end).read_all()
+            headers, good_bytes = kernel.scan(data, 0, len(data), True)
+            if not headers:
+                raise UnreadableMetadata(f"the metadata log is damaged at offset {offset}")
+            self.bytes_since_snapshot += good_bytes
+            position = 0
+            for header in headers:
+                batch = memoryview(data)[position : position + header.size_bytes]
+                position += header.size_bytes
+                if header.next_offset > offset and not header.is_control:
+                    yield from (decode_record(record.value or b"") for record in decode_records(batch))
+                offset = max(offset, header.next_offset)
+
+
+def _find_snapshots(storage: Storage, directory: str) -> list[SnapshotId]:
+    found = (SnapshotId.of_file(name) for name in storage.list_directory(directory))
+    return sorted(snapshot for snapshot in found if snapshot is not None)
+
+
+def _load_newest_snapshot(storage: Storage, directory: str, snapshots: list[SnapshotId], state: ControllerState) -> int:
+    """Replay the newest snapshot that is whole, and return the offset from which the log continues it. Snapshots that
+    are not whole are forgotten."""
+    while snapshots:
+        path = f"{directory}/{snapshots[-1].file_name}"
+        try:
+            records = decode_snapshot(storage.read_all(path))
+        except UnreadableMetadata as error:
+            logger.warning("%s is not used: %s", path, error)
+            snapshots.pop()
+            continue
+        for record in records:
+            state.replay(record)
+        return snapshots[-1].end_offset
+    return 0

@@ -1,0 +1,126 @@
+"""The state as one file, in the format of KRaft's `.checkpoint` files: what a metadata log may be replaced with.
+
+A snapshot is a sequence of record batches: a control batch with a SnapshotHeader, the records that recreate the state,
+a control batch with a SnapshotFooter. Without its footer it is torn and not trusted.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterator
+from enum import IntEnum
+from typing import NamedTuple
+
+from oncelog.controller.producer_ids import NO_BROKER, NO_BROKER_EPOCH
+from oncelog.controller.records import MetadataRecord, RecordType, UnreadableMetadata, decode_record, encode_record
+from oncelog.controller.state import ControllerState, Topic
+from oncelog.records import kernel
+from oncelog.records.batch import build_batch, decode_records
+from oncelog.wire.codec import encode
+
+RECORDS_PER_BATCH = 1000
+FILE_NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint", re.ASCII)
+_CONTROL_KEY = struct.Struct(">hh")
+_CONTROL_KEY_VERSION = 0
+
+
+class ControlType(IntEnum):
+    SNAPSHOT_HEADER = 3
+    SNAPSHOT_FOOTER = 4
+
+
+class SnapshotId(NamedTuple):
+    """The part of the log that a snapshot stands for: up to its end offset, exclusive, and the epoch there."""
+
+    end_offset: int
+    epoch: int
+
+    @property
+    def file_name(self) -> str:
+        return f"{self.end_offset:020d}-{self.epoch:010d}.checkpoint"
+
+    @classmethod
+    def of_file(cls, name: str) -> SnapshotId | None:
+        match = FILE_NAME.fullmatch(name)
+        return cls(int(match[1]), int(match[2])) if match else None
+
+
+def encode_snapshot(state: ControllerState, last_timestamp_ms: int, epoch: int) -> bytes:
+    header = encode("SnapshotHeaderRecord", 0, {"last_contained_log_timestamp": last_timestamp_ms})
+    footer = encode("SnapshotFooterRecord", 0, {})
+    out = bytearray()
+    offset = 0
+
+    def add(records: list[tuple[bytes | None, bytes]], control: bool) -> None:
+        nonlocal offset
+        rows = [(last_timestamp_ms, key, value, ()) for key, value in records]
+        out.extend(build_batch(rows, base_offset=offset, leader_epoch=epoch, control=control))
+        offset += len(rows)
+
+    add([(_control_key(ControlType.SNAPSHOT_HEADER), header)], control=True)
+    frames = [encode_record(record) for record in state_records(state)]
+    for start in range(0, len(frames), RECORDS_PER_BATCH):
+        add([(None, frame) for frame in frames[start : start + RECORDS_PER_BATCH]], control=False)
+    add([(_control_key(ControlType.SNAPSHOT_FOOTER), footer)], control=True)
+    return bytes(out)
+
+
+def decode_snapshot(data: bytes) -> list[MetadataRecord]:
+    """Raises UnreadableMetadata if a byte of it is wrong or its end is missing."""
+    headers, good_bytes = kernel.scan(data, 0, len(data), True)
+    if good_bytes != len(data):
+        raise UnreadableMetadata(f"the snapshot is damaged after {good_bytes} of {len(data)} bytes")
+    records: list[MetadataRecord] = []
+    controls: list[int] = []
+    position = 0
+    for header in headers:
+        batch = memoryview(data)[position : position + header.size_bytes]
+        position += header.size_bytes
+        for record in decode_records(batch):
+            if header.is_control:
+                controls.append(_CONTROL_KEY.unpack(record.key or b"")[1])
+            else:
+                records.append(decode_record(record.value or b""))
+    if controls[:1] != [ControlType.SNAPSHOT_HEADER] or controls[-1:] != [ControlType.SNAPSHOT_FOOTER]:
+        raise UnreadableMetadata("the snapshot lacks its header or its footer")
+    return records
+
+
+def state_records(state: ControllerState) -> Iterator[MetadataRecord]:
+    """The records whose replay makes this state from nothing."""
+    for name, level in state.features.items():
+        yield MetadataRecord(RecordType.FEATURE_LEVEL, {"name": name, "feature_level": level})
+    if state.next_producer_id:
+        yield MetadataRecord(
+            RecordType.PRODUCER_IDS,
+            {"broker_id": NO_BROKER, "broker_epoch": NO_BROKER_EPOCH, "next_producer_id": state.next_producer_id},
+        )
+    for topic in state.topics.values():
+        yield from _topic_records(topic)
+    for resource, configs in state.configured_resources():
+        for name, value in configs.items():
+            body = {"resource_type": resource.type, "resource_name": resource.name, "name": name, "value": value}
+            yield MetadataRecord(RecordType.CONFIG, body)
+
+
+def _topic_records(topic: Topic) -> Iterator[MetadataRecord]:
+    yield MetadataRecord(RecordType.TOPIC, {"name": topic.name, "topic_id": topic.id})
+    for partition in topic.partitions.values():
+        yield MetadataRecord(
+            RecordType.PARTITION,
+            {
+                "partition_id": partition.index,
+                "topic_id": topic.id,
+                "replicas": list(partition.replicas),
+                "isr": list(partition.isr),
+                "leader": partition.leader,
+                "leader_epoch": partition.leader_epoch,
+                "partition_epoch": partition.partition_epoch,
+                "directories": list(partition.directories),
+            },
+        )
+
+
+def _control_key(control_type: ControlType) -> bytes:
+    return _CONTROL_KEY.pack(_CONTROL_KEY_VERSION, control_type)

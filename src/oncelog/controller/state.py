@@ -1,0 +1,156 @@
+"""What the metadata log adds up to: topics with their partitions, configs, features, the next producer id.
+
+`replay` is the only method that changes anything, and it never refuses: whether a record may be written was decided
+before it was. Everything else here answers questions. Plans for writes are in `topics`, `configs`, `producer_ids`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from types import MappingProxyType
+from typing import Generic, NamedTuple, TypeVar
+from uuid import UUID
+
+from oncelog.controller.records import MetadataRecord, RecordType
+from oncelog.wire.codec import Message
+
+T = TypeVar("T")
+
+NO_CONFIGS: Mapping[str, str] = MappingProxyType({})
+FIRST_LEADER_EPOCH = 0
+FIRST_PARTITION_EPOCH = 0
+
+
+class Outcome(NamedTuple, Generic[T]):
+    """What a write asks for: records to make durable, and the response that is true once they are."""
+
+    records: list[MetadataRecord]
+    response: T
+
+
+class ResourceType(IntEnum):
+    """What a config belongs to, as the protocol numbers it."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+class ConfigResource(NamedTuple):
+    type: ResourceType
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    index: int
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    directories: tuple[UUID, ...]
+
+
+@dataclass(slots=True, eq=False)
+class Topic:
+    id: UUID
+    name: str
+    partitions: dict[int, Partition] = field(default_factory=dict)
+
+    @property
+    def replication_factor(self) -> int:
+        return len(self.partitions[0].replicas)
+
+
+class ControllerState:
+    def __init__(self) -> None:
+        self.topics: dict[str, Topic] = {}
+        self.features: dict[str, int] = {}
+        self.next_producer_id = 0
+        self._topics_by_id: dict[UUID, Topic] = {}
+        self._configs: dict[ConfigResource, dict[str, str]] = {}
+        self._names_by_unified_name: dict[str, set[str]] = {}
+
+    def topic(self, name: str) -> Topic | None:
+        return self.topics.get(name)
+
+    def topic_by_id(self, topic_id: UUID) -> Topic | None:
+        return self._topics_by_id.get(topic_id)
+
+    def configs(self, resource: ConfigResource) -> Mapping[str, str]:
+        return self._configs.get(resource, NO_CONFIGS)
+
+    def configured_resources(self) -> Iterator[tuple[ConfigResource, Mapping[str, str]]]:
+        yield from self._configs.items()
+
+    def colliding_topic(self, name: str) -> str | None:
+        """A topic whose name differs only in `.` and `_`, which metric names do not tell apart."""
+        others = self._names_by_unified_name.get(unify(name), set()) - {name}
+        return min(others) if others else None
+
+    def replay(self, record: MetadataRecord) -> None:
+        replay = _REPLAYS.get(record.type)
+        if replay is not None:
+            replay(self, record.body)
+
+    def _replay_topic(self, record: Message) -> None:
+        topic = Topic(record["topic_id"], record["name"])
+        self.topics[topic.name] = topic
+        self._topics_by_id[topic.id] = topic
+        self._names_by_unified_name.setdefault(unify(topic.name), set()).add(topic.name)
+
+    def _replay_partition(self, record: Message) -> None:
+        index = record["partition_id"]
+        self._topics_by_id[record["topic_id"]].partitions[index] = Partition(
+            index,
+            record["leader"],
+            record["leader_epoch"],
+            record["partition_epoch"],
+            tuple(record["replicas"]),
+            tuple(record["isr"]),
+            tuple(record["directories"]),
+        )
+
+    def _replay_remove_topic(self, record: Message) -> None:
+        topic = self._topics_by_id.pop(record["topic_id"])
+        del self.topics[topic.name]
+        self._configs.pop(ConfigResource(ResourceType.TOPIC, topic.name), None)
+        names = self._names_by_unified_name[unify(topic.name)]
+        names.discard(topic.name)
+        if not names:
+            del self._names_by_unified_name[unify(topic.name)]
+
+    def _replay_config(self, record: Message) -> None:
+        resource = ConfigResource(ResourceType(record["resource_type"]), record["resource_name"])
+        if record["value"] is not None:
+            self._configs.setdefault(resource, {})[record["name"]] = record["value"]
+            return
+        configs = self._configs.get(resource, {})
+        configs.pop(record["name"], None)
+        if not configs:
+            self._configs.pop(resource, None)
+
+    def _replay_feature_level(self, record: Message) -> None:
+        self.features[record["name"]] = record["feature_level"]
+
+    def _replay_producer_ids(self, record: Message) -> None:
+        self.next_producer_id = record["next_producer_id"]
+
+
+_REPLAYS: dict[RecordType, Callable[[ControllerState, Message], None]] = {
+    RecordType.TOPIC: ControllerState._replay_topic,
+    RecordType.PARTITION: ControllerState._replay_partition,
+    RecordType.REMOVE_TOPIC: ControllerState._replay_remove_topic,
+    RecordType.CONFIG: ControllerState._replay_config,
+    RecordType.FEATURE_LEVEL: ControllerState._replay_feature_level,
+    RecordType.PRODUCER_IDS: ControllerState._replay_producer_ids,
+}
+
+
+def unify(name: str) -> str:
+    return name.replace(".", "_")
