@@ -9,6 +9,7 @@ setup(
             "oncelog.records._native",
             ["src/oncelog/records/_native.pyx"],
             extra_compile_args=["-O3"],
+            depends=["src/oncelog/records/_crc32c.h"],
             optional=True,
         )
     ]

@@ -1,2 +1,1226 @@
-# cython: language_level=3
-raise ImportError("the native kernel is not written yet")
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, binding=False
+"""The kernel in Cython: what `_python.py` does, at the speed of memory. Same names, same results, same errors.
+
+`_python.py` documents each function; here stands only what the speed demands. The rules of this file:
+- Every byte is read through a function that is given the end of what may be read, and checks it.
+- A value read from a buffer is read once and kept: another thread may change the buffer meanwhile.
+- No pointer into an object of ours lives across a call into Python, which might move what it points to.
+- Memory is reserved for what the bytes at hand can hold, never for what they claim.
+"""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.object cimport PyObject
+from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcpy
+
+from oncelog.errors import CorruptMessage, InvalidRecord, MessageTooLarge
+from oncelog.records import compression, model
+from oncelog.records.model import BatchHeader, BinaryColumn, CheckedRecords, ColumnBuffers, Record
+
+cdef extern from "_crc32c.h" nogil:
+    void oncelog_crc32c_init()
+    uint32_t oncelog_crc32c(uint32_t value, const uint8_t *data, size_t size)
+    uint32_t oncelog_crc32c_by_tables(uint32_t value, const uint8_t *data, size_t size)
+
+cdef extern from *:
+    """
+    static CYTHON_INLINE uint32_t load32(const uint8_t *at) {
+        return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
+    }
+    static CYTHON_INLINE uint64_t load64(const uint8_t *at) { return (uint64_t)load32(at) << 32 | load32(at + 4); }
+    static CYTHON_INLINE int16_t load16(const uint8_t *at) { return (int16_t)((uint16_t)at[0] << 8 | at[1]); }
+    static CYTHON_INLINE void store16(uint8_t *at, uint32_t value) { at[0] = (uint8_t)(value >> 8); at[1] = (uint8_t)value; }
+    static CYTHON_INLINE void store32(uint8_t *at, uint32_t value) { store16(at, value >> 16); store16(at + 2, value); }
+    static CYTHON_INLINE void store64(uint8_t *at, uint64_t value) {
+        store32(at, (uint32_t)(value >> 32)); store32(at + 4, (uint32_t)value);
+    }
+
+    /* An instance of a NamedTuple class, empty. The caller sets every item (the reference is stolen) before anything
+       else sees it. The collector need not know it: what it will hold can be part of no cycle. */
+    static CYTHON_INLINE PyObject *new_named_tuple(PyObject *type, Py_ssize_t size) {
+        PyObject *made = ((PyTypeObject *)type)->tp_alloc((PyTypeObject *)type, size);
+        if (made != NULL) PyObject_GC_UnTrack(made);
+        return made;
+    }
+    static CYTHON_INLINE int set_item(PyObject *made, Py_ssize_t index, PyObject *item) {
+        PyTuple_SET_ITEM(made, index, item);
+        return item == NULL ? -1 : 0;
+    }
+    """
+    uint32_t load32(const uint8_t *at) noexcept nogil
+    uint64_t load64(const uint8_t *at) noexcept nogil
+    int16_t load16(const uint8_t *at) noexcept nogil
+    void store16(uint8_t *at, uint32_t value) noexcept nogil
+    void store32(uint8_t *at, uint32_t value) noexcept nogil
+    void store64(uint8_t *at, uint64_t value) noexcept nogil
+    PyObject *new_named_tuple(PyObject *type, Py_ssize_t size) except NULL
+    int set_item(PyObject *made, Py_ssize_t index, PyObject *item) except -1
+
+cdef extern from "Python.h":
+    PyObject *new_int "PyLong_FromLongLong"(long long value)
+    PyObject *new_bytes "PyBytes_FromStringAndSize"(const char *data, Py_ssize_t size)
+    PyObject *new_text "PyUnicode_DecodeUTF8"(const char *data, Py_ssize_t size, const char *errors)
+    PyObject *new_tuple "PyTuple_New"(Py_ssize_t size) except NULL
+    void Py_INCREF(PyObject *item)
+    void Py_DECREF(PyObject *item)
+
+cdef enum:
+    HEADER_SIZE = 61
+    LOG_OVERHEAD = 12
+    CRC_START = 21
+    MIN_RECORD_SIZE = 7
+    MAGIC = 2
+    MAX_BATCH_BYTES = 0x7fffffff
+
+    LENGTH_AT = 8
+    LEADER_EPOCH_AT = 12
+    MAGIC_AT = 16
+    CRC_AT = 17
+    LAST_OFFSET_DELTA_AT = 23
+    BASE_TIMESTAMP_AT = 27
+    MAX_TIMESTAMP_AT = 35
+    PRODUCER_ID_AT = 43
+    PRODUCER_EPOCH_AT = 51
+    BASE_SEQUENCE_AT = 53
+    RECORD_COUNT_AT = 57
+
+    TIMESTAMP_TYPE_MASK = 0x08
+    TRANSACTIONAL_MASK = 0x10
+    CONTROL_MASK = 0x20
+    DELETE_HORIZON_MASK = 0x40
+
+    NO_TIMESTAMP = -1
+
+    MAX_VARINT_BYTES = 5
+    MAX_VARLONG_BYTES = 10
+    RELEASE_GIL_BYTES = 262144  # below this a CRC takes less time than other threads need to notice
+
+assert (HEADER_SIZE, LOG_OVERHEAD, CRC_START, MIN_RECORD_SIZE) == (
+    model.HEADER_SIZE, model.LOG_OVERHEAD, model.CRC_START, model.MIN_RECORD_SIZE
+)
+
+oncelog_crc32c_init()
+
+
+# ------------------------------------------------------------------------------------------------------ batches
+
+
+def crc32c(data, uint32_t value=0):
+    cdef Py_buffer view
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    try:
+        return crc_of(value, <const uint8_t *>view.buf, view.len)
+    finally:
+        PyBuffer_Release(&view)
+
+
+def crc32c_by_tables(data, uint32_t value=0):
+    """The CRC as machines without an instruction for it compute it; tests compare both ways on one machine."""
+    cdef Py_buffer view
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    try:
+        return oncelog_crc32c_by_tables(value, <const uint8_t *>view.buf, view.len)
+    finally:
+        PyBuffer_Release(&view)
+
+
+cdef uint32_t crc_of(uint32_t value, const uint8_t *data, Py_ssize_t size):
+    if size < RELEASE_GIL_BYTES:
+        return oncelog_crc32c(value, data, size)
+    with nogil:
+        value = oncelog_crc32c(value, data, size)
+    return value
+
+
+def parse_header(buffer, Py_ssize_t position=0):
+    cdef Py_buffer view
+    PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+    try:
+        if position < 0 or view.len - position < HEADER_SIZE:
+            raise CorruptMessage(
+                f"a batch header takes {HEADER_SIZE} bytes, {max(0, view.len - position)} are left"
+            )
+        return header_at(<const uint8_t *>view.buf + position)
+    finally:
+        PyBuffer_Release(&view)
+
+
+cdef object header_at(const uint8_t *at):
+    """The header in the 61 bytes at `at`, which the caller has made sure of."""
+    cdef int64_t size_bytes = <int64_t><int32_t>load32(at + LENGTH_AT) + LOG_OVERHEAD
+    if size_bytes < HEADER_SIZE or size_bytes > MAX_BATCH_BYTES:
+        raise CorruptMessage(f"a batch cannot have length {size_bytes - LOG_OVERHEAD}")
+    cdef PyObject *made = new_named_tuple(<PyObject *>BatchHeader, 13)
+    try:
+        set_item(made, 0, new_int(<int64_t>load64(at)))
+        set_item(made, 1, new_int(size_bytes))
+        set_item(made, 2, new_int(<int32_t>load32(at + LEADER_EPOCH_AT)))
+        set_item(made, 3, new_int(<signed char>at[MAGIC_AT]))
+        set_item(made, 4, new_int(load32(at + CRC_AT)))
+        set_item(made, 5, new_int(load16(at + CRC_START)))
+        set_item(made, 6, new_int(<int32_t>load32(at + LAST_OFFSET_DELTA_AT)))
+        set_item(made, 7, new_int(<int64_t>load64(at + BASE_TIMESTAMP_AT)))
+        set_item(made, 8, new_int(<int64_t>load64(at + MAX_TIMESTAMP_AT)))
+        set_item(made, 9, new_int(<int64_t>load64(at + PRODUCER_ID_AT)))
+        set_item(made, 10, new_int(load16(at + PRODUCER_EPOCH_AT)))
+        set_item(made, 11, new_int(<int32_t>load32(at + BASE_SEQUENCE_AT)))
+        set_item(made, 12, new_int(<int32_t>load32(at + RECORD_COUNT_AT)))
+        return <object>made
+    finally:
+        Py_DECREF(made)
+
+
+def crc_matches(buffer, Py_ssize_t position, Py_ssize_t size_bytes):
+    cdef Py_buffer view
+    cdef const uint8_t *at
+    PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+    try:
+        if position < 0 or size_bytes < HEADER_SIZE or size_bytes > view.len - position:
+            return False
+        at = <const uint8_t *>view.buf + position
+        return crc_of(0, at + CRC_START, size_bytes - CRC_START) == load32(at + CRC_AT)
+    finally:
+        PyBuffer_Release(&view)
+
+
+cdef int64_t good_batch_size(const uint8_t *at, Py_ssize_t left, bint verify_crc) noexcept nogil:
+    """Size of the batch at `at` if it is whole, of format 2 and, when asked, has the right CRC; else 0."""
+    if left < HEADER_SIZE:
+        return 0
+    cdef int64_t size_bytes = <int64_t><int32_t>load32(at + LENGTH_AT) + LOG_OVERHEAD
+    if size_bytes < HEADER_SIZE or size_bytes > left or at[MAGIC_AT] != MAGIC:
+        return 0
+    if verify_crc and oncelog_crc32c(0, at + CRC_START, size_bytes - CRC_START) != load32(at + CRC_AT):
+        return 0
+    return size_bytes
+
+
+cdef Py_ssize_t good_bytes(const uint8_t *data, Py_ssize_t size, bint verify_crc) noexcept nogil:
+    cdef Py_ssize_t position = 0
+    cdef int64_t size_bytes
+    while True:
+        size_bytes = good_batch_size(data + position, size - position, verify_crc)
+        if size_bytes == 0:
+            return position
+        position += size_bytes
+
+
+def scan(buffer, Py_ssize_t start, Py_ssize_t end, bint verify_crc):
+    cdef Py_buffer view
+    cdef Py_ssize_t size, good, position = 0
+    cdef int64_t size_bytes
+    cdef const uint8_t *data
+    cdef list headers = []
+    PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+    try:
+        start = max(0, start)
+        size = min(end, view.len) - start
+        if size <= 0:
+            return headers, 0
+        data = <const uint8_t *>view.buf + start
+        good = size
+        if verify_crc:
+            # All CRCs first: the lock is given up once, not at every batch, where getting it back may take long.
+            if size < RELEASE_GIL_BYTES:
+                good = good_bytes(data, size, True)
+            else:
+                with nogil:
+                    good = good_bytes(data, size, True)
+        while True:
+            size_bytes = good_batch_size(data + position, good - position, False)
+            if size_bytes == 0:
+                return headers, position
+            headers.append(header_at(data + position))
+            position += size_bytes
+    finally:
+        PyBuffer_Release(&view)
+
+
+def find_batch(buffer, Py_ssize_t start, Py_ssize_t end, int64_t offset):
+    cdef Py_buffer view
+    cdef Py_ssize_t position
+    cdef int64_t size_bytes
+    cdef const uint8_t *at
+    PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+    try:
+        end = min(end, view.len)
+        position = max(0, start)
+        while end - position >= HEADER_SIZE:
+            at = <const uint8_t *>view.buf + position
+            size_bytes = <int64_t><int32_t>load32(at + LENGTH_AT) + LOG_OVERHEAD
+            if size_bytes < HEADER_SIZE:
+                return -1
+            if add64(<int64_t>load64(at), <int32_t>load32(at + LAST_OFFSET_DELTA_AT)) >= offset:
+                return position
+            position += size_bytes
+        return -1
+    finally:
+        PyBuffer_Release(&view)
+
+
+def stamp(buffer, Py_ssize_t position, int64_t base_offset, int32_t leader_epoch):
+    cdef Py_buffer view
+    cdef uint8_t *at
+    PyObject_GetBuffer(buffer, &view, PyBUF_WRITABLE)
+    try:
+        at = batch_at(&view, position, HEADER_SIZE)
+        store64(at, <uint64_t>base_offset)
+        store32(at + LEADER_EPOCH_AT, <uint32_t>leader_epoch)
+    finally:
+        PyBuffer_Release(&view)
+
+
+def stamp_append_time(buffer, Py_ssize_t position, Py_ssize_t size_bytes, int64_t now_ms):
+    stamp_time(buffer, position, size_bytes, TIMESTAMP_TYPE_MASK, now_ms)
+
+
+def stamp_create_time(buffer, Py_ssize_t position, Py_ssize_t size_bytes, int64_t max_timestamp):
+    stamp_time(buffer, position, size_bytes, 0, max_timestamp)
+
+
+cdef int stamp_time(
+    buffer, Py_ssize_t position, Py_ssize_t size_bytes, uint8_t type_bit, int64_t timestamp
+) except -1:
+    cdef Py_buffer view
+    cdef uint8_t *at
+    PyObject_GetBuffer(buffer, &view, PyBUF_WRITABLE)
+    try:
+        at = batch_at(&view, position, size_bytes)
+        at[CRC_START + 1] = at[CRC_START + 1] & ~TIMESTAMP_TYPE_MASK | type_bit
+        store64(at + MAX_TIMESTAMP_AT, <uint64_t>timestamp)
+        store32(at + CRC_AT, crc_of(0, at + CRC_START, size_bytes - CRC_START))
+    finally:
+        PyBuffer_Release(&view)
+    return 0
+
+
+cdef uint8_t *batch_at(Py_buffer *view, Py_ssize_t position, Py_ssize_t size_bytes) except NULL:
+    if position < 0 or size_bytes < HEADER_SIZE or size_bytes > view.len - position:
+        raise CorruptMessage(f"no batch of {size_bytes} bytes at {position} in a buffer of {view.len} bytes")
+    return <uint8_t *>view.buf + position
+
+
+# ------------------------------------------------------------------------------------------------------ records
+
+
+cdef enum Flaw:
+    SOUND = 0
+    BAD_VARINT
+    BAD_RECORD_LENGTH
+    BAD_FIELD_LENGTH
+    BAD_HEADER_COUNT
+    NULL_HEADER_KEY
+    FIELDS_TOO_SHORT
+    NO_MEMORY
+
+cdef tuple FLAWS = (
+    "",
+    "a variable-length integer is cut off or too large",
+    "it claims more bytes than are left",
+    "a field claims more bytes than are left in the record",
+    "it claims more headers than its bytes can hold",
+    "a header has a null key",
+    "it is longer than its fields",
+    "out of memory",
+)
+
+cdef struct Span:
+    const uint8_t *data
+    Py_ssize_t size  # -1 for null
+
+cdef struct Fields:
+    const uint8_t *end  # of the record
+    int64_t timestamp_delta
+    int32_t offset_delta
+    int32_t header_count
+    Span key
+    Span value
+
+# The readers below take where they are and the end of what they may read, and return where they stopped: kept in
+# registers, that is what makes the walk fast. They return NULL, having said why in `flaw`, if the bytes are bad.
+
+
+cdef inline int64_t add64(int64_t left, int64_t right) noexcept nogil:
+    """The sum as Java has it: it wraps."""
+    return <int64_t>(<uint64_t>left + <uint64_t>right)
+
+
+cdef const uint8_t *read_bits(
+    const uint8_t *at, const uint8_t *end, int max_bytes, uint64_t *value, Flaw *flaw
+) noexcept nogil:
+    cdef uint64_t bits = 0
+    cdef int shift = 0
+    cdef uint8_t byte
+    flaw[0] = BAD_VARINT
+    while at < end and shift < 7 * max_bytes:
+        byte = at[0]
+        at += 1
+        if shift == 63 and byte > 1:
+            return NULL
+        bits |= <uint64_t>(byte & 0x7f) << shift
+        if byte < 0x80:
+            if max_bytes == MAX_VARINT_BYTES and bits >> 32:
+                return NULL
+            flaw[0] = SOUND
+            value[0] = bits
+            return at
+        shift += 7
+    return NULL
+
+
+cdef inline const uint8_t *read_short_bits(const uint8_t *at, const uint8_t *end, uint64_t *bits) noexcept nogil:
+    """The one or two bytes that nearly every integer has, or NULL: then it is longer, or bad."""
+    cdef uint64_t first, second
+    if at >= end:
+        return NULL
+    first = at[0]
+    if first < 0x80:
+        bits[0] = first
+        return at + 1
+    if end - at < 2:
+        return NULL
+    second = at[1]
+    if second >= 0x80:
+        return NULL
+    bits[0] = (first & 0x7f) | second << 7
+    return at + 2
+
+
+cdef inline const uint8_t *read_varint(
+    const uint8_t *at, const uint8_t *end, int32_t *value, Flaw *flaw
+) noexcept nogil:
+    cdef uint64_t bits = 0
+    cdef const uint8_t *after = read_short_bits(at, end, &bits)
+    if after == NULL:
+        after = read_bits(at, end, MAX_VARINT_BYTES, &bits, flaw)
+    value[0] = <int32_t>(bits >> 1) ^ -<int32_t>(bits & 1)
+    return after
+
+
+cdef inline const uint8_t *read_varlong(
+    const uint8_t *at, const uint8_t *end, int64_t *value, Flaw *flaw
+) noexcept nogil:
+    cdef uint64_t bits = 0
+    cdef const uint8_t *after = read_short_bits(at, end, &bits)
+    if after == NULL:
+        after = read_bits(at, end, MAX_VARLONG_BYTES, &bits, flaw)
+    value[0] = <int64_t>(bits >> 1) ^ -<int64_t>(bits & 1)
+    return after
+
+
+cdef inline const uint8_t *read_span(const uint8_t *at, const uint8_t *end, Span *span, Flaw *flaw) noexcept nogil:
+    cdef int32_t size = 0
+    at = read_varint(at, end, &size, flaw)
+    if at == NULL:
+        return NULL
+    if size < -1 or size > end - at:
+        flaw[0] = BAD_FIELD_LENGTH
+        return NULL
+    span.data = at
+    span.size = size
+    return at + size if size > 0 else at
+
+
+cdef const uint8_t *enter_record(const uint8_t *at, const uint8_t *end, Fields *fields, Flaw *flaw) noexcept nogil:
+    """Read all of the record at `at` but its headers: `fields.header_count` of `read_header` must follow."""
+    cdef int32_t length = 0
+    at = read_varint(at, end, &length, flaw)
+    if at == NULL:
+        return NULL
+    if length <= 0 or length > end - at:
+        flaw[0] = BAD_RECORD_LENGTH
+        return NULL
+    end = at + length
+    fields.end = end
+    at = read_varlong(at + 1, end, &fields.timestamp_delta, flaw)  # a record's first byte, its attributes, is unused
+    if at == NULL:
+        return NULL
+    at = read_varint(at, end, &fields.offset_delta, flaw)
+    if at == NULL:
+        return NULL
+    at = read_span(at, end, &fields.key, flaw)
+    if at == NULL:
+        return NULL
+    at = read_span(at, end, &fields.value, flaw)
+    if at == NULL:
+        return NULL
+    at = read_varint(at, end, &fields.header_count, flaw)
+    if at == NULL:
+        return NULL
+    if fields.header_count < 0 or fields.header_count > (end - at) // 2:
+        flaw[0] = BAD_HEADER_COUNT
+        return NULL
+    if fields.header_count == 0 and at != end:
+        flaw[0] = FIELDS_TOO_SHORT
+        return NULL
+    return at
+
+
+cdef const uint8_t *read_header(
+    const uint8_t *at, const uint8_t *end, Span *key, Span *value, Flaw *flaw
+) noexcept nogil:
+    at = read_span(at, end, key, flaw)
+    if at == NULL:
+        return NULL
+    if key.size < 0:
+        flaw[0] = NULL_HEADER_KEY
+        return NULL
+    return read_span(at, end, value, flaw)
+
+
+cdef const uint8_t *skip_headers(const uint8_t *at, const Fields *fields, Flaw *flaw) noexcept nogil:
+    cdef Span key, value
+    for _ in range(fields.header_count):
+        at = read_header(at, fields.end, &key, &value, flaw)
+        if at == NULL:
+            return NULL
+    return leave_record(at, fields, flaw)
+
+
+cdef inline const uint8_t *leave_record(const uint8_t *at, const Fields *fields, Flaw *flaw) noexcept nogil:
+    if at != fields.end:
+        flaw[0] = FIELDS_TOO_SHORT
+        return NULL
+    return at
+
+
+cdef int check_count(Py_ssize_t size, int32_t record_count) except -1:
+    if record_count < 0 or record_count > size // MIN_RECORD_SIZE:
+        raise InvalidRecord(f"{record_count} records cannot lie in {size} bytes")
+    return 0
+
+
+cdef int check_all_read(const uint8_t *at, const uint8_t *end, int32_t record_count) except -1:
+    if at != end:
+        raise InvalidRecord(f"{end - at} bytes are left over after {record_count} records")
+    return 0
+
+
+cdef object error_of(Flaw flaw, int32_t index):
+    if flaw == NO_MEMORY:
+        return MemoryError()
+    return InvalidRecord(f"record {index} is malformed: {FLAWS[<int>flaw]}")
+
+
+def check_records(payload, int32_t record_count, int64_t base_timestamp):
+    cdef Py_buffer view
+    cdef const uint8_t *at
+    cdef const uint8_t *end
+    cdef Fields fields
+    cdef Flaw flaw = SOUND
+    cdef int32_t index, null_keys = 0, offset_delta_of_max = -1
+    cdef int64_t timestamp, max_timestamp = NO_TIMESTAMP, min_timestamp = NO_TIMESTAMP
+    PyObject_GetBuffer(payload, &view, PyBUF_SIMPLE)
+    try:
+        check_count(view.len, record_count)
+        at = <const uint8_t *>view.buf
+        end = at + view.len
+        for index in range(record_count):
+            at = enter_record(at, end, &fields, &flaw)
+            if at != NULL and fields.header_count:
+                at = skip_headers(at, &fields, &flaw)
+            if at == NULL:
+                raise error_of(flaw, index)
+            at = fields.end  # where it is already: but known from one load, not by way of every field
+            if fields.offset_delta != index:
+                raise InvalidRecord(f"record {index} has offset delta {fields.offset_delta}, expected {index}")
+            null_keys += fields.key.size < 0
+            timestamp = add64(base_timestamp, fields.timestamp_delta)
+            if timestamp == NO_TIMESTAMP:
+                continue
+            if timestamp > max_timestamp:
+                max_timestamp = timestamp
+                offset_delta_of_max = index
+            if min_timestamp == NO_TIMESTAMP or timestamp < min_timestamp:
+                min_timestamp = timestamp
+        check_all_read(at, end, record_count)
+    finally:
+        PyBuffer_Release(&view)
+    return CheckedRecords(max_timestamp, offset_delta_of_max, null_keys, min_timestamp)
+
+
+cdef struct BatchTimes:
+    int64_t base_offset
+    int64_t base_timestamp
+    int64_t append_time
+    bint is_append_time
+    int32_t record_count
+
+
+cdef int read_times(BatchTimes *times, header) except -1:
+    times.base_offset = header.base_offset
+    times.base_timestamp = header.base_timestamp
+    times.append_time = header.max_timestamp
+    times.is_append_time = (<int>header.attributes) & TIMESTAMP_TYPE_MASK
+    times.record_count = header.record_count
+    return 0
+
+
+def decode(payload, header):
+    cdef Py_buffer view
+    cdef const uint8_t *at
+    cdef const uint8_t *end
+    cdef Fields fields
+    cdef Flaw flaw = SOUND
+    cdef BatchTimes times
+    cdef int32_t index
+    cdef list records = []
+    read_times(&times, header)
+    PyObject_GetBuffer(payload, &view, PyBUF_SIMPLE)
+    try:
+        check_count(view.len, times.record_count)
+        at = <const uint8_t *>view.buf
+        end = at + view.len
+        for index in range(times.record_count):
+            at = enter_record(at, end, &fields, &flaw)
+            if at == NULL:
+                raise error_of(flaw, index)
+            records.append(make_record(at, &fields, &times, index))
+            at = fields.end
+        check_all_read(at, end, times.record_count)
+    finally:
+        PyBuffer_Release(&view)
+    return records
+
+
+cdef object make_record(const uint8_t *headers_at, const Fields *fields, const BatchTimes *times, int32_t index):
+    cdef int64_t timestamp = times.append_time
+    if not times.is_append_time:
+        timestamp = add64(times.base_timestamp, fields.timestamp_delta)
+    cdef PyObject *made = new_named_tuple(<PyObject *>Record, 5)
+    try:
+        set_item(made, 0, new_int(add64(times.base_offset, fields.offset_delta)))
+        set_item(made, 1, new_int(timestamp))
+        set_item(made, 2, nullable_bytes(&fields.key))
+        set_item(made, 3, nullable_bytes(&fields.value))
+        set_item(made, 4, make_headers(headers_at, fields, index))
+        return <object>made
+    finally:
+        Py_DECREF(made)
+
+
+cdef inline PyObject *nullable_bytes(const Span *span) except NULL:
+    if span.size >= 0:
+        return new_bytes(<const char *>span.data, span.size)
+    Py_INCREF(<PyObject *>None)
+    return <PyObject *>None
+
+
+cdef PyObject *make_headers(const uint8_t *at, const Fields *fields, int32_t index) except NULL:
+    """A new tuple of (key, value). The bytes of the record bound the number of headers, so it is no mere claim."""
+    cdef PyObject *headers = new_tuple(fields.header_count)
+    cdef PyObject *pair
+    cdef Span key, value
+    cdef Flaw flaw = SOUND
+    cdef int32_t number
+    try:
+        for number in range(fields.header_count):
+            at = read_header(at, fields.end, &key, &value, &flaw)
+            if at == NULL:
+                raise error_of(flaw, index)
+            pair = new_tuple(2)
+            set_item(headers, number, pair)
+            set_item(pair, 0, new_text(<const char *>key.data, key.size, "surrogateescape"))
+            set_item(pair, 1, nullable_bytes(&value))
+        if leave_record(at, fields, &flaw) == NULL:
+            raise error_of(flaw, index)
+    except BaseException:
+        Py_DECREF(headers)
+        raise
+    return headers
+
+
+# ------------------------------------------------------------------------------------------------------ columns
+
+
+cdef struct Store:  # bytes that grow
+    uint8_t *data
+    size_t size
+    size_t capacity
+
+
+cdef inline bint reserve(Store *store, size_t more) noexcept:
+    """Make room for `more` bytes; false if there is no memory."""
+    return store.capacity - store.size >= more or grow(store, more)
+
+
+cdef bint grow(Store *store, size_t more) noexcept:
+    cdef size_t capacity = max(store.size + more, 2 * store.capacity, <size_t>64)
+    cdef Store block
+    cdef void *moved
+    if take_from_shelf(&block, capacity):
+        if store.size:
+            memcpy(block.data, store.data, store.size)
+        block.size = store.size
+        give_up(store.data, store.capacity)
+        store[0] = block
+        return True
+    moved = realloc(store.data, capacity)
+    if moved == NULL:
+        return False
+    store.data = <uint8_t *>moved
+    store.capacity = capacity
+    return True
+
+
+# Memory new to the process costs a page fault every 4 KiB, more than decoding what goes there. So a few large blocks
+# of columns that are gone are kept for the next ones. Touched only by threads that hold the interpreter's lock.
+cdef enum:
+    SHELF_SLOTS = 16
+    SHELF_BYTES = 67108864
+    SHELF_MIN_BLOCK_BYTES = 65536
+
+cdef Store shelf[SHELF_SLOTS]
+cdef size_t shelf_bytes = 0
+
+
+cdef bint take_from_shelf(Store *store, size_t capacity) noexcept:
+    """Move the largest block of at least `capacity` bytes into `store`; false if there is none, or no need of one."""
+    global shelf_bytes
+    cdef int slot, best = -1
+    if capacity < SHELF_MIN_BLOCK_BYTES:
+        return False
+    for slot in range(SHELF_SLOTS):
+        if shelf[slot].capacity >= capacity:
+            best = slot
+            capacity = shelf[slot].capacity
+    if best < 0:
+        return False
+    store[0] = shelf[best]
+    shelf[best].data = NULL
+    shelf[best].capacity = 0
+    shelf_bytes -= capacity
+    return True
+
+
+cdef void give_up(uint8_t *data, size_t capacity) noexcept:
+    """Free a block, or keep it for later columns."""
+    global shelf_bytes
+    cdef int slot
+    if capacity >= SHELF_MIN_BLOCK_BYTES and capacity <= SHELF_BYTES - shelf_bytes:
+        for slot in range(SHELF_SLOTS):
+            if shelf[slot].data == NULL:
+                shelf[slot].data = data
+                shelf[slot].size = 0
+                shelf[slot].capacity = capacity
+                shelf_bytes += capacity
+                return
+    free(data)
+
+
+cdef class Memory:
+    """Owns bytes that a `Store` gathered, and shows them through the buffer protocol."""
+    cdef Store store
+
+    def __dealloc__(self):
+        give_up(self.store.data, self.store.capacity)
+
+    def __getbuffer__(self, Py_buffer *buffer, int flags):
+        PyBuffer_FillInfo(buffer, self, self.store.data, self.store.size, 1, flags)
+
+    def __len__(self):
+        return self.store.size
+
+
+cdef Memory take(Store *store):
+    """Hand over what is in the store, and leave it empty. Room that was never used is given back if it is much."""
+    cdef Memory memory = Memory.__new__(Memory)
+    cdef void *trimmed
+    if not reserve(store, 1):  # so that even no bytes have an address
+        raise MemoryError()
+    if store.capacity > 2 * store.size + SHELF_MIN_BLOCK_BYTES:
+        trimmed = realloc(store.data, store.size + 1)
+        if trimmed != NULL:
+            store.data = <uint8_t *>trimmed
+            store.capacity = store.size + 1
+    memory.store = store[0]
+    store.data = NULL
+    store.size = 0
+    store.capacity = 0
+    return memory
+
+
+cdef struct BinaryStore:
+    size_t count
+    size_t null_count
+    Store validity
+    Store offsets  # int32 each, one more than there are items
+    Store data
+
+
+cdef int start_binary(BinaryStore *column) except -1:
+    column.count = 0
+    column.null_count = 0
+    if not push32(&column.offsets, 0):
+        raise MemoryError()
+    return 0
+
+
+cdef inline bint push32(Store *store, int32_t value) noexcept:
+    if not reserve(store, 4):
+        return False
+    (<int32_t *>(store.data + store.size))[0] = value
+    store.size += 4
+    return True
+
+
+cdef inline bint push64(Store *store, int64_t value) noexcept:
+    if not reserve(store, 8):
+        return False
+    (<int64_t *>(store.data + store.size))[0] = value
+    store.size += 8
+    return True
+
+
+cdef inline bint push_span(BinaryStore *column, const Span *span) noexcept:
+    cdef size_t byte = column.count >> 3
+    cdef uint8_t bit = <uint8_t>(1 << (column.count & 7))
+    if column.count & 7 == 0:
+        if not reserve(&column.validity, 1):
+            return False
+        column.validity.data[byte] = 0
+        column.validity.size = byte + 1
+    if span.size < 0:
+        column.null_count += 1
+        column.validity.data[byte] &= ~bit  # an append that was undone may have left it set
+    else:
+        if not reserve(&column.data, span.size):
+            return False
+        column.validity.data[byte] |= bit
+        memcpy(column.data.data + column.data.size, span.data, span.size)
+        column.data.size += span.size
+    column.count += 1
+    return push32(&column.offsets, <int32_t>column.data.size)
+
+
+cdef struct BinaryMark:
+    size_t count
+    size_t null_count
+    size_t data_size
+
+
+cdef struct ColumnsMark:
+    BinaryMark keys
+    BinaryMark values
+    BinaryMark header_keys
+    BinaryMark header_values
+
+
+cdef BinaryMark mark_binary(const BinaryStore *column) noexcept:
+    cdef BinaryMark mark
+    mark.count = column.count
+    mark.null_count = column.null_count
+    mark.data_size = column.data.size
+    return mark
+
+
+cdef void undo_binary(BinaryStore *column, const BinaryMark *mark) noexcept:
+    column.count = mark.count
+    column.null_count = mark.null_count
+    column.data.size = mark.data_size
+    column.offsets.size = 4 * (mark.count + 1)
+    column.validity.size = (mark.count + 7) // 8
+
+
+cdef object take_binary(BinaryStore *column):
+    cdef size_t count = column.count, null_count = column.null_count
+    made = BinaryColumn(count, null_count, take(&column.validity), take(&column.offsets), take(&column.data))
+    start_binary(column)
+    return made
+
+
+cdef void free_binary(BinaryStore *column) noexcept:
+    give_up(column.validity.data, column.validity.capacity)
+    give_up(column.offsets.data, column.offsets.capacity)
+    give_up(column.data.data, column.data.capacity)
+
+
+cdef class Columns:
+    cdef Store offsets
+    cdef Store timestamps
+    cdef BinaryStore keys
+    cdef BinaryStore values
+    cdef Store header_offsets
+    cdef BinaryStore header_keys
+    cdef BinaryStore header_values
+    cdef Py_ssize_t taken_bytes
+
+    def __cinit__(self):
+        self.start()
+
+    def __dealloc__(self):
+        give_up(self.offsets.data, self.offsets.capacity)
+        give_up(self.timestamps.data, self.timestamps.capacity)
+        free_binary(&self.keys)
+        free_binary(&self.values)
+        give_up(self.header_offsets.data, self.header_offsets.capacity)
+        free_binary(&self.header_keys)
+        free_binary(&self.header_values)
+
+    cdef int start(self) except -1:
+        self.taken_bytes = 0
+        start_binary(&self.keys)
+        start_binary(&self.values)
+        start_binary(&self.header_keys)
+        start_binary(&self.header_values)
+        if not push32(&self.header_offsets, 0):
+            raise MemoryError()
+        return 0
+
+    @property
+    def record_count(self):
+        return self.keys.count
+
+    @property
+    def payload_bytes(self):
+        return self.taken_bytes
+
+    def finish(self):
+        cdef size_t count = self.keys.count
+        made = ColumnBuffers(
+            count,
+            take(&self.offsets),
+            take(&self.timestamps),
+            take_binary(&self.keys),
+            take_binary(&self.values),
+            take(&self.header_offsets),
+            take_binary(&self.header_keys),
+            take_binary(&self.header_values),
+        )
+        self.taken_bytes = 0
+        if not push32(&self.header_offsets, 0):
+            raise MemoryError()
+        return made
+
+    cdef ColumnsMark mark(self) noexcept:
+        """How far the columns are filled, for `undo`."""
+        cdef ColumnsMark mark
+        mark.keys = mark_binary(&self.keys)
+        mark.values = mark_binary(&self.values)
+        mark.header_keys = mark_binary(&self.header_keys)
+        mark.header_values = mark_binary(&self.header_values)
+        return mark
+
+    cdef void undo(self, const ColumnsMark *mark) noexcept:
+        undo_binary(&self.keys, &mark.keys)
+        undo_binary(&self.values, &mark.values)
+        undo_binary(&self.header_keys, &mark.header_keys)
+        undo_binary(&self.header_values, &mark.header_values)
+        self.offsets.size = 8 * mark.keys.count
+        self.timestamps.size = 8 * mark.keys.count
+        self.header_offsets.size = 4 * (mark.keys.count + 1)
+
+
+def decode_columns(payload, header, Columns columns not None):
+    cdef Py_buffer view
+    cdef BatchTimes times
+    cdef const uint8_t *end
+    cdef int32_t index = 0
+    cdef Flaw flaw = SOUND
+    cdef ColumnsMark mark = columns.mark()
+    read_times(&times, header)
+    PyObject_GetBuffer(payload, &view, PyBUF_SIMPLE)
+    try:
+        if view.len > INT32_MAX - columns.taken_bytes:
+            raise MessageTooLarge("columns hold less than 2 GiB; finish them before adding this batch")
+        check_count(view.len, times.record_count)
+        end = fill_columns(columns, <const uint8_t *>view.buf, view.len, &times, &index, &flaw)
+        try:
+            if end == NULL:
+                raise error_of(flaw, index)
+            check_all_read(end, <const uint8_t *>view.buf + view.len, times.record_count)
+        except BaseException:
+            columns.undo(&mark)
+            raise
+        columns.taken_bytes += view.len
+    finally:
+        PyBuffer_Release(&view)
+
+
+cdef const uint8_t *fill_columns(
+    Columns columns, const uint8_t *at, Py_ssize_t size, const BatchTimes *times, int32_t *index, Flaw *flaw
+) noexcept:
+    cdef const uint8_t *end = at + size
+    cdef Fields fields
+    cdef int64_t timestamp = times.append_time
+    while index[0] < times.record_count:
+        at = enter_record(at, end, &fields, flaw)
+        if at == NULL:
+            return NULL
+        if not times.is_append_time:
+            timestamp = add64(times.base_timestamp, fields.timestamp_delta)
+        if fields.header_count:
+            at = fill_headers(columns, at, &fields, flaw)
+            if at == NULL:
+                return NULL
+        if not (
+            push64(&columns.offsets, add64(times.base_offset, fields.offset_delta))
+            and push64(&columns.timestamps, timestamp)
+            and push_span(&columns.keys, &fields.key)
+            and push_span(&columns.values, &fields.value)
+            and push32(&columns.header_offsets, <int32_t>columns.header_keys.count)
+        ):
+            flaw[0] = NO_MEMORY
+            return NULL
+        at = fields.end
+        index[0] += 1
+    return at
+
+
+cdef const uint8_t *fill_headers(Columns columns, const uint8_t *at, const Fields *fields, Flaw *flaw) noexcept:
+    cdef Span key, value
+    for _ in range(fields.header_count):
+        at = read_header(at, fields.end, &key, &value, flaw)
+        if at == NULL:
+            return NULL
+        if not (push_span(&columns.header_keys, &key) and push_span(&columns.header_values, &value)):
+            flaw[0] = NO_MEMORY
+            return NULL
+    return leave_record(at, fields, flaw)
+
+
+# ------------------------------------------------------------------------------------------------------ building
+
+
+cdef inline uint64_t zigzag(int64_t value) noexcept nogil:
+    return (<uint64_t>value << 1) ^ <uint64_t>(value >> 63)
+
+
+cdef inline int varint_size(uint64_t bits) noexcept nogil:
+    cdef int size = 1
+    while bits > 0x7f:
+        bits >>= 7
+        size += 1
+    return size
+
+
+cdef inline uint8_t *put_varint(uint8_t *at, uint64_t bits) noexcept nogil:
+    while bits > 0x7f:
+        at[0] = <uint8_t>(bits & 0x7f | 0x80)
+        at += 1
+        bits >>= 7
+    at[0] = <uint8_t>bits
+    return at + 1
+
+
+cdef struct Lent:  # bytes of an object, kept in place until `give_back`
+    Py_buffer view
+    bint is_view
+    Span span
+
+
+cdef inline int borrow(Lent *lent, item) except -1:
+    lent.is_view = False
+    if item is None:
+        lent.span.data = NULL
+        lent.span.size = -1
+    elif PyBytes_CheckExact(item):
+        lent.span.data = <const uint8_t *>PyBytes_AS_STRING(item)
+        lent.span.size = PyBytes_GET_SIZE(item)
+    else:
+        PyObject_GetBuffer(item, &lent.view, PyBUF_SIMPLE)
+        lent.is_view = True
+        lent.span.data = <const uint8_t *>lent.view.buf
+        lent.span.size = lent.view.len
+    if lent.span.size > MAX_BATCH_BYTES:
+        give_back(lent)
+        raise MessageTooLarge(f"a batch holds at most {MAX_BATCH_BYTES} bytes")
+    return 0
+
+
+cdef inline void give_back(Lent *lent) noexcept:
+    if lent.is_view:
+        PyBuffer_Release(&lent.view)
+
+
+cdef inline size_t span_size(const Span *span) noexcept nogil:
+    return varint_size(zigzag(span.size)) + <size_t>max(<Py_ssize_t>0, span.size)
+
+
+cdef inline uint8_t *put_span(uint8_t *at, const Span *span) noexcept nogil:
+    at = put_varint(at, zigzag(span.size))
+    if span.size > 0:
+        memcpy(at, span.data, span.size)
+        at += span.size
+    return at
+
+
+cdef class BatchBuilder:
+    cdef Store records
+    cdef Store headers  # the headers of the record being appended
+    cdef int32_t count
+    cdef int64_t next_offset_delta
+    cdef bint has_base_timestamp
+    cdef int64_t base_timestamp
+    cdef int64_t max_timestamp
+
+    def __cinit__(self, base_timestamp=None):
+        self.max_timestamp = NO_TIMESTAMP
+        self.base_timestamp = NO_TIMESTAMP
+        if base_timestamp is not None:
+            self.has_base_timestamp = True
+            self.base_timestamp = base_timestamp
+
+    def __dealloc__(self):
+        free(self.records.data)
+        free(self.headers.data)
+
+    @property
+    def record_count(self):
+        return self.count
+
+    @property
+    def size_bytes(self):
+        return HEADER_SIZE + self.records.size
+
+    def append(self, int64_t timestamp_ms, key, value, headers=(), offset_delta=None):
+        cdef Lent key_bytes, value_bytes
+        cdef int64_t delta = self.next_offset_delta
+        cdef Py_ssize_t header_count = 0
+        if offset_delta is not None:
+            delta = offset_delta
+        if delta < self.next_offset_delta or delta > INT32_MAX:
+            raise ValueError(f"offset delta {delta} is not above the last one")
+        self.headers.size = 0
+        if headers is not () and headers is not None:
+            header_count = self.put_headers(headers)
+        borrow(&key_bytes, key)
+        try:
+            borrow(&value_bytes, value)
+            try:
+                self.put_record(timestamp_ms, delta, &key_bytes.span, &value_bytes.span, header_count)
+            finally:
+                give_back(&value_bytes)
+        finally:
+            give_back(&key_bytes)
+        return HEADER_SIZE + self.records.size
+
+    cdef int put_record(
+        self, int64_t timestamp_ms, int64_t delta, const Span *key, const Span *value, Py_ssize_t header_count
+    ) except -1:
+        cdef int64_t base_timestamp = self.base_timestamp if self.has_base_timestamp else timestamp_ms
+        cdef uint64_t timestamp_bits = zigzag(add64(timestamp_ms, -<uint64_t>base_timestamp))
+        cdef size_t body = (
+            1 + varint_size(timestamp_bits) + varint_size(zigzag(delta)) + span_size(key) + span_size(value)
+            + varint_size(zigzag(header_count)) + self.headers.size
+        )
+        cdef size_t size = varint_size(zigzag(body)) + body
+        cdef uint8_t *at
+        if HEADER_SIZE + self.records.size + size > MAX_BATCH_BYTES:
+            raise MessageTooLarge(f"a batch holds at most {MAX_BATCH_BYTES} bytes")
+        if not reserve(&self.records, size):
+            raise MemoryError()
+        at = put_varint(self.records.data + self.records.size, zigzag(body))
+        at[0] = 0
+        at = put_varint(at + 1, timestamp_bits)
+        at = put_varint(at, zigzag(delta))
+        at = put_span(at, key)
+        at = put_span(at, value)
+        at = put_varint(at, zigzag(header_count))
+        if self.headers.size:
+            memcpy(at, self.headers.data, self.headers.size)
+        self.records.size += size
+        self.count += 1
+        self.has_base_timestamp = True
+        self.base_timestamp = base_timestamp
+        self.max_timestamp = max(self.max_timestamp, timestamp_ms)
+        self.next_offset_delta = delta + 1
+        return 0
+
+    cdef Py_ssize_t put_headers(self, headers) except -1:
+        """Encode the headers aside, so that the record's size is known before it is written."""
+        cdef Py_ssize_t count = 0
+        cdef Lent lent
+        for key, value in headers:
+            count += 1
+            borrow(&lent, key.encode("utf-8", "surrogateescape"))
+            self.put_header_part(&lent.span)
+            borrow(&lent, value)
+            try:
+                self.put_header_part(&lent.span)
+            finally:
+                give_back(&lent)
+        return count
+
+    cdef int put_header_part(self, const Span *span) except -1:
+        cdef size_t size = span_size(span)
+        if self.headers.size + size > MAX_BATCH_BYTES:
+            raise MessageTooLarge(f"a batch holds at most {MAX_BATCH_BYTES} bytes")
+        if not reserve(&self.headers, size):
+            raise MemoryError()
+        put_span(self.headers.data + self.headers.size, span)
+        self.headers.size += size
+        return 0
+
+    def build(
+        self,
+        *,
+        int64_t base_offset=0,
+        int32_t leader_epoch=-1,
+        int codec=0,
+        int64_t producer_id=-1,
+        int16_t producer_epoch=-1,
+        int32_t base_sequence=-1,
+        bint transactional=False,
+        bint control=False,
+        int timestamp_type=0,
+        max_timestamp=None,
+        compression_level=None,
+        last_offset_delta=None,
+        bint delete_horizon=False,
+    ):
+        cdef int64_t greatest = self.max_timestamp if max_timestamp is None else max_timestamp
+        cdef int64_t last_delta = self.next_offset_delta - 1
+        cdef int attributes = codec
+        cdef bytearray batch
+        cdef uint8_t *at
+        if last_offset_delta is not None:
+            last_delta = last_offset_delta
+        if last_delta < max(<int64_t>0, self.next_offset_delta - 1) or last_delta > INT32_MAX:
+            raise ValueError("a batch needs a record, or the offset range of the records that were in it")
+        attributes |= TIMESTAMP_TYPE_MASK if timestamp_type else 0
+        attributes |= TRANSACTIONAL_MASK if transactional else 0
+        attributes |= CONTROL_MASK if control else 0
+        attributes |= DELETE_HORIZON_MASK if delete_horizon else 0
+        batch = self.with_room_for_header(codec, compression_level)
+        at = <uint8_t *>PyByteArray_AS_STRING(batch)
+        store64(at, <uint64_t>base_offset)
+        store32(at + LENGTH_AT, <uint32_t>(len(batch) - LOG_OVERHEAD))
+        store32(at + LEADER_EPOCH_AT, <uint32_t>leader_epoch)
+        at[MAGIC_AT] = MAGIC
+        store16(at + CRC_START, <uint32_t>attributes)
+        store32(at + LAST_OFFSET_DELTA_AT, <uint32_t>last_delta)
+        store64(at + BASE_TIMESTAMP_AT, <uint64_t>self.base_timestamp)
+        store64(at + MAX_TIMESTAMP_AT, <uint64_t>greatest)
+        store64(at + PRODUCER_ID_AT, <uint64_t>producer_id)
+        store16(at + PRODUCER_EPOCH_AT, <uint32_t><int>producer_epoch)
+        store32(at + BASE_SEQUENCE_AT, <uint32_t>base_sequence)
+        store32(at + RECORD_COUNT_AT, <uint32_t>self.count)
+        store32(at + CRC_AT, oncelog_crc32c(0, at + CRC_START, len(batch) - CRC_START))
+        return batch
+
+    cdef bytearray with_room_for_header(self, int codec, compression_level):
+        """61 bytes to be filled in, then the records."""
+        cdef bytearray batch
+        cdef Lent lent
+        lent.is_view = False
+        lent.span.data = self.records.data
+        lent.span.size = self.records.size
+        compressed = None
+        if codec:
+            # A copy, since the compressor lets go of the lock, and an append meanwhile may move our bytes.
+            copied = PyBytes_FromStringAndSize(<const char *>self.records.data, self.records.size)
+            compressed = compression.compress(codec, copied, compression_level)
+            borrow(&lent, compressed)
+        try:
+            if lent.span.size > MAX_BATCH_BYTES - HEADER_SIZE:
+                raise MessageTooLarge(f"a batch holds at most {MAX_BATCH_BYTES} bytes")
+            batch = PyByteArray_FromStringAndSize(NULL, HEADER_SIZE + lent.span.size)
+            if lent.span.size:
+                memcpy(PyByteArray_AS_STRING(batch) + HEADER_SIZE, lent.span.data, lent.span.size)
+        finally:
+            give_back(&lent)
+        return batch

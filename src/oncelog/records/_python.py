@@ -396,7 +396,7 @@ class BatchBuilder:
         headers: HeadersInput = (),
         offset_delta: int | None = None,
     ) -> int:
-        """Add a record and return the new `size_bytes`. Only compacted batches have offset deltas other than 0, 1, 2..."""
+        """Add a record and return the new `size_bytes`. Offset deltas are 0, 1, 2... except in compacted batches."""
         delta = self._next_offset_delta if offset_delta is None else offset_delta
         if not self._next_offset_delta <= delta <= _INT32_MAX:
             raise ValueError(f"offset delta {delta} is not above the last one")
@@ -438,7 +438,7 @@ class BatchBuilder:
         last_offset_delta: int | None = None,
         delete_horizon: bool = False,
     ) -> bytearray:
-        """The batch. `last_offset_delta` and `delete_horizon` are for the cleaner, which may build even an empty one."""
+        """The batch. `last_offset_delta` and `delete_horizon` are for the cleaner, which may build an empty one."""
         if last_offset_delta is None:
             last_offset_delta = self._next_offset_delta - 1
         if last_offset_delta < max(0, self._next_offset_delta - 1):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -21,9 +22,7 @@ def load(choice: str | None) -> ModuleType:
         raise ImportError(f"{KERNEL_VARIABLE} is {choice!r}; it may be one of {', '.join(KERNELS)}, or unset")
     if choice != "python":
         try:
-            from oncelog.records import _native
-
-            return _native
+            return import_module("oncelog.records._native")
         except ImportError:
             if choice == "native":
                 raise
@@ -33,9 +32,7 @@ def load(choice: str | None) -> ModuleType:
                 RuntimeWarning,
                 stacklevel=2,
             )
-    from oncelog.records import _python
-
-    return _python
+    return import_module("oncelog.records._python")
 
 
 if TYPE_CHECKING:
