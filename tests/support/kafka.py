@@ -95,12 +95,18 @@ class KafkaBroker(BrokerProcess):
         deadline = time.monotonic() + READY_TIMEOUT_S
         while time.monotonic() < deadline and self.running:
             with contextlib.suppress(OSError), RawClient(self.address) as client:
-                # The port opens before the broker leaves its fence; only then do the metadata list it.
-                if client.request("metadata", 12, {"topics": []})["brokers"]:
+                if _serves(client):
                     return
             time.sleep(0.1)
         self.kill()
         raise AssertionError(f"Apache Kafka did not become ready:\n{self.log[-4000:]}")
+
+
+def _serves(client: RawClient) -> bool:
+    """The port opens before the broker leaves its fence, and the first producer id asks for a block of them."""
+    listed = client.request("metadata", 12, {"topics": []})["brokers"]
+    fresh = {"transactional_id": None, "transaction_timeout": 1_000, "producer_id": -1, "producer_epoch": -1}
+    return bool(listed) and client.request("init_producer_id", 4, fresh)["error_code"] == 0
 
 
 def _free_ports(count: int) -> list[int]:
