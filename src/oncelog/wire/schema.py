@@ -63,9 +63,12 @@ class Field(NamedTuple):
 def _primitive_default(type_name: str, text: str) -> Any:
     if type_name in _INTEGERS:
         return int(text or "0", 0)
+    if type_name == "bool":
+        return text == "true"
     if type_name == "string":
         return text
-    return {"bool": text == "true", "float64": float(text or "0"), "bytes": b"", "uuid": ZERO_UUID}[type_name]
+    assert text == "", f"a default for {type_name}: {text}"
+    return {"float64": 0.0, "bytes": b"", "uuid": ZERO_UUID}[type_name]
 
 
 class MessageSchema(NamedTuple):
