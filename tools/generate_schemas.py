@@ -19,7 +19,12 @@ from typing import Any
 DEFAULT_JARS = Path.home() / ".cache" / "oncelog" / "kafka" / "libs"
 TARGET = Path(__file__).resolve().parent.parent / "src" / "oncelog" / "wire" / "schemas"
 
-APIS = """
+
+def _words(text: str) -> list[str]:
+    return text.split()
+
+
+APIS = _words("""
 Produce Fetch ListOffsets Metadata OffsetCommit OffsetFetch FindCoordinator JoinGroup Heartbeat LeaveGroup SyncGroup
 DescribeGroups ListGroups SaslHandshake ApiVersions CreateTopics DeleteTopics DeleteRecords InitProducerId
 OffsetForLeaderEpoch AddPartitionsToTxn AddOffsetsToTxn EndTxn WriteTxnMarkers TxnOffsetCommit DescribeAcls CreateAcls
@@ -28,25 +33,25 @@ IncrementalAlterConfigs AlterPartitionReassignments ListPartitionReassignments O
 AlterClientQuotas DescribeUserScramCredentials AlterUserScramCredentials UpdateFeatures DescribeCluster
 DescribeProducers DescribeTransactions ListTransactions ConsumerGroupHeartbeat ConsumerGroupDescribe
 ListConfigResources DescribeTopicPartitions
-""".split()
+""")
 
-CLIENT_DATA = """
+CLIENT_DATA = _words("""
 RequestHeader ResponseHeader ConsumerProtocolAssignment ConsumerProtocolSubscription EndTxnMarker LeaderChangeMessage
 SnapshotHeaderRecord SnapshotFooterRecord KRaftVersionRecord VotersRecord
-""".split()
+""")
 
-METADATA_RECORDS = """
+METADATA_RECORDS = _words("""
 AbortTransactionRecord AccessControlEntryRecord BeginTransactionRecord BrokerRegistrationChangeRecord ClientQuotaRecord
 ConfigRecord EndTransactionRecord FeatureLevelRecord FenceBrokerRecord NoOpRecord PartitionChangeRecord PartitionRecord
 ProducerIdsRecord RegisterBrokerRecord RegisterControllerRecord RemoveAccessControlEntryRecord RemoveTopicRecord
 RemoveUserScramCredentialRecord TopicRecord UnfenceBrokerRecord UnregisterBrokerRecord UserScramCredentialRecord
-""".split()
+""")
 
-GROUP_RECORDS = """
+GROUP_RECORDS = _words("""
 ConsumerGroupCurrentMemberAssignment ConsumerGroupMemberMetadata ConsumerGroupMetadata ConsumerGroupPartitionMetadata
 ConsumerGroupRegularExpression ConsumerGroupTargetAssignmentMember ConsumerGroupTargetAssignmentMetadata GroupMetadata
 LegacyOffsetCommit OffsetCommit
-""".split()
+""")
 
 MESSAGES_BY_JAR: dict[str, list[str]] = {
     "kafka-clients": [f"{api}{kind}" for api in APIS for kind in ("Request", "Response")] + CLIENT_DATA,
@@ -82,19 +87,25 @@ def compact_field(field: dict[str, Any]) -> dict[str, Any]:
     return compact
 
 
-def stable_versions(definition: dict[str, Any]) -> str:
+def request_name(name: str) -> str:
+    """The request of a response; `ResponseHeader` and all other messages are their own."""
+    return f"{name.removesuffix('Response')}Request" if name.endswith("Response") else name
+
+
+def stable_versions(definition: dict[str, Any], request: dict[str, Any]) -> str:
+    """Only requests are marked unstable; their responses go with them."""
     versions: str = definition["validVersions"]
-    if not definition.get("latestVersionUnstable"):
+    if not request.get("latestVersionUnstable"):
         return versions
     lowest, _, highest = versions.partition("-")
     return f"{lowest}-{int(highest) - 1}"
 
 
-def compact_message(definition: dict[str, Any]) -> dict[str, Any]:
+def compact_message(definition: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]:
     compact: dict[str, Any] = {"name": definition["name"], "type": definition["type"]}
     if "apiKey" in definition:
         compact["apiKey"] = definition["apiKey"]
-    compact["validVersions"] = stable_versions(definition)
+    compact["validVersions"] = stable_versions(definition, request)
     compact["flexibleVersions"] = definition["flexibleVersions"]
     if "commonStructs" in definition:
         compact["commonStructs"] = [
@@ -131,7 +142,9 @@ def main(arguments: list[str]) -> int:
         with zipfile.ZipFile(find_jar(directory, prefix)) as jar:
             entries = {Path(entry).stem: entry for entry in jar.namelist() if re.match(r"common/\w+/\w+\.json$", entry)}
             for name in names:
-                compact = compact_message(parse_definition(jar.read(entries[name]).decode()))
+                definition = parse_definition(jar.read(entries[name]).decode())
+                request = parse_definition(jar.read(entries[request_name(name)]).decode())
+                compact = compact_message(definition, request)
                 (TARGET / f"{name}.json").write_text(render(compact) + "\n")
     return 0
 
