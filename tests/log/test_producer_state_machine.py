@@ -115,16 +115,14 @@ class Model:
         if view is None:
             gap = event.transactional and transaction_version == 2 and event.sequence != 0
             return OUT_OF_ORDER if gap else APPENDED
-        for kept in view.batches:
-            if (kept.epoch, kept.sequence, kept.count) == (event.epoch, event.sequence, event.count):
-                return kept
-        if event.epoch < view.epoch:
-            return FENCED
         expected = 0
         if event.epoch == view.epoch and view.batches:
             expected = (view.batches[-1].sequence + view.batches[-1].count) % SEQUENCE_SPAN
-        if event.sequence != expected:
-            return OUT_OF_ORDER
+        if event.epoch < view.epoch or event.sequence != expected:
+            for kept in view.batches:
+                if (kept.epoch, kept.sequence, kept.count) == (event.epoch, event.sequence, event.count):
+                    return kept
+            return FENCED if event.epoch < view.epoch else OUT_OF_ORDER
         return BAD_STATE if view.open_since is not None and not event.transactional else APPENDED
 
     def marker_verdict(self, event: Event, transaction_version: int) -> str | int:
@@ -191,7 +189,7 @@ class ProducerStateMachine(RuleBasedStateMachine):
     @rule(
         producer_id=st.sampled_from(PRODUCERS),
         count=st.sampled_from([1, 2, 5, SEQUENCE_SPAN // 2 - 1]),
-        transactional=st.booleans(),
+        transactional=st.sampled_from([True, True, False]),
         transaction_version=st.sampled_from([1, 2]),
     )
     def append_next(self, producer_id: int, count: int, transactional: bool, transaction_version: int) -> None:
@@ -235,7 +233,7 @@ class ProducerStateMachine(RuleBasedStateMachine):
 
     @rule(
         producer_id=st.sampled_from(PRODUCERS),
-        epoch_change=st.sampled_from([-1, 0, 1]),
+        epoch_change=st.sampled_from([0, 0, 1, -1]),
         commit=st.booleans(),
         coordinator_epoch=st.sampled_from([0, 1]),
         transaction_version=st.sampled_from([1, 2]),
@@ -245,7 +243,21 @@ class ProducerStateMachine(RuleBasedStateMachine):
     ) -> None:
         view = self.model.view(producer_id)
         epoch = max(0, (view.epoch if view else 0) + epoch_change)
-        marker = ControlMarker(commit, coordinator_epoch)
+        self.mark(producer_id, epoch, ControlMarker(commit, coordinator_epoch), transaction_version)
+
+    @precondition(lambda self: self.model.open_transactions())
+    @rule(data=st.data(), commit=st.booleans(), transaction_version=st.sampled_from([1, 2]))
+    def end_an_open_transaction(self, data: st.DataObject, commit: bool, transaction_version: int) -> None:
+        views = {producer_id: self.model.view(producer_id) for producer_id in PRODUCERS}
+        opened = [producer_id for producer_id, view in views.items() if view and view.open_since is not None]
+        producer_id = data.draw(st.sampled_from(opened))
+        view = views[producer_id]
+        assert view is not None
+        epoch = view.epoch + (1 if transaction_version == 2 else 0)
+        self.mark(producer_id, epoch, ControlMarker(commit, max(view.coordinator_epoch, 0)), transaction_version)
+
+    def mark(self, producer_id: int, epoch: int, marker: ControlMarker, transaction_version: int) -> None:
+        view = self.model.view(producer_id)
         event = self.event(producer_id, epoch, -1, 1, transactional=False)._replace(marker=marker)
         expected = self.model.marker_verdict(event, transaction_version)
         if isinstance(expected, int):
@@ -262,16 +274,18 @@ class ProducerStateMachine(RuleBasedStateMachine):
         assert completed is not None
         assert completed.first_offset == view.open_since
         assert completed.last_offset == event.offset
-        assert completed.is_aborted is not commit
+        assert completed.is_aborted is not marker.commit
         assert completed.last_stable_offset == min(self.model.open_transactions(), default=event.offset + 1)
 
     def check_marker(self, event: Event, marker: ControlMarker, transaction_version: int) -> None:
         origin = AppendOrigin.COORDINATOR
         self.state.check_marker(event.header, marker, origin, transaction_version=transaction_version)
 
-    @rule(share=st.floats(0, 1))
-    def advance_high_watermark(self, share: float) -> None:
-        offset = int(self.model.end_offset * share)
+    @precondition(lambda self: self.model.log)
+    @rule(data=st.data(), beyond=st.booleans())
+    def advance_high_watermark(self, data: st.DataObject, beyond: bool) -> None:
+        event = data.draw(st.sampled_from(self.model.log[-6:]))
+        offset = event.offset + event.count if beyond else event.offset
         self.model.released_below = max(self.model.released_below, offset)
         self.state.on_high_watermark(offset)
 

@@ -179,6 +179,7 @@ class ProducerStateManager:
             return self._check_unknown_producer(header, origin, transaction_version, verified)
         if origin is not AppendOrigin.CLIENT:
             return self._check_trusted(header, entry, origin)
+        # In order comes first: the numbers of a batch that is due may, after a wrap, be those of one that is kept.
         in_order = header.producer_epoch == entry.epoch and header.base_sequence == entry.next_sequence
         if not in_order and header.producer_epoch == entry.epoch:
             duplicate = entry.find_duplicate(header.base_sequence, header.last_sequence)
