@@ -7,6 +7,7 @@ no dependency of oncelog; it is imported when a load is made.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
@@ -29,6 +30,7 @@ PATIENT_AND_IDEMPOTENT: Mapping[str, object] = {
 }
 """Keeps trying through broken connections and dead brokers, and never gives the same record two numbers."""
 
+POLL_EVERY_RECORDS = 100
 QUEUE_POLL_S = 0.01
 FLUSH_TIMEOUT_S = 120.0
 
@@ -56,6 +58,7 @@ class NumberedLoad:
         partitions: int,
         name: str = "load",
         record_bytes: int = 100,
+        records_per_second: float | None = None,
         config: Mapping[str, object] | None = None,
     ) -> None:
         settings = {"bootstrap.servers": bootstrap_servers, **PATIENT_AND_IDEMPOTENT, **(config or {})}
@@ -64,6 +67,7 @@ class NumberedLoad:
         self._streams = [f"{name}/{partition}" for partition in self._partitions]
         self._next_numbers = [0] * partitions
         self._record_bytes = record_bytes
+        self._records_per_second = records_per_second
         self._stopping = threading.Event()
         self.ledger = Ledger()
         self.sent = 0
@@ -72,19 +76,15 @@ class NumberedLoad:
 
     def run(self, count: int | None = None) -> None:
         """Send `count` records, or go on until `stop` is called."""
+        begun = time.monotonic()
         while not self._stopping.is_set() and (count is None or self.sent < count):
             self._send_one(self.sent % len(self._partitions))
-            if self.sent % 100 == 0:
-                self._producer.poll(0)
+            if self.sent % POLL_EVERY_RECORDS == 0:
+                self._producer.poll(self._ahead_s(begun))
 
     def stop(self) -> None:
         """Make `run` return. May be called from any thread."""
         self._stopping.set()
-
-    def pause(self, seconds: float) -> None:
-        """Let answers arrive for a while without sending; ends early when stopped."""
-        self._producer.poll(0)
-        self._stopping.wait(seconds)
 
     def flush(self, timeout_s: float = FLUSH_TIMEOUT_S) -> int:
         """Wait for the fate of every record; returns how many are still unknown."""
@@ -94,6 +94,12 @@ class NumberedLoad:
         """Forget what has not been sent, so that the producer can be dropped without waiting."""
         self._producer.purge()
         self._producer.poll(0)
+
+    def _ahead_s(self, begun: float) -> float:
+        """How long to wait so as not to be faster than asked."""
+        if self._records_per_second is None:
+            return 0.0
+        return max(0.0, self.sent / self._records_per_second - (time.monotonic() - begun))
 
     def _send_one(self, index: int) -> None:
         record_id = RecordId(self._streams[index], self._next_numbers[index])

@@ -93,7 +93,7 @@ class FaultProxy:
             self._loop.close()
 
     async def _listen(self) -> None:
-        self._server = await asyncio.start_server(self._forward, *self.address, limit=CHUNK_BYTES)
+        self._server = await asyncio.start_server(self._serve, *self.address, limit=CHUNK_BYTES)
         host, port = self._server.sockets[0].getsockname()[:2]
         self.address = (host, port)
 
@@ -116,6 +116,11 @@ class FaultProxy:
         for link in self._links:
             link.swallows_answers = True
 
+    async def _serve(self, from_client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
+        # asyncio would report a cancelled handler as an error; here it only means that the proxy closes.
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._forward(from_client, to_client)
+
     async def _forward(self, from_client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
         try:
             if self.upstream is None:
@@ -126,15 +131,17 @@ class FaultProxy:
             return
         link = _Link(to_client, to_broker)
         self._links.add(link)
+        pumps = [
+            asyncio.create_task(_pump(from_client, to_broker)),
+            asyncio.create_task(_pump(from_broker, to_client, link)),
+        ]
         try:
-            requests = asyncio.create_task(_pump(from_client, to_broker))
-            answers = asyncio.create_task(_pump(from_broker, to_client, link))
-            await asyncio.wait([requests, answers], return_when=asyncio.FIRST_COMPLETED)
-            requests.cancel()
-            answers.cancel()
+            await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
         finally:
             self._links.discard(link)
             link.abort()
+            for pump in pumps:
+                pump.cancel()
 
 
 async def _pump(source: asyncio.StreamReader, target: asyncio.StreamWriter, link: _Link | None = None) -> None:
