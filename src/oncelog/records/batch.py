@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator
 from oncelog.errors import CorruptMessage, InvalidRecord
 from oncelog.records import compression, kernel
 from oncelog.records.model import (
+    CODEC_MASK,
+    CRC_START,
     HEADER_SIZE,
     LOG_OVERHEAD,
     MAGIC,
@@ -24,6 +26,9 @@ from oncelog.records.model import (
 from oncelog.types import NO_LEADER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, TimestampType
 
 DEFAULT_MAX_DECOMPRESSED_BYTES = 256 * 1024 * 1024  # the most a reader lets the records of one batch grow to
+
+_LENGTH_AT = 8
+_CRC_AT = 17
 
 _ABORT = 0
 _COMMIT = 1
@@ -97,6 +102,26 @@ def rebuild_batch(
         last_offset_delta=header.last_offset_delta,
         delete_horizon=horizon is not None,
     )
+
+
+def recompress(
+    batch: Buffer,
+    header: BatchHeader,
+    codec: int,
+    *,
+    max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
+    level: int | None = None,
+) -> bytearray:
+    """The same batch in another codec, as a topic's `compression.type` may demand."""
+    payload = records_payload(batch, header, max_decompressed_bytes=max_decompressed_bytes)
+    records = compression.compress(codec, payload, level)
+    rebuilt = bytearray(memoryview(batch)[:HEADER_SIZE])
+    rebuilt += records
+    struct.pack_into(">i", rebuilt, _LENGTH_AT, len(rebuilt) - LOG_OVERHEAD)
+    struct.pack_into(">h", rebuilt, CRC_START, header.attributes & ~CODEC_MASK | codec)
+    with memoryview(rebuilt) as view, view[CRC_START:] as covered:
+        struct.pack_into(">I", rebuilt, _CRC_AT, kernel.crc32c(covered))
+    return rebuilt
 
 
 def build_control_batch(
@@ -181,5 +206,6 @@ __all__ = [
     "iter_records",
     "read_control_marker",
     "rebuild_batch",
+    "recompress",
     "records_payload",
 ]

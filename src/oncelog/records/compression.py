@@ -34,6 +34,13 @@ OUTPUT_GROWTH = 4
 OUTPUT_FULL = "failed to write whole buffer"  # cramjam's words when the output does not fit
 
 
+def codec_named(name: str) -> int:
+    """The codec that `compression.type` calls `name`."""
+    if name not in NAMES:
+        raise UnsupportedCompressionType(f"codec {name!r} is unknown; known are {', '.join(NAMES)}")
+    return NAMES.index(name)
+
+
 def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
     """`data` in the format of `codec`, as Kafka's own clients read it."""
     if codec == NONE:

@@ -1,0 +1,110 @@
+"""What a client may send in one partition of a Produce request: the rules, in Kafka's order, with Kafka's codes.
+
+Owns the judgement of a single batch by its own bytes. Whether its sequence fits the log is the producer state's to
+say. Changes nothing: the log stamps offsets and timestamps once a batch is accepted.
+
+    1. exactly one batch, of format 2, base offset 0             INVALID_RECORD (87)
+    2. not larger than `max.message.bytes`                       MESSAGE_TOO_LARGE (10)
+    3. CRC32C                                                    CORRUPT_MESSAGE (2)
+    4. a known codec                                             UNSUPPORTED_COMPRESSION_TYPE (76)
+    5. offset range and count agree, not a control batch, a
+       sequence where there is a producer id                     INVALID_RECORD (87)
+    6. the records: whole, counted right, offsets in order,
+       keys where the topic is compacted, bounded when
+       decompressed; timestamps in range                         87, INVALID_TIMESTAMP (32)
+
+Stricter than Kafka where Kafka would mend silently: bytes after the batch (Kafka drops them), and LOG_APPEND_TIME
+set by a client (Kafka takes it for CREATE_TIME in most cases) are refused.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from oncelog.errors import CorruptMessage, InvalidRecord, InvalidTimestamp, MessageTooLarge, UnsupportedCompressionType
+from oncelog.records import compression, kernel
+from oncelog.records.batch import records_payload
+from oncelog.records.model import HEADER_SIZE, MAGIC, BatchHeader, Buffer, CheckedRecords
+from oncelog.types import NO_TIMESTAMP, TimestampType
+
+UNBOUNDED_MS = 2**63 - 1  # Kafka's default of `message.timestamp.before.max.ms`
+DEFAULT_TIMESTAMP_AFTER_MAX_MS = 3_600_000  # and of `message.timestamp.after.max.ms`
+
+
+class BatchRules(NamedTuple):
+    """What a topic demands of a batch at the moment `now_ms`."""
+
+    max_message_bytes: int
+    max_decompressed_bytes: int
+    now_ms: int
+    require_keys: bool = False  # the topic is compacted
+    timestamp_type: TimestampType = TimestampType.CREATE_TIME
+    timestamp_before_max_ms: int = UNBOUNDED_MS
+    timestamp_after_max_ms: int = DEFAULT_TIMESTAMP_AFTER_MAX_MS
+
+
+class ValidatedBatch(NamedTuple):
+    """A batch that may be appended, and what its records, rather than its header, say of their timestamps."""
+
+    header: BatchHeader
+    max_timestamp: int
+    offset_of_max_timestamp_delta: int
+
+
+def validate_client_batch(buffer: Buffer, *, rules: BatchRules) -> ValidatedBatch:
+    """Judge the bytes that a client sent for one partition. Raises the error that the client is to be answered."""
+    header = _only_batch(buffer)
+    if header.base_offset != 0:
+        raise InvalidRecord(f"the base offset of a batch from a client is 0, found {header.base_offset}")
+    if header.size_bytes > rules.max_message_bytes:
+        raise MessageTooLarge(
+            f"the batch has {header.size_bytes} bytes, max.message.bytes of the topic is {rules.max_message_bytes}"
+        )
+    if not kernel.crc_matches(buffer, 0, header.size_bytes):
+        raise CorruptMessage(f"the batch does not have the CRC32C that it states, {header.crc:#010x}")
+    if header.codec > compression.ZSTD:
+        raise UnsupportedCompressionType(f"codec {header.codec} is unknown; known are 0 to {compression.ZSTD}")
+    _check_header(header)
+    payload = records_payload(buffer, header, max_decompressed_bytes=rules.max_decompressed_bytes)
+    checked = kernel.check_records(payload, header.record_count, header.base_timestamp)
+    if rules.require_keys and checked.null_keys:
+        raise InvalidRecord(f"{checked.null_keys} records have no key, which a compacted topic requires")
+    _check_timestamps(header, checked, rules)
+    return ValidatedBatch(header, checked.max_timestamp, checked.offset_delta_of_max)
+
+
+def _only_batch(buffer: Buffer) -> BatchHeader:
+    if len(buffer) < HEADER_SIZE:
+        raise InvalidRecord(f"exactly one record batch is expected for a partition, found {len(buffer)} bytes")
+    header = kernel.parse_header(buffer)
+    if header.magic != MAGIC:
+        raise InvalidRecord(f"record batches must have format {MAGIC}, found {header.magic}")
+    if header.size_bytes != len(buffer):
+        raise InvalidRecord(
+            f"exactly one record batch is expected for a partition; the first has {header.size_bytes} bytes"
+            f" where {len(buffer)} were sent"
+        )
+    return header
+
+
+def _check_header(header: BatchHeader) -> None:
+    if header.record_count <= 0 or header.last_offset_delta != header.record_count - 1:
+        raise InvalidRecord(
+            f"a batch of {header.record_count} records has last offset delta {header.last_offset_delta}"
+        )
+    if header.is_control:
+        raise InvalidRecord("clients may not write control records")
+    if header.has_producer_id and header.base_sequence < 0:
+        raise InvalidRecord(f"producer id {header.producer_id} comes with the sequence number {header.base_sequence}")
+
+
+def _check_timestamps(header: BatchHeader, checked: CheckedRecords, rules: BatchRules) -> None:
+    if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+        raise InvalidTimestamp("the timestamp type of a batch from a client is CREATE_TIME, found LOG_APPEND_TIME")
+    if rules.timestamp_type is TimestampType.LOG_APPEND_TIME or checked.min_timestamp == NO_TIMESTAMP:
+        return
+    earliest = rules.now_ms - rules.timestamp_before_max_ms
+    latest = rules.now_ms + rules.timestamp_after_max_ms
+    for timestamp in (checked.min_timestamp, checked.max_timestamp):
+        if timestamp != NO_TIMESTAMP and not earliest <= timestamp <= latest:
+            raise InvalidTimestamp(f"timestamp {timestamp} is not in the allowed range from {earliest} to {latest}")
