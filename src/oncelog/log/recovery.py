@@ -185,23 +185,28 @@ class LogLoader:
         """Recover the segments from `first` on, and drop from the list what comes after the first bad batch."""
         end_offset = segments[first].base_offset
         for position in range(first, len(segments)):
-            segment = segments[position]
+            segment, following = segments[position], segments[position + 1 :]
             file_bytes, end_offset = self._scan_segment(segment, max(end_offset, segment.base_offset))
             self._report.scanned_bytes += file_bytes
             self._report.rebuilt_indexes.append(segment.base_offset)
             torn_bytes = file_bytes - segment.size_bytes
-            if torn_bytes:
+            if torn_bytes or self._is_hole(end_offset, following):
                 logger.warning("%s: cutting off %d bytes after offset %d", segment.path, torn_bytes, end_offset - 1)
                 self._report.truncated_bytes += torn_bytes
-                self._remove_segments(segments[position + 1 :])
+                self._remove_segments(following)
                 del segments[position + 1 :]
                 segment.discard_torn_write()
                 break
-            if segment is not segments[-1]:
+            if following:
                 segment.seal()
         if self._epochs_changed:
             self._epochs.save()
         return end_offset
+
+    def _is_hole(self, end_offset: int, following: list[Segment]) -> bool:
+        """Whether a power loss took the end of a segment and left the next: a log is a prefix of what was written.
+        Only compaction leaves gaps that belong there."""
+        return bool(following) and end_offset < following[0].base_offset and not self._config.compacts
 
     def _scan_segment(self, segment: Segment, next_offset: int) -> tuple[int, int]:
         """Read a segment into its indexes, the epochs and the producers; its file's size and the offset after it."""

@@ -7,10 +7,13 @@ while a file waits to be removed (`.deleted`), is being written by the cleaner (
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import Final
 
 from oncelog.log.storage import Storage
+
+logger = logging.getLogger(__name__)
 
 LOG_SUFFIX: Final = ".log"
 INDEX_SUFFIX: Final = ".index"
@@ -50,7 +53,10 @@ class Removal:
 
     def run(self) -> None:
         for path in self.paths:
-            self.storage.remove(path)
+            try:
+                self.storage.remove(path)
+            except OSError as error:
+                logger.warning("cannot remove %s, the next start will try again: %s", path, error)
 
 
 def mark_deleted(storage: Storage, paths: list[str], due_ms: int) -> Removal:
