@@ -61,6 +61,7 @@ _FIXED = {
 _INT32 = struct.Struct(">i")
 _UUID_BYTES = 16
 _NULL_STRUCT = b"\xff"
+_NULL_TAGGED_STRUCT = b"\x00"
 _PRESENT_STRUCT = b"\x01"
 
 
@@ -242,7 +243,7 @@ def _field_reader(field: Field, version: int, flexible: bool) -> _Reader:
         reader = _array_reader(field, version, flexible)
     elif field.is_struct:
         reader = _struct_reader(field.fields, version, flexible)
-        return _nullable_struct_reader(reader) if nullable else reader
+        return _nullable_struct_reader(reader, field.tagged.includes(version)) if nullable else reader
     else:
         reader = _value_reader(field.type, flexible)
         if field.type in _FIXED or field.type == "uuid":
@@ -260,9 +261,12 @@ def _not_null(name: str, read: _Reader) -> _Reader:
     return read_present
 
 
-def _nullable_struct_reader(read: _Reader) -> _Reader:
+def _nullable_struct_reader(read: _Reader, tagged: bool) -> _Reader:
+    """A struct that may be null begins with a mark: an int8, -1 for null; in a tagged field an unsigned varint, 0."""
+
     def read_nullable(buffer: memoryview, position: int) -> tuple[Any, int]:
-        if buffer[position] >= 0x80:
+        mark = buffer[position]
+        if mark == 0 if tagged else mark >= 0x80:
             return None, position + 1
         return read(buffer, position + 1)
 
@@ -400,7 +404,7 @@ def _field_writer(field: Field, version: int, flexible: bool) -> _Writer:
     elif field.is_struct:
         writer = _struct_writer(field.element_type, field.fields, version, flexible)
         if nullable:
-            return _nullable_struct_writer(writer)
+            return _nullable_struct_writer(writer, field.tagged.includes(version))
     else:
         writer = _value_writer(field.type, flexible)
     return writer if nullable else _refuse_null(field.name, version, writer)
@@ -415,10 +419,12 @@ def _refuse_null(name: str, version: int, write: _Writer) -> _Writer:
     return write_present
 
 
-def _nullable_struct_writer(write: _Writer) -> _Writer:
+def _nullable_struct_writer(write: _Writer, tagged: bool) -> _Writer:
+    null = _NULL_TAGGED_STRUCT if tagged else _NULL_STRUCT
+
     def write_nullable(value: Message | None, out: bytearray) -> None:
         if value is None:
-            out += _NULL_STRUCT
+            out += null
         else:
             out += _PRESENT_STRUCT
             write(value, out)

@@ -109,7 +109,7 @@ def _field(definition: dict[str, Any], common: dict[str, list[dict[str, Any]]]) 
     return Field(
         name=definition["name"],
         type=definition["type"],
-        versions=VersionRange.parse(definition.get("versions")),
+        versions=VersionRange.parse(definition.get("versions", definition.get("taggedVersions"))),
         nullable=VersionRange.parse(definition.get("nullableVersions")),
         tagged=tagged,
         tag=definition.get("tag", -1),
