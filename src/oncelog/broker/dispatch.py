@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import importlib
 import logging
-import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from oncelog.broker.request import Answer, Chunks, Request
 from oncelog.errors import KafkaError, UnknownServerError
 from oncelog.wire import codec
-from oncelog.wire.api import SUPPORTED, ApiKey, response_is_flexible
+from oncelog.wire.api import SUPPORTED, ApiKey
 from oncelog.wire.codec import MalformedMessage, Message
 from oncelog.wire.fetch import decode_fetch_request
-from oncelog.wire.frame import RequestHeader, decode_request_header
+from oncelog.wire.frame import RequestHeader, decode_request_header, encode_response_head
 from oncelog.wire.produce import decode_produce_request
+from oncelog.wire.schema import load_schema
 
 if TYPE_CHECKING:
     from oncelog.broker.state import BrokerState
@@ -34,9 +34,6 @@ HOT_DECODERS: dict[int, BodyDecoder] = {
     ApiKey.FETCH: decode_fetch_request,
 }
 
-_SIZE_AND_CORRELATION = struct.Struct(">ii")
-_NO_TAGS = b"\x00"
-
 
 class Dispatcher:
     def __init__(self, broker: BrokerState) -> None:
@@ -48,7 +45,7 @@ class Dispatcher:
         served = SUPPORTED.get(header.api_key)  # type: ignore[call-overload]
         if served is None:
             raise MalformedMessage(f"API key {header.api_key} is not served here")
-        if not served.min <= header.api_version <= served.max:
+        if not served.includes(header.api_version):
             return self._unserved_version(header)
         decode = HOT_DECODERS.get(header.api_key)
         if decode is not None:
@@ -65,12 +62,8 @@ class Dispatcher:
         if isinstance(answer, dict):
             self._broker.metrics.count_errors(api_name(header.api_key), answer)
             answer = [codec.encode(response_schema(header.api_key), header.api_version, answer)]
-        flexible = response_is_flexible(header.api_key, header.api_version)
-        size_bytes = 4 + flexible
-        for chunk in answer:
-            size_bytes += len(chunk) if isinstance(chunk, bytes) else chunk.size_bytes
-        head = _SIZE_AND_CORRELATION.pack(size_bytes, header.correlation_id)
-        return [head + _NO_TAGS if flexible else head, *answer]
+        body_bytes = sum(len(chunk) if isinstance(chunk, bytes) else chunk.size_bytes for chunk in answer)
+        return [encode_response_head(header, body_bytes), *answer]
 
     def _handle(self, request: Request) -> Answer:
         handler = self._handlers.get(request.api_key) or self._load(request.api_key)
@@ -99,17 +92,17 @@ class Dispatcher:
         return fallback, api_versions.unsupported_version()
 
     def _top_level_error(self, request: Request, error: KafkaError) -> Message:
-        schema = codec.schema(response_schema(request.api_key))
-        if not schema.has_field("error_code"):
+        fields = {field.name for field in load_schema(response_schema(request.api_key)).fields}
+        if "error_code" not in fields:
             raise MalformedMessage(f"no answer can say it: {error}") from error
         message: Message = {"error_code": error.code}
-        if schema.has_field("error_message"):
+        if "error_message" in fields:
             message["error_message"] = error.message
         return message
 
 
 def api_name(api_key: int) -> str:
-    return "".join(word.capitalize() for word in ApiKey(api_key).name.split("_"))
+    return ApiKey(api_key).schema_prefix
 
 
 def request_schema(api_key: int) -> str:

@@ -1,21 +1,18 @@
 """Flushes shared by all who wait for them: while one fsync runs, later appends gather for the next.
 
 Owns who waits for which offset of which log. `run_in_thread(work, done)` is given by the shell: it runs `work`
-elsewhere and calls `done(error)` back on the loop's thread.
+elsewhere and calls `done(error, now_ms)` back on the loop's thread.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 
 from oncelog.errors import KafkaError, KafkaStorageError
 from oncelog.log.partition_log import PartitionLog
 
-logger = logging.getLogger(__name__)
-
 FlushEnded = Callable[[KafkaError | None], None]
-RunInThread = Callable[[Callable[[], None], Callable[[BaseException | None], None]], None]
+RunInThread = Callable[[Callable[[], None], Callable[[Exception | None, int], None]], None]
 
 
 class GroupCommit:
@@ -39,15 +36,13 @@ class GroupCommit:
             return
         self._running.add(log)
 
-        def done(error: BaseException | None) -> None:
+        def done(error: Exception | None, now_ms: int) -> None:
             self._running.discard(log)
             if error is None:
-                log.flushed(request)
+                log.flushed(request, now_ms)
                 self._answer(log, None)
             else:
-                # After a failed fsync the kernel may have dropped the pages: trying again would lie.
-                logger.error("flush of %s failed, the partition goes offline: %s", log.topic_partition, error)
-                log.take_offline(str(error))
+                log.flush_failed(error)
                 self._answer(log, KafkaStorageError(f"the disk refused a flush: {error}"))
             if log in self._waiting:
                 self.flush(log)

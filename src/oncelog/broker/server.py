@@ -28,7 +28,7 @@ from oncelog.broker.group_commit import GroupCommit
 from oncelog.broker.request import CLOSE, NO_REPLY, Chunk, Chunks, Pending
 from oncelog.broker.state import BrokerState
 from oncelog.clock import now_ms
-from oncelog.errors import OncelogError
+from oncelog.errors import KafkaStorageError, OncelogError
 from oncelog.log.storage import FileStorage
 from oncelog.wire.codec import MalformedMessage
 from oncelog.wire.frame import FrameAssembler, RequestHeader
@@ -55,7 +55,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._server = server
         self._frames = FrameAssembler(server.config.socket_request_max_bytes)
         self._line = AnswerLine()
-        self._held: deque[bytearray] = deque()
+        self._held: deque[memoryview] = deque()
         self._outgoing: deque[Chunk | Iterator[bytes]] = deque()
         self._timers: dict[Pending, asyncio.TimerHandle | None] = {}
         self._transport: asyncio.Transport | None = None
@@ -92,8 +92,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         try:
             for frame in self._frames.received(count):
                 if self._held or self._is_saturated:
-                    # The frame lives in a buffer that the next read overwrites.
-                    self._held.append(bytearray(frame))
+                    self._held.append(frame)
                 else:
                     self._serve(frame)
         except MalformedMessage as error:
@@ -159,7 +158,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def _serve_held(self) -> None:
         try:
             while self._held and not self._is_saturated and self._transport is not None:
-                self._serve(memoryview(self._held.popleft()))
+                self._serve(self._held.popleft())
         except MalformedMessage as error:
             self._server.metrics.malformed_requests += 1
             self.hang_up(str(error))
@@ -198,7 +197,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
                 if small_bytes >= COALESCE_BYTES:
                     transport.write(b"".join(small) if len(small) > 1 else piece)
                     small, small_bytes = [], 0
-        except OSError as error:
+        except KafkaStorageError as error:
             logger.error("reading records for an answer failed: %s", error)
             self.hang_up("its records cannot be read")
             return
@@ -219,22 +218,29 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
 
 class Server:
-    def __init__(self, config: BrokerConfig, broker: BrokerState, loop: asyncio.AbstractEventLoop) -> None:
-        self.config = config
+    """Listens, keeps the connections, and does the housekeeping when it is due."""
+
+    def __init__(self, broker: BrokerState, loop: asyncio.AbstractEventLoop, pool: ThreadPoolExecutor) -> None:
         self.loop = loop
         self.metrics = broker.metrics
         self.dispatcher = Dispatcher(broker)
         self._broker = broker
+        self._pool = pool
         self._connections: set[KafkaConnection] = set()
         self._listener: asyncio.Server | None = None
+        self._timers: set[asyncio.TimerHandle] = set()
 
-    async def listen(self) -> tuple[str, int]:
-        host, port = self.config.listen_host, self.config.listen_port
+    @property
+    def config(self) -> BrokerConfig:
+        """Asked for anew each time: some keys change while the broker runs."""
+        return self._broker.config
+
+    async def listen(self) -> Endpoint:
+        config = self.config
         self._listener = await self.loop.create_server(
-            lambda: KafkaConnection(self), host, port, backlog=LISTEN_BACKLOG
+            lambda: KafkaConnection(self), config.listen_host or None, config.listen_port, backlog=LISTEN_BACKLOG
         )
-        bound_port = int(self._listener.sockets[0].getsockname()[1])
-        return host, bound_port
+        return Endpoint(config.listen_host, int(self._listener.sockets[0].getsockname()[1]))
 
     def admit(self, connection: KafkaConnection) -> bool:
         if len(self._connections) >= self.config.max_connections:
@@ -251,12 +257,36 @@ class Server:
     def answered(self, header: RequestHeader, began_s: float) -> None:
         self.metrics.answered(header.api_key, (time.perf_counter() - began_s) * 1000)
 
+    def run_in_thread(self, work: Callable[[], None], done: Callable[[Exception | None, int], None]) -> None:
+        def finished(future: asyncio.Future[None]) -> None:
+            error = future.exception()
+            assert error is None or isinstance(error, Exception)
+            done(error, now_ms())
+
+        self.loop.run_in_executor(self._pool, work).add_done_callback(finished)
+
+    def every(self, interval_ms: int, step: Callable[[], None]) -> None:
+        """Do a step again and again; one that fails is logged and comes again."""
+
+        def due() -> None:
+            self._timers.discard(timer)
+            try:
+                step()
+            except Exception:
+                logger.exception("bug: a housekeeping step failed")
+            self.every(interval_ms, step)
+
+        timer = self.loop.call_later(interval_ms / 1000, due)
+        self._timers.add(timer)
+
     def close_idle(self) -> None:
         oldest_s = self.loop.time() - self.config.connections_max_idle_ms / 1000
         for connection in [one for one in self._connections if one.last_active_s < oldest_s]:
             connection.hang_up("idle for longer than connections.max.idle.ms")
 
     def close(self) -> None:
+        for timer in self._timers:
+            timer.cancel()
         if self._listener is not None:
             self._listener.close()
         for connection in list(self._connections):

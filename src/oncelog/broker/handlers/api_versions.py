@@ -35,13 +35,13 @@ def unsupported_version() -> Message:
     served = SUPPORTED[API_KEY]
     return {
         "error_code": UnsupportedVersion.code,
-        "api_keys": [{"api_key": API_KEY, "min_version": served.min, "max_version": served.max}],
+        "api_keys": [{"api_key": API_KEY, "min_version": served.lowest, "max_version": served.highest}],
     }
 
 
 def _ranges() -> list[Message]:
     return [
-        {"api_key": key, "min_version": versions.min, "max_version": versions.max}
+        {"api_key": key, "min_version": versions.lowest, "max_version": versions.highest}
         for key, versions in SUPPORTED.items()
     ]
 

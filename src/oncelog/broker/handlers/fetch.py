@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from oncelog.broker.fetch_session import FetchContext, PartitionKey
+from oncelog.broker.fetch_session import NO_SESSION, FetchContext, PartitionKey
 from oncelog.broker.purgatory import WaitingFetch
 from oncelog.broker.request import Answer, Chunks, Pending, Request
 from oncelog.errors import KafkaError, OffsetOutOfRange, UnknownTopicId
@@ -47,7 +47,7 @@ def handle(broker: BrokerState, request: Request) -> Answer:
     try:
         fetch = _Fetch(broker, request)
     except KafkaError as error:
-        return encode_fetch_response(request.version, FetchResponse(0, error.code, request.body.session_id, []))
+        return encode_fetch_response(request.version, FetchResponse([], 0, error.code, NO_SESSION))
     answers = fetch.read()
     if fetch.is_satisfied_by(answers):
         return fetch.encode(answers)
@@ -117,7 +117,7 @@ class _Fetch:
             topic.partitions.append(answer)
             size_bytes += answer.records.size_bytes if answer.records is not None else 0
         self._broker.metrics.fetched(size_bytes)
-        response = FetchResponse(0, 0, self._context.session_id, list(topics.values()))
+        response = FetchResponse(list(topics.values()), 0, 0, self._context.session_id)
         return encode_fetch_response(self._version, response)
 
     def _topic_name(self, key: PartitionKey) -> str:
@@ -157,7 +157,7 @@ class _Fetch:
             if records is not None and records.size_bytes:
                 aborted = [
                     (transaction.producer_id, transaction.first_offset)
-                    for transaction in log.aborted_transactions(partition.fetch_offset, records.end_offset)
+                    for transaction in log.aborted_transactions(partition.fetch_offset, records.offset_bound)
                 ]
         return FetchedPartition(
             index=partition.index,

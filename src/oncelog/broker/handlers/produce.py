@@ -26,8 +26,8 @@ from oncelog.errors import (
 from oncelog.log.partition_log import Appended, PartitionLog
 from oncelog.records import kernel
 from oncelog.records.compression import codec_named, recompress
-from oncelog.records.validation import BatchRules, ValidatedBatch, validate_client_batch
-from oncelog.types import NO_OFFSET, NO_TIMESTAMP, TopicPartition
+from oncelog.records.validation import ValidatedBatch, validate_client_batch
+from oncelog.types import NO_OFFSET, NO_TIMESTAMP
 from oncelog.wire.api import ApiKey
 from oncelog.wire.produce import (
     ProducedPartition,
@@ -51,7 +51,7 @@ PRODUCER_DECIDES = "producer"
 def handle(broker: BrokerState, request: Request) -> Answer:
     produce: ProduceRequest = request.body
     append = _Append(broker, request)
-    topics = [append.topic(topic) for topic in produce.topics]
+    topics = append.topics()
     if produce.acks == ACKS_NONE:
         # The client hears nothing, so an error can only be shown by hanging up: it will refresh its metadata.
         failed = any(partition.error_code for topic in topics for partition in topic.partitions)
@@ -71,8 +71,10 @@ def _answer_once_flushed(
     def flush_ended(append: Unflushed, error: KafkaError | None) -> None:
         nonlocal remaining
         if error is not None:
-            partitions = topics[append.topic_position].partitions
+            topic = topics[append.topic_position]
+            partitions = list(topic.partitions)
             partitions[append.position] = failed_partition(partitions[append.position].index, error)
+            topics[append.topic_position] = topic._replace(partitions=partitions)
         remaining -= 1
         if remaining == 0:
             pending.complete([encode_produce_response(version, topics, throttle_ms=0)])
@@ -103,27 +105,32 @@ class _Append:
         self._version = request.version
         self._produce: ProduceRequest = request.body
         self._now_ms = request.now_ms
-        self.unflushed: list[PartitionLog] = []
+        self.unflushed: list[Unflushed] = []
 
-    def topic(self, topic: ProduceTopic) -> ProducedTopic:
+    def topics(self) -> list[ProducedTopic]:
+        return [self._topic(position, topic) for position, topic in enumerate(self._produce.topics)]
+
+    def _topic(self, topic_position: int, topic: ProduceTopic) -> ProducedTopic:
         name = topic.name
         if topic.topic_id is not None:
             name = self._broker.topic_name(topic.topic_id) or ""
-        partitions = [self._partition(topic, name, partition) for partition in topic.partitions]
-        return ProducedTopic(topic.name, topic.topic_id, partitions)
-
-    def _partition(self, topic: ProduceTopic, name: str, partition: ProducePartition) -> ProducedPartition:
-        try:
-            self._refuse_impossible(topic, name)
-            appended = self._append(name, partition)
-        except KafkaError as error:
-            self._broker.metrics.append_failed(error)
-            return ProducedPartition(
-                partition.index, error.code, NO_OFFSET, NO_TIMESTAMP, NO_OFFSET, error.message
+        partitions: list[ProducedPartition] = []
+        for partition in topic.partitions:
+            try:
+                self._refuse_impossible(topic, name)
+                log, appended = self._append(name, partition)
+            except KafkaError as error:
+                self._broker.metrics.append_failed(error)
+                partitions.append(failed_partition(partition.index, error))
+                continue
+            if log.log_end_offset - log.recovery_point >= log.config.flush_messages:
+                self.unflushed.append(Unflushed(log, log.log_end_offset, topic_position, len(partitions)))
+            partitions.append(
+                ProducedPartition(
+                    partition.index, 0, appended.base_offset, appended.append_time_ms, appended.log_start_offset
+                )
             )
-        return ProducedPartition(
-            partition.index, 0, appended.base_offset, appended.append_time_ms, appended.log_start_offset, None
-        )
+        return ProducedTopic(topic.name, topic.topic_id, partitions)
 
     def _refuse_impossible(self, topic: ProduceTopic, name: str) -> None:
         if self._version < FIRST_SERVED_VERSION:
@@ -133,7 +140,7 @@ class _Append:
         if topic.topic_id is not None and not name:
             raise UnknownTopicId(f"no topic has the id {topic.topic_id}")
 
-    def _append(self, name: str, partition: ProducePartition) -> Appended:
+    def _append(self, name: str, partition: ProducePartition) -> tuple[PartitionLog, Appended]:
         broker = self._broker
         log = broker.partition(name, partition.index)
         if self._produce.acks == ACKS_ALL and log.config.min_insync_replicas > 1:
@@ -141,26 +148,21 @@ class _Append:
                 f"min.insync.replicas of {name} is {log.config.min_insync_replicas}, and this cluster has one node"
             )
         batch = partition.records if partition.records is not None else memoryview(b"")
-        validated = validate_client_batch(batch, rules=BatchRules.of(log.config, broker.config, self._now_ms))
+        validated = validate_client_batch(batch, rules=broker.batch_rules(log, self._now_ms))
         if validated.header.is_transactional:
             raise InvalidTxnState("a transactional batch needs a transaction that its coordinator has verified")
         batch, validated = _as_topic_compresses(log, batch, validated)
-        appended = log.append(batch, validated, leader_epoch=broker.leader_epoch(name, partition.index), now_ms=self._now_ms)
-        self._account(TopicPartition(name, partition.index), log, validated, appended)
-        return appended
-
-    def _account(
-        self, partition: TopicPartition, log: PartitionLog, validated: ValidatedBatch, appended: Appended
-    ) -> None:
-        header = validated.header
+        appended = log.append(
+            batch, validated, leader_epoch=broker.leader_epoch(name, partition.index), now_ms=self._now_ms
+        )
         if appended.duplicate:
-            self._broker.metrics.duplicate_recognised()
-            return
-        log.advance_high_watermark(log.log_end_offset)
-        self._broker.metrics.appended(partition.topic, header.size_bytes, header.record_count)
-        if log.flush_due:
-            self.unflushed.append(log)
-        self._broker.purgatory.appended(partition, header.size_bytes)
+            broker.metrics.duplicate_recognised()
+        else:
+            header = validated.header
+            log.advance_high_watermark(log.log_end_offset)
+            broker.metrics.appended(name, header.size_bytes, header.record_count)
+            broker.purgatory.appended(log.topic_partition, header.size_bytes)
+        return log, appended
 
 
 def _as_topic_compresses(
@@ -172,4 +174,3 @@ def _as_topic_compresses(
         return batch, validated
     rebuilt = memoryview(recompress(batch, validated.header, codec_named(wanted)))
     return rebuilt, validated._replace(header=kernel.parse_header(rebuilt))
-
