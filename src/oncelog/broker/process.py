@@ -104,7 +104,8 @@ class Broker:
             raise BrokerFailed(f"the broker already runs as process {self.pid}")
         if not self._scratch.exists():
             raise BrokerFailed("this broker was closed; create another one")
-        self._reap()
+        if self._process is not None:
+            self._reap()
         with open(self.log_path, "ab") as log:
             self._process = subprocess.Popen(
                 self._command(),
@@ -122,15 +123,19 @@ class Broker:
             self.kill()
             raise
 
-    def stop(self) -> None:
-        """Stop the broker cleanly (SIGTERM; killed if that takes too long). `start()` continues with the same data."""
-        if self._process is not None and self._is_owner():
-            self._process.terminate()
-            try:
-                self._process.wait(self._stop_timeout_ms / 1_000)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-            self._reap()
+    def stop(self) -> int:
+        """Stop the broker cleanly (SIGTERM; killed if that takes too long) and return its exit code.
+
+        `start()` continues with the same data.
+        """
+        if self._process is None or not self._is_owner():
+            return 0
+        self._process.terminate()
+        try:
+            self._process.wait(self._stop_timeout_ms / 1_000)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+        return self._reap()
 
     def close(self) -> None:
         """Stop the broker and remove what was temporary. Closing twice is fine."""
@@ -216,12 +221,13 @@ class Broker:
         tail = self.log_tail()
         return f"; it said:\n{tail}" if tail else ""
 
-    def _reap(self) -> None:
-        if self._process is not None:
-            self._process.wait()
-            if self._process.stdout is not None:
-                self._process.stdout.close()
-            self._process = None
+    def _reap(self) -> int:
+        assert self._process is not None
+        code = self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+        self._process = None
+        return code
 
 
 def _config_text(value: object) -> str:
