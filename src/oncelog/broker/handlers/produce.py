@@ -24,8 +24,8 @@ from oncelog.errors import (
     UnsupportedVersion,
 )
 from oncelog.log.partition_log import Appended, PartitionLog
-from oncelog.records import kernel
-from oncelog.records.compression import codec_named, recompress
+from oncelog.records import compression, kernel
+from oncelog.records.batch import recompress
 from oncelog.records.validation import ValidatedBatch, validate_client_batch
 from oncelog.types import NO_OFFSET, NO_TIMESTAMP
 from oncelog.wire.api import ApiKey
@@ -45,7 +45,7 @@ API_KEY = ApiKey.PRODUCE
 
 FIRST_SERVED_VERSION = 3
 ACKS_NONE, ACKS_LEADER, ACKS_ALL = 0, 1, -1
-PRODUCER_DECIDES = "producer"
+PRODUCER_DECIDES, UNCOMPRESSED = "producer", "uncompressed"
 
 
 def handle(broker: BrokerState, request: Request) -> Answer:
@@ -170,7 +170,15 @@ def _as_topic_compresses(
 ) -> tuple[memoryview, ValidatedBatch]:
     """`compression.type` other than `producer` is the topic's word: the batch is stored as it says."""
     wanted = log.config.compression_type
-    if wanted == PRODUCER_DECIDES or codec_named(wanted) == validated.header.codec:
+    if wanted == PRODUCER_DECIDES:
         return batch, validated
-    rebuilt = memoryview(recompress(batch, validated.header, codec_named(wanted)))
+    codec = compression.NONE if wanted == UNCOMPRESSED else compression.codec_named(wanted)
+    if codec == validated.header.codec:
+        return batch, validated
+    levels = {
+        compression.GZIP: log.config.compression_gzip_level,
+        compression.LZ4: log.config.compression_lz4_level,
+        compression.ZSTD: log.config.compression_zstd_level,
+    }
+    rebuilt = memoryview(recompress(batch, validated.header, codec, level=levels.get(codec)))
     return rebuilt, validated._replace(header=kernel.parse_header(rebuilt))
