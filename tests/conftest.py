@@ -27,6 +27,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--brokers", help="comma-separated kinds of broker to test: oncelog, kafka")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    # kafka-python loads its schemas in a way that Python has deprecated.
+    config.addinivalue_line("filterwarnings", "ignore:.*is deprecated. Use files:DeprecationWarning")
+
+
 def _chosen_kinds(config: pytest.Config) -> tuple[str, ...] | None:
     option = config.getoption("--brokers")
     if option is None:
