@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from oncelog.errors import KafkaError, OncelogError
 
@@ -125,19 +125,23 @@ def _add_common(parser: argparse.ArgumentParser, *, with_bootstrap: bool, with_d
     would hide what was given at the first."""
     group = parser.add_argument_group("everywhere")
 
-    def default(value: object) -> object:
-        return value if with_defaults else argparse.SUPPRESS
+    def add(*flags: str, default: object, **more: Any) -> None:
+        own = parser._option_string_actions.get(flags[-1])
+        if own is not None:
+            own.default = argparse.SUPPRESS
+            return
+        group.add_argument(*flags, default=default if with_defaults else argparse.SUPPRESS, **more)
 
     if with_bootstrap:
-        group.add_argument(
+        add(
             "-b",
             "--bootstrap-server",
             metavar="HOST:PORT[,...]",
-            default=default(os.environ.get(BOOTSTRAP_VARIABLE) or DEFAULT_BOOTSTRAP),
+            default=os.environ.get(BOOTSTRAP_VARIABLE) or DEFAULT_BOOTSTRAP,
             help=f"brokers to ask first (default: ${BOOTSTRAP_VARIABLE} or {DEFAULT_BOOTSTRAP})",
         )
-    group.add_argument("--json", action="store_true", default=default(False), help="JSON for scripts")
-    group.add_argument("--debug", action="store_true", default=default(False), help="show tracebacks")
+    add("--json", action="store_true", default=False, help="JSON for scripts")
+    add("--debug", action="store_true", default=False, help="show tracebacks")
 
 
 def _leaves(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
