@@ -8,12 +8,14 @@ from oncelog.broker.config.broker_config import BrokerConfig, ConfigSource, Sett
 from oncelog.broker.config.broker_keys import BROKER_KEYS
 from oncelog.broker.config.definition import ConfigKey, ConfigType, UpdateMode, render
 from oncelog.broker.config.listeners import Endpoint
+from oncelog.broker.config.schema import BrokerConfigSchema
 from oncelog.broker.config.topic_keys import TOPIC_KEYS
 
 __all__ = [
     "BROKER_KEYS",
     "TOPIC_KEYS",
     "BrokerConfig",
+    "BrokerConfigSchema",
     "ConfigKey",
     "ConfigSource",
     "ConfigType",

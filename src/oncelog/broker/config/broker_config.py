@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -100,15 +100,15 @@ class BrokerConfig:
         ignored = [name for name, text in texts.items() if name not in served and is_ignored(name, text)]
         if ignored:
             logger.warning("these settings have no meaning in this broker and are ignored: %s", ", ".join(ignored))
-        return _build(served, NOTHING, NOTHING, _listener_context(texts))
+        listener = parse_listeners(_value(served, "listeners"), texts)
+        advertised = parse_advertised(_value(served, "advertised.listeners"), texts)
+        return _build(served, NOTHING, NOTHING, listener, advertised)
 
     def with_dynamic(self, default: Texts, own: Texts) -> BrokerConfig:
         """The config after a change while the broker runs. Settings that this version does not serve are left out:
         they can only come from another version's metadata, and must not keep the broker from starting."""
-        default, own = _changeable(default), _changeable(own)
-        changed = _build(self.static, default, own, {})
-        # Where the broker listens was decided at the start, with keys that are not kept.
-        return replace(changed, listen_host=self.listen_host, listen_port=self.listen_port, advertised=self.advertised)
+        listener = Endpoint(self.listen_host, self.listen_port)
+        return _build(self.static, _changeable(default), _changeable(own), listener, self.advertised)
 
     def log_config(self, topic_texts: Texts = NOTHING) -> LogConfig:
         """What a topic's logs are told: its own settings over this broker's defaults."""
@@ -161,19 +161,21 @@ _SYNONYM_GROUPS: dict[str, tuple[str, ...]] = {
 _TYPED_KEYS = [key for key in BROKER_KEYS.values() if key.field in {one.name for one in fields(BrokerConfig)}]
 
 
-def _build(static: Texts, default: Texts, own: Texts, listener_context: Texts) -> BrokerConfig:
+def _value(texts: Texts, name: str) -> Value | None:
+    key = BROKER_KEYS[name]
+    return key.parse(texts[name]) if name in texts else key.default_value
+
+
+def _build(static: Texts, default: Texts, own: Texts, listener: Endpoint, advertised: Endpoint | None) -> BrokerConfig:
     texts = {**static, **default, **own}
-    values: dict[str, Value | None] = {
-        name: key.parse(texts[name]) if name in texts else key.default_value for name, key in BROKER_KEYS.items()
-    }
-    listener = parse_listeners(values["listeners"], listener_context)
+    values = {name: _value(texts, name) for name in BROKER_KEYS}
     typed: dict[str, Any] = {key.field: values[key.name] for key in _TYPED_KEYS}
     typed["log_dir"] = _one_directory(values)
     config = BrokerConfig(
         **typed,
         listen_host=listener.host,
         listen_port=listener.port,
-        advertised=parse_advertised(values["advertised.listeners"], listener_context),
+        advertised=advertised,
         static=MappingProxyType(dict(static)),
         dynamic_default=MappingProxyType(dict(default)),
         dynamic=MappingProxyType(dict(own)),
@@ -190,12 +192,6 @@ def _one_directory(values: Mapping[str, Value | None]) -> str:
     if not directory:
         raise InvalidConfig("log.dirs is empty; name the directory of the data")
     return directory
-
-
-def _listener_context(texts: Texts) -> Texts:
-    """The ignored keys without which the listeners of a KRaft file cannot be read."""
-    names = ("listener.security.protocol.map", "controller.listener.names")
-    return {name: texts[name] for name in names if name in texts}
 
 
 def _changeable(texts: Texts) -> dict[str, str]:

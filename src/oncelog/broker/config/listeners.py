@@ -1,4 +1,8 @@
-"""Listeners as Kafka writes them, `NAME://host:port`, and as people write them, `host:port`."""
+"""Listeners as Kafka writes them, `NAME://host:port`, and as people write them, `host:port`.
+
+The files of KRaft brokers name the controller's listeners as well, and say elsewhere which those are and which protocol
+a listener's name stands for: `context` is all settings of the file.
+"""
 
 from __future__ import annotations
 

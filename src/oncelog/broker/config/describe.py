@@ -1,0 +1,60 @@
+"""Configs as they are shown: every key with its value, where the value comes from, and what it overrides."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from oncelog.broker.config.broker_config import BrokerConfig, ConfigSource, Setting, Texts
+from oncelog.broker.config.broker_keys import BROKER_KEYS
+from oncelog.broker.config.definition import ConfigKey, UpdateMode, Value, render
+from oncelog.broker.config.topic_keys import TOPIC_KEYS
+
+
+class ConfigEntry(NamedTuple):
+    key: ConfigKey
+    text: str | None
+    read_only: bool
+    settings: list[Setting]
+    """Every level that sets it, the winning one first; Kafka calls them synonyms."""
+
+    @property
+    def name(self) -> str:
+        return self.key.name
+
+    @property
+    def source(self) -> ConfigSource:
+        return self.settings[0].source if self.settings else ConfigSource.DEFAULT_CONFIG
+
+
+def describe_topic_configs(config: BrokerConfig, topic_texts: Texts) -> list[ConfigEntry]:
+    entries = []
+    values = config.topic_values(topic_texts)
+    for name, key in TOPIC_KEYS.items():
+        if key.internal and name not in topic_texts:
+            continue
+        text = _text(values[name])
+        settings = config.settings(key.synonyms[0].name) if key.synonyms else []
+        if name in topic_texts:
+            settings.insert(0, Setting(ConfigSource.TOPIC_CONFIG, name, text or ""))
+        entries.append(ConfigEntry(key, text, False, settings))
+    return entries
+
+
+def describe_broker_configs(config: BrokerConfig) -> list[ConfigEntry]:
+    return [
+        ConfigEntry(key, _text(config.values[name]), key.update_mode is UpdateMode.READ_ONLY, config.settings(name))
+        for name, key in BROKER_KEYS.items()
+    ]
+
+
+def describe_all_brokers_configs(config: BrokerConfig) -> list[ConfigEntry]:
+    """Only what was set for all brokers while they ran."""
+    source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
+    return [
+        ConfigEntry(BROKER_KEYS[name], text, False, [Setting(source, name, text)])
+        for name, text in config.dynamic_default.items()
+    ]
+
+
+def _text(value: Value | None) -> str | None:
+    return None if value is None else render(value)

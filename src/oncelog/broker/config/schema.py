@@ -1,0 +1,41 @@
+"""The controller's view of the keys: which are lists, what they default to, which changes may be made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from oncelog.broker.config.broker_config import BrokerConfig, check_dynamic_change
+from oncelog.broker.config.broker_keys import BROKER_KEYS
+from oncelog.broker.config.definition import ConfigKey, ConfigType
+from oncelog.broker.config.topic_keys import TOPIC_KEYS
+from oncelog.controller.configs import ALL_BROKERS
+from oncelog.controller.state import ConfigResource, ResourceType
+
+_TABLES = {ResourceType.TOPIC: TOPIC_KEYS, ResourceType.BROKER: BROKER_KEYS}
+
+
+class BrokerConfigSchema:
+    """Implements `oncelog.controller.config_schema.ConfigSchema` over the config that is current when asked."""
+
+    def __init__(self, current: Callable[[], BrokerConfig]) -> None:
+        self._current = current
+
+    def is_list(self, resource_type: ResourceType, name: str) -> bool:
+        key = self._key(resource_type, name)
+        return key is not None and key.type is ConfigType.LIST
+
+    def default(self, resource_type: ResourceType, name: str) -> str | None:
+        key = self._key(resource_type, name)
+        return None if key is None else key.default
+
+    def validate(self, resource: ConfigResource, configs: Mapping[str, str], changed: frozenset[str]) -> None:
+        config = self._current()
+        if resource.type is ResourceType.TOPIC:
+            config.topic_values(configs)
+        elif resource.name == ALL_BROKERS:
+            check_dynamic_change(config, configs, config.dynamic, changed)
+        else:
+            check_dynamic_change(config, config.dynamic_default, configs, changed)
+
+    def _key(self, resource_type: ResourceType, name: str) -> ConfigKey | None:
+        return _TABLES.get(resource_type, {}).get(name)
