@@ -78,7 +78,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--records", type=int, default=RECORDS, metavar="N", help=f"how many to send (default {RECORDS:,})"
     )
-    parser.add_argument("--json", action="store_true", help="print the audit as JSON")
     parser.set_defaults(run=run)
 
 
