@@ -8,6 +8,7 @@ the end, also after Ctrl-C.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import re
 import sys
 import threading
@@ -69,6 +70,8 @@ class Tally:
     connections_cut: int = 0
     duplicates_recognised: int = 0
     restarts_ms: list[float] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    """Records that the client gave up on: not lost, since nobody was told that they are stored, but not sent either."""
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -90,12 +93,10 @@ def run(args: argparse.Namespace) -> int:
         print("interrupted; the broker is stopped and its data removed", file=sys.stderr)
         return INTERRUPTED_EXIT_CODE
     if args.json:
-        print(
-            to_json(report, faults={"kills": tally.kills, "cuts": tally.cuts}, duplicates=tally.duplicates_recognised)
-        )
+        print(to_json(report, **dataclasses.asdict(tally)))
     else:
         _print_outcome(report, tally, console)
-    return 0 if report.clean else 1
+    return 0 if report.clean and not tally.failures else 1
 
 
 def _perform(records: int, console: Console) -> tuple[AuditReport, Tally]:
@@ -117,6 +118,7 @@ def _perform(records: int, console: Console) -> tuple[AuditReport, Tally]:
             screen.tell(f"broker ready at {broker.host}:{broker.port}, clients go through {proxy.bootstrap_servers}")
             _send_under_faults(load, faults, records, screen)
         faults.count_duplicates()
+        faults.tally.failures = load.failures
         audit = Audit(load.ledger)
         read_topic(broker.bootstrap_servers, TOPIC, audit)
         return audit.report(), faults.tally
@@ -231,6 +233,8 @@ def _print_outcome(report: AuditReport, tally: Tally, console: Console) -> None:
         f"[bold]{tally.duplicates_recognised:,}[/] duplicate batches recognised and not stored again",
         highlight=False,
     )
+    if tally.failures:
+        console.print(f"{len(tally.failures):,} records could not be sent, first {tally.failures[0]}", style="red")
     total = report.total
     verdict = f"lost {total.lost:,}, duplicated {total.duplicated:,}, out of order {total.out_of_order:,}"
     console.print(f"[bold]{verdict}[/]", style="green" if report.clean else "red", highlight=False)
