@@ -1,0 +1,284 @@
+"""The blocking client under the command line and `Admin`: sockets, timeouts, who leads what, bounded retries.
+
+A thin shell over `Connection`: one request at a time per broker, no threads. A request that may have been executed is
+never repeated here unless the caller says that repeating is harmless.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import time
+from collections.abc import Callable, Iterable, Iterator
+from types import TracebackType
+from typing import Any, TypeVar
+
+from oncelog.client.config import ClientConfig
+from oncelog.client.connection import Answer, Connection, ProtocolViolation
+from oncelog.client.metadata import NO_LEADER, ClusterMetadata, Node, PartitionMetadata, TopicMetadata
+from oncelog.errors import (
+    KafkaError,
+    LeaderNotAvailable,
+    OncelogError,
+    UnknownTopicOrPartition,
+    error_for_code,
+)
+from oncelog.types import TopicPartition
+from oncelog.wire.api import ApiKey
+from oncelog.wire.primitives import MalformedMessage
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class BrokersUnreachable(OncelogError):  # noqa: N818 - errors are named after what is wrong, as in oncelog.errors
+    """No broker answers at any of the addresses, and none has yet: the addresses are probably wrong."""
+
+
+class ConnectionLost(OncelogError):  # noqa: N818
+    """The connection broke before the answer came; the broker may or may not have executed the request."""
+
+
+class NoAnswer(ConnectionLost):
+    """The broker did not answer in time."""
+
+
+class BlockingConnection:
+    """One socket to one broker, versions agreed."""
+
+    def __init__(self, host: str, port: int, config: ClientConfig) -> None:
+        self._name = f"{host}:{port}"
+        self._config = config
+        self._core = Connection(config.client_id)
+        self._socket = socket.create_connection((host, port), config.socket_connection_setup_timeout_ms / 1000)
+        try:
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._agree_on_versions()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def features(self) -> dict[str, int]:
+        assert self._core.negotiated is not None
+        return dict(self._core.negotiated.features)
+
+    def version_of(self, api_key: ApiKey, max_version: int | None = None) -> int:
+        return self._core.version_of(api_key, max_version)
+
+    def request(
+        self, api_key: ApiKey, body: Any, *, max_version: int | None = None, timeout_ms: int | None = None
+    ) -> Any:
+        """The answer's body. Raises ConnectionLost."""
+        sent = self._core.send(api_key, body, max_version=max_version)
+        deadline = time.monotonic() + (timeout_ms or self._config.request_timeout_ms) / 1000
+        self._write(sent.data, deadline)
+        for event in self._events(deadline):
+            assert isinstance(event, Answer)
+            return event.body
+        raise AssertionError("events come until the deadline")
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def _agree_on_versions(self) -> None:
+        deadline = time.monotonic() + self._config.request_timeout_ms / 1000
+        self._write(self._core.start(), deadline)
+        for _ in self._events(deadline):
+            return
+
+    def _write(self, data: bytes, deadline: float) -> None:
+        try:
+            self._socket.settimeout(max(deadline - time.monotonic(), 0.001))
+            self._socket.sendall(data)
+        except TimeoutError:
+            raise NoAnswer(f"{self._name} does not take more data") from None
+        except OSError as error:
+            raise ConnectionLost(f"the connection to {self._name} broke: {error}") from None
+
+    def _events(self, deadline: float) -> Iterator[object]:
+        while True:
+            try:
+                events = self._core.received(self._read(deadline))
+            except (MalformedMessage, ProtocolViolation) as error:
+                raise ConnectionLost(f"{self._name} does not speak Kafka's protocol: {error}") from None
+            answer = self._core.data_to_send()
+            if answer:
+                self._write(answer, deadline)
+            yield from events
+
+    def _read(self, deadline: float) -> int:
+        try:
+            self._socket.settimeout(max(deadline - time.monotonic(), 0.001))
+            count = self._socket.recv_into(self._core.get_buffer())
+        except TimeoutError:
+            raise NoAnswer(f"{self._name} did not answer in time") from None
+        except OSError as error:
+            raise ConnectionLost(f"the connection to {self._name} broke: {error}") from None
+        if count == 0:
+            raise ConnectionLost(f"{self._name} closed the connection")
+        return count
+
+
+class BlockingClient:
+    """All brokers of a cluster behind one object."""
+
+    def __init__(self, config: ClientConfig) -> None:
+        self.config = config
+        self._connections: dict[tuple[str, int], BlockingConnection] = {}
+        self._metadata: ClusterMetadata | None = None
+        self._was_connected = False
+
+    def __enter__(self) -> BlockingClient:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
+    # --- sending ----------------------------------------------------------------------------------------------
+
+    def connection_to(self, address: tuple[str, int]) -> BlockingConnection:
+        """Raises OSError if nobody listens there."""
+        connection = self._connections.get(address)
+        if connection is None:
+            connection = self._connections[address] = BlockingConnection(*address, self.config)
+            self._was_connected = True
+        return connection
+
+    def request(self, api_key: ApiKey, body: Any, *, node: Node | None = None, **options: Any) -> Any:
+        """Ask a broker, or whichever answers first. Raises ConnectionLost and BrokersUnreachable."""
+        address = (node.host, node.port) if node else self._any_address()
+        try:
+            return self.connection_to(address).request(api_key, body, **options)
+        except ConnectionLost:
+            self._forget(address)
+            raise
+        except OSError as error:
+            raise ConnectionLost(f"{address[0]}:{address[1]} is not reachable: {error}") from None
+
+    def any_connection(self) -> BlockingConnection:
+        return self.connection_to(self._any_address())
+
+    def _any_address(self) -> tuple[str, int]:
+        """One that is connected, or the first that answers: of those we learned of, then of those we were given."""
+        if self._connections:
+            return next(iter(self._connections))
+        learned = [(node.host, node.port) for node in self._metadata.nodes.values()] if self._metadata else []
+        failures = []
+        for address in dict.fromkeys([*learned, *self.config.bootstrap_servers]):
+            try:
+                self.connection_to(address)
+            except (OSError, ConnectionLost) as error:
+                failures.append(f"{address[0]}:{address[1]}: {_reason(error)}")
+            else:
+                return address
+        if self._was_connected:
+            raise ConnectionLost(f"no broker answers any more ({'; '.join(failures)})")
+        raise BrokersUnreachable(
+            f"no broker answers ({'; '.join(failures)}); start one with `oncelog broker`, or check the bootstrap servers"
+        )
+
+    def _forget(self, address: tuple[str, int]) -> None:
+        connection = self._connections.pop(address, None)
+        if connection is not None:
+            connection.close()
+
+    # --- metadata ---------------------------------------------------------------------------------------------
+
+    def refresh_metadata(self, topics: Iterable[str] | None) -> ClusterMetadata:
+        """Metadata of the named topics, or of all (None). Topics are never created by asking."""
+        names = None if topics is None else [{"name": name} for name in topics]
+
+        def ask() -> ClusterMetadata:
+            answer = self.request(ApiKey.METADATA, {"topics": names, "allow_auto_topic_creation": False})
+            return ClusterMetadata.from_message(answer)
+
+        known = self._metadata if names is not None else None
+        self._metadata = self.retrying(ask).keeping_topics_of(known)
+        return self._metadata
+
+    def topic(self, name: str) -> TopicMetadata:
+        """Raises UnknownTopicOrPartition, or what else the broker says about the topic."""
+        metadata = self._metadata
+        if metadata is None or name not in metadata.topics or metadata.topics[name].error_code:
+            metadata = self.refresh_metadata([name])
+        topic = metadata.topics.get(name)
+        if topic is None or topic.error_code == UnknownTopicOrPartition.code:
+            raise UnknownTopicOrPartition(
+                f"topic {name!r} does not exist; create it with `oncelog topics create {name}`"
+            )
+        if topic.error_code:
+            raise error_for_code(topic.error_code, f"topic {name!r}: {error_for_code(topic.error_code).message}")
+        return topic
+
+    def leader_of(self, partition: TopicPartition) -> Node:
+        """Raises LeaderNotAvailable, which is worth a retry."""
+        found = self.partition(partition)
+        assert self._metadata is not None
+        node = self._metadata.nodes.get(found.leader)
+        if found.leader == NO_LEADER or node is None:
+            raise LeaderNotAvailable(f"{partition} has no leader at the moment; its broker may be down")
+        return node
+
+    def partition(self, partition: TopicPartition) -> PartitionMetadata:
+        topic = self.topic(partition.topic)
+        found = topic.partition(partition.partition)
+        if found is None:
+            raise UnknownTopicOrPartition(
+                f"topic {topic.name!r} has {len(topic.partitions)} partitions (0 to {len(topic.partitions) - 1}), "
+                f"and no partition {partition.partition}"
+            )
+        return found
+
+    def by_leader(self, partitions: Iterable[TopicPartition]) -> dict[Node, list[TopicPartition]]:
+        grouped: dict[Node, list[TopicPartition]] = {}
+        for partition in partitions:
+            grouped.setdefault(self.leader_of(partition), []).append(partition)
+        return grouped
+
+    # --- retries ----------------------------------------------------------------------------------------------
+
+    def retrying(self, attempt: Callable[[], T], *, timeout_ms: int | None = None) -> T:
+        """Repeat what may be repeated until it works, within `default.api.timeout.ms` and with growing pauses.
+
+        Lost connections and errors that Kafka calls retriable are repeated, after fresh metadata where it is stale.
+        """
+        deadline = time.monotonic() + (timeout_ms or self.config.default_api_timeout_ms) / 1000
+        backoff_ms = self.config.retry_backoff_ms
+        while True:
+            try:
+                return attempt()
+            except (ConnectionLost, KafkaError) as error:
+                if not is_worth_a_retry(error) or time.monotonic() + backoff_ms / 1000 >= deadline:
+                    raise
+                logger.debug("retrying in %d ms: %s", backoff_ms, error)
+                self._metadata = None
+                time.sleep(backoff_ms / 1000)
+                backoff_ms = min(2 * backoff_ms, self.config.retry_backoff_max_ms)
+
+    def retrying_on_leader(self, partition: TopicPartition, attempt: Callable[[Node], T]) -> T:
+        """As `retrying`, with the partition's leader of the moment."""
+        return self.retrying(lambda: attempt(self.leader_of(partition)))
+
+
+def is_worth_a_retry(error: Exception) -> bool:
+    if isinstance(error, ConnectionLost):
+        return True
+    # A topic that does not exist is retriable to Kafka (it may be about to), but to a person it is a typo.
+    if isinstance(error, UnknownTopicOrPartition):
+        return False
+    return isinstance(error, KafkaError) and error.retriable
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, socket.gaierror):
+        return "unknown host"
+    return error.strerror or str(error) if isinstance(error, OSError) else str(error)

@@ -1,0 +1,206 @@
+"""One connection to a broker, without the socket: what to send, and what the received bytes mean.
+
+Owns correlation ids, the agreement on versions, and matching answers to requests. Never retries and never reconnects:
+a connection that raised is finished, and whoever owns the socket closes it.
+
+    connection = Connection("my-client")
+    socket.sendall(connection.start())                       # asks which versions the broker speaks
+    connection.receive(...) -> [Negotiated(...)]             # from now on requests may be sent
+    sent = connection.send(ApiKey.METADATA, {...})           # socket.sendall(sent.data)
+    connection.receive(...) -> [Answer(sent.correlation_id, ...)]
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from oncelog.errors import OncelogError, UnsupportedVersion, error_for_code
+from oncelog.wire import codec
+from oncelog.wire.api import ApiKey
+from oncelog.wire.fetch import FetchRequest, decode_fetch_response, encode_fetch_request
+from oncelog.wire.frame import FrameAssembler, decode_response_header, encode_request
+from oncelog.wire.produce import ProduceRequest, decode_produce_response, encode_produce_request
+from oncelog.wire.schema import load_schema
+from oncelog.wire.versions import VersionRange
+
+SOFTWARE_NAME = "oncelog"
+SOFTWARE_VERSION = "0.1.0"
+
+MAX_ANSWER_BYTES = 1024 * 1024 * 1024
+MAX_CORRELATION_ID = 2**31 - 1
+
+
+class ProtocolViolation(OncelogError):  # noqa: N818 - errors are named after what is wrong, as in oncelog.errors
+    """The broker answered something that was not asked."""
+
+
+class Negotiated(NamedTuple):
+    """The broker said what it speaks."""
+
+    versions: Mapping[int, VersionRange]
+    features: Mapping[str, int]
+    """Finalized feature levels, such as `transaction.version`."""
+
+
+class Answer(NamedTuple):
+    correlation_id: int
+    api_key: ApiKey
+    version: int
+    body: Any
+    """A `Message`; for Produce and Fetch their own values."""
+
+
+class Sent(NamedTuple):
+    correlation_id: int
+    version: int
+    data: bytes
+
+
+class _Expected(NamedTuple):
+    correlation_id: int
+    api_key: ApiKey
+    version: int
+
+
+Event = Negotiated | Answer
+
+
+class Connection:
+    def __init__(self, client_id: str | None, *, max_answer_bytes: int = MAX_ANSWER_BYTES) -> None:
+        self._client_id = client_id
+        self._frames = FrameAssembler(max_answer_bytes)
+        self._expected: deque[_Expected] = deque()
+        self._next_correlation_id = 0
+        self._negotiated: Negotiated | None = None
+        self._to_send = bytearray()
+
+    @property
+    def negotiated(self) -> Negotiated | None:
+        return self._negotiated
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._expected)
+
+    def start(self) -> bytes:
+        """The first request: which versions do you speak?"""
+        return self._ask_versions(load_schema("ApiVersionsRequest").valid.highest)
+
+    def version_of(self, api_key: ApiKey, max_version: int | None = None) -> int:
+        """The newest version that both sides speak. Raises UnsupportedVersion."""
+        assert self._negotiated is not None, "requests come after the agreement on versions"
+        ours = load_schema(f"{api_key.schema_prefix}Request").valid
+        if max_version is not None:
+            ours = VersionRange(ours.lowest, min(ours.highest, max_version))
+        theirs = self._negotiated.versions.get(api_key)
+        if theirs is None:
+            raise UnsupportedVersion(f"the broker does not serve {api_key.schema_prefix}")
+        common = ours.overlap(theirs)
+        if common is None:
+            raise UnsupportedVersion(
+                f"{api_key.schema_prefix}: the broker speaks versions {theirs}, this client {ours}; upgrade the older"
+            )
+        return common.highest
+
+    def send(self, api_key: ApiKey, body: Any, *, max_version: int | None = None, answered: bool = True) -> Sent:
+        """A request; its bytes are to be sent in the order in which they were made. `answered=False` is for what
+        brokers do not answer (Produce with acks=0)."""
+        version = self.version_of(api_key, max_version)
+        return self._request(api_key, version, _encode(api_key, version, body), answered)
+
+    def get_buffer(self) -> memoryview:
+        """Where to receive the next bytes."""
+        return self._frames.get_buffer()
+
+    def received(self, count: int) -> list[Event]:
+        """What `count` more bytes in the buffer mean. `data_to_send` may have grown."""
+        return [event for frame in self._frames.received(count) for event in self._events(frame)]
+
+    def receive(self, data: bytes) -> list[Event]:
+        """As `get_buffer` and `received`, for bytes that are elsewhere."""
+        events: list[Event] = []
+        rest = memoryview(data)
+        while rest:
+            buffer = self.get_buffer()
+            count = min(len(buffer), len(rest))
+            buffer[:count] = rest[:count]
+            rest = rest[count:]
+            events += self.received(count)
+        return events
+
+    def data_to_send(self) -> bytes:
+        """What the connection itself wants to say: a second question about versions. Taken once."""
+        data = bytes(self._to_send)
+        self._to_send.clear()
+        return data
+
+    def _events(self, frame: memoryview) -> Iterator[Event]:
+        if not self._expected:
+            raise ProtocolViolation("the broker answered although nothing was asked")
+        expected = self._expected.popleft()
+        correlation_id, position = decode_response_header(expected.api_key, expected.version, frame)
+        if correlation_id != expected.correlation_id:
+            raise ProtocolViolation(
+                f"the broker answered request {correlation_id} where {expected.correlation_id} is next"
+            )
+        if self._negotiated is None:
+            yield from self._learn_versions(frame, position, expected.version)
+            return
+        body = _decode(expected.api_key, expected.version, frame, position)
+        yield Answer(correlation_id, expected.api_key, expected.version, body)
+
+    def _ask_versions(self, version: int) -> bytes:
+        question = {"client_software_name": SOFTWARE_NAME, "client_software_version": SOFTWARE_VERSION}
+        body = codec.encode("ApiVersionsRequest", version, question)
+        return self._request(ApiKey.API_VERSIONS, version, body, answered=True).data
+
+    def _learn_versions(self, frame: memoryview, position: int, version: int) -> Iterator[Event]:
+        error_code = int.from_bytes(frame[position : position + 2], "big", signed=True)
+        if error_code == UnsupportedVersion.code and version > 0:
+            # An older broker. It answers in the oldest schema, with the versions of this very API if it is kind.
+            answer = codec.decode_exactly("ApiVersionsResponse", 0, frame, position)
+            self._to_send += self._ask_versions(_fallback(answer, version))
+            return
+        answer = codec.decode_exactly("ApiVersionsResponse", version, frame, position)
+        if error_code:
+            raise error_for_code(error_code)
+        self._negotiated = Negotiated(
+            MappingProxyType(
+                {api["api_key"]: VersionRange(api["min_version"], api["max_version"]) for api in answer["api_keys"]}
+            ),
+            MappingProxyType({one["name"]: one["max_version_level"] for one in answer["finalized_features"]}),
+        )
+        yield self._negotiated
+
+    def _request(self, api_key: ApiKey, version: int, body: bytes, answered: bool) -> Sent:
+        correlation_id = self._next_correlation_id
+        self._next_correlation_id = 0 if correlation_id == MAX_CORRELATION_ID else correlation_id + 1
+        if answered:
+            self._expected.append(_Expected(correlation_id, api_key, version))
+        return Sent(correlation_id, version, encode_request(api_key, version, correlation_id, self._client_id, body))
+
+
+def _fallback(answer: codec.Message, refused: int) -> int:
+    for api in answer["api_keys"]:
+        if api["api_key"] == ApiKey.API_VERSIONS:
+            return int(max(0, min(api["max_version"], refused - 1)))
+    return 0
+
+
+def _encode(api_key: ApiKey, version: int, body: Any) -> bytes:
+    if isinstance(body, ProduceRequest):
+        return encode_produce_request(version, body)
+    if isinstance(body, FetchRequest):
+        return encode_fetch_request(version, body)
+    return codec.encode(f"{api_key.schema_prefix}Request", version, body)
+
+
+def _decode(api_key: ApiKey, version: int, frame: memoryview, position: int) -> Any:
+    if api_key == ApiKey.PRODUCE:
+        return decode_produce_response(frame, position, version)
+    if api_key == ApiKey.FETCH:
+        return decode_fetch_response(frame, position, version)
+    return codec.decode_exactly(f"{api_key.schema_prefix}Response", version, frame, position)

@@ -1,0 +1,91 @@
+"""What a client knows about a cluster: brokers, topics, and who leads which partition. Values only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from uuid import UUID
+
+from oncelog.wire.codec import Message
+
+NO_LEADER = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    node_id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionMetadata:
+    index: int
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    offline_replicas: tuple[int, ...]
+    error_code: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicMetadata:
+    name: str
+    topic_id: UUID
+    is_internal: bool
+    partitions: tuple[PartitionMetadata, ...]
+    """In the order of their numbers."""
+    error_code: int
+
+    def partition(self, index: int) -> PartitionMetadata | None:
+        return next((partition for partition in self.partitions if partition.index == index), None)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterMetadata:
+    cluster_id: str | None
+    controller_id: int
+    nodes: Mapping[int, Node]
+    topics: Mapping[str, TopicMetadata]
+
+    @classmethod
+    def from_message(cls, message: Message) -> ClusterMetadata:
+        nodes = [Node(one["node_id"], one["host"], one["port"], one["rack"]) for one in message["brokers"]]
+        topics = [_topic(one) for one in message["topics"]]
+        return cls(
+            cluster_id=message["cluster_id"],
+            controller_id=message["controller_id"],
+            nodes={node.node_id: node for node in nodes},
+            topics={topic.name: topic for topic in topics if topic.name},
+        )
+
+    def keeping_topics_of(self, older: ClusterMetadata | None) -> ClusterMetadata:
+        """This metadata of a few topics, with what was known about the others."""
+        return self if older is None else replace(self, topics={**older.topics, **self.topics})
+
+
+def _topic(message: Message) -> TopicMetadata:
+    partitions = [
+        PartitionMetadata(
+            index=one["partition_index"],
+            leader=one["leader_id"],
+            leader_epoch=one["leader_epoch"],
+            replicas=tuple(one["replica_nodes"]),
+            isr=tuple(one["isr_nodes"]),
+            offline_replicas=tuple(one["offline_replicas"]),
+            error_code=one["error_code"],
+        )
+        for one in message["partitions"]
+    ]
+    return TopicMetadata(
+        name=message["name"] or "",
+        topic_id=message["topic_id"],
+        is_internal=message["is_internal"],
+        partitions=tuple(sorted(partitions, key=lambda partition: partition.index)),
+        error_code=message["error_code"],
+    )
