@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import logging
 import zlib
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from oncelog.errors import KafkaStorageError, OffsetOutOfRange, RecordListTooLarge
 from oncelog.log.config import LogConfig
 from oncelog.log.file_slice import EMPTY, FileSlice
-from oncelog.log.flush import FlushRequest
+from oncelog.log.flush import FlushRequest, Unsynced
 from oncelog.log.leader_epochs import EpochEndOffset, LeaderEpochCache
 from oncelog.log.producer_state import AppendOrigin, Duplicate, ProducerStateManager
 from oncelog.log.recovery import LoadedLog, LogLoader, RecoveryReport, aborted_transaction, restore_producers
@@ -33,10 +33,8 @@ from oncelog.log.storage import Storage
 from oncelog.log.transaction_index import AbortedTransaction
 from oncelog.records import kernel
 from oncelog.records.batch import BatchHeader, ControlMarker, build_control_batch
+from oncelog.records.validation import ValidatedBatch
 from oncelog.types import NO_PRODUCER_ID, NO_TIMESTAMP, TimestampType, TopicPartition
-
-if TYPE_CHECKING:
-    from oncelog.records.validation import ValidatedBatch
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +60,13 @@ class PartitionLog:
         self._segments: Segments = loaded.segments
         self._snapshots: SnapshotFiles = loaded.snapshots
         self._removals: list[Removal] = []
-        self._names_changed = not loaded.report.clean
+        self._unsynced = Unsynced()
+        for segment in loaded.scanned:
+            self._unsynced.sealed(segment)
+        if not loaded.report.clean:
+            self._unsynced.renamed_in(directory.rpartition("/")[0])
+            self._unsynced.renamed_in(directory)
+        self._touched = not loaded.report.clean
         self._last_flush_ms = 0
         self._jitter_ms = 0
         self.topic_partition = topic_partition
@@ -181,6 +185,7 @@ class PartitionLog:
             raise RecordListTooLarge(
                 f"the batch has {size} bytes, a segment of {self.topic_partition} at most {self.config.segment_bytes}"
             )
+        self._touched = True
         base_offset = self.log_end_offset
         last_offset = base_offset + header.last_offset_delta
         segment = self._segments.active
@@ -234,6 +239,7 @@ class PartitionLog:
 
     def _roll(self, now_ms: int) -> Segment:
         """Everything that can fail comes first, and leaves the log as it was."""
+        self._touched = True
         active = self._segments.active
         active.complete_time_index()
         active.write_out_indexes()
@@ -242,7 +248,8 @@ class PartitionLog:
         segment.create()
         active.seal()
         self._segments.add(segment)
-        self._names_changed = True
+        self._unsynced.sealed(active)
+        self._unsynced.renamed_in(self._directory)
         self._choose_jitter()
         return segment
 
@@ -397,7 +404,7 @@ class PartitionLog:
                 self._snapshots.remove([offset for offset in self._snapshots.offsets if offset in gone])
         except OSError as error:
             raise KafkaStorageError(f"cannot remove segments of {self.topic_partition}: {error}") from error
-        self._names_changed = True
+        self._unsynced.renamed_in(self._directory)
 
     def take_removals(self, now_ms: int) -> list[Removal]:
         """Removals whose `file.delete.delay.ms` is over. The caller runs them."""
@@ -423,7 +430,6 @@ class PartitionLog:
             raise self._go_offline("replacing segments failed halfway", error) from error
         gone = {segment.base_offset for segment in old} - {segment.base_offset for segment in new}
         self._snapshots.remove([offset for offset in self._snapshots.offsets if offset in gone])
-        self._names_changed = True
 
     def truncate_to(self, offset: int, now_ms: int) -> None:
         """Cut off everything from the batch that holds `offset` on, and forget it."""
@@ -435,6 +441,7 @@ class PartitionLog:
             raise self._go_offline("truncation failed halfway", error) from error
 
     def _truncate_to(self, offset: int, now_ms: int) -> None:
+        self._touched = True
         above = [segment for segment in self._segments if segment.base_offset >= offset]
         kept = [segment for segment in self._segments if segment.base_offset < offset]
         for segment in reversed(above):  # the last one first: a crash must not leave a hole
@@ -449,7 +456,7 @@ class PartitionLog:
             kept = [self._new_segment(offset, now_ms)]
             kept[0].create()
         self._segments = Segments(kept)
-        self._names_changed = True
+        self._unsynced.renamed_in(self._directory)
         self._forget_above(self.log_end_offset, now_ms)
 
     def _forget_above(self, end_offset: int, now_ms: int) -> None:
@@ -478,21 +485,30 @@ class PartitionLog:
     def _flush_below(self, offset: int) -> FlushRequest | None:
         if self.offline or offset <= self.recovery_point:
             return None
-        files = []
+        segments = [
+            segment for segment in self._segments.from_offset(self.recovery_point) if segment.base_offset < offset
+        ]
+        return self._request(segments, offset)
+
+    def _request(self, segments: Iterable[Segment], offset: int) -> FlushRequest:
+        """Sync the bytes of these segments, and everything in the book that is still part of the log."""
+        items = self._unsynced.items()
+        changed = {item for _, item in items}
         try:
-            for segment in self._segments.from_offset(self.recovery_point):
-                if segment.base_offset < offset:
-                    files += segment.files_to_sync()
+            files = [segment.file() for segment in segments]
+            for segment in self._segments:
+                if segment in changed:
+                    files += segment.index_files()
         except OSError as error:
             raise KafkaStorageError(f"cannot flush {self.topic_partition}: {error}") from error
-        return FlushRequest(self._storage, self._directory, tuple(files), self._names_changed, offset)
+        directories = sorted(item for item in changed if isinstance(item, str))
+        return FlushRequest(self._storage, offset, tuple(files), tuple(directories), items)
 
     def flushed(self, request: FlushRequest, now_ms: int) -> None:
         """A request has run: what it covered is durable."""
         self.recovery_point = max(self.recovery_point, min(request.offset, self.log_end_offset))
+        self._unsynced.settle(request.settles)
         self._last_flush_ms = now_ms
-        if request.sync_names:
-            self._names_changed = False
 
     def flush_failed(self, error: Exception) -> None:
         """A request has failed. The disk may have dropped what it could not write, so nothing here is sure any more."""
@@ -516,13 +532,16 @@ class PartitionLog:
         self._segments.active.release()
 
     def _close_cleanly(self, now_ms: int) -> None:
-        self._segments.active.complete_time_index()
-        request = self.flush_request()
-        if request is not None:
-            request.run()
-            self.flushed(request, now_ms)
-        if self.log_end_offset not in self._snapshots.offsets:
-            self._snapshots.write(self.log_end_offset, self.producers.entries(), durable=True)
+        if not self._touched and self.recovery_point == self.log_end_offset:
+            return
+        active = self._segments.active
+        active.complete_time_index()
+        active.write_out_indexes()
+        self._unsynced.sealed(active)
+        request = self._request(self._segments.from_offset(self.recovery_point), self.log_end_offset)
+        request.run()
+        self.flushed(request, now_ms)
+        self._snapshots.write(self.log_end_offset, self.producers.entries(), durable=True)
 
     def delete(self) -> None:
         """Remove the log with all its files."""

@@ -11,6 +11,7 @@ Kafka's names: LogLoader, ProducerStateManager.truncateAndReload, UnifiedLog.reb
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -22,7 +23,7 @@ from oncelog.log.config import LogConfig
 from oncelog.log.index import MAX_RELATIVE_OFFSET, CorruptIndex
 from oncelog.log.interrupted import settle_interrupted
 from oncelog.log.leader_epochs import LeaderEpochCache
-from oncelog.log.producer_state import CompletedTransaction, ProducerStateManager
+from oncelog.log.producer_state import KEPT_BATCHES, CompletedTransaction, ProducerStateManager
 from oncelog.log.segment import Segment
 from oncelog.log.segment_files import LOG_SUFFIX, offset_of
 from oncelog.log.segments import Segments
@@ -30,6 +31,7 @@ from oncelog.log.snapshot_files import SnapshotFiles
 from oncelog.log.storage import File, Storage
 from oncelog.log.transaction_index import AbortedTransaction, CorruptTransactionIndex
 from oncelog.records.batch import BatchHeader, read_control_marker
+from oncelog.records.model import CONTROL_MASK, TRANSACTIONAL_MASK
 from oncelog.types import NO_PRODUCER_ID, TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -56,6 +58,7 @@ class LoadedLog(NamedTuple):
     log_start_offset: int
     log_end_offset: int
     recovery_point: int
+    scanned: list[Segment]  # sealed, and with indexes that are not on the disk yet
     report: RecoveryReport
 
 
@@ -83,6 +86,7 @@ class LogLoader:
         self._report = RecoveryReport(clean)
         self._epochs = LeaderEpochCache(storage, directory)
         self._epochs_changed = False
+        self._scanned: list[Segment] = []
         self._producers = ProducerStateManager(
             topic_partition, producer_id_expiration_ms=config.producer_id_expiration_ms
         )
@@ -131,6 +135,7 @@ class LogLoader:
             start_offset,
             end_offset,
             recovery_point,
+            [segment for segment in segments.sealed if segment in self._scanned],
             self._report,
         )
 
@@ -157,11 +162,14 @@ class LogLoader:
         return self._scan_segments(segments, trusted)
 
     def _trusted_count(self, segments: list[Segment]) -> int:
-        """How many segments lie wholly below the recovery point; all, after a clean stop."""
+        """How many segments lie wholly below the recovery point; all, after a clean stop.
+
+        One that ends right at the recovery point may have been sealed after that flush, its indexes never synced.
+        """
         if self._report.clean:
             return len(segments)
         ends = (following.base_offset for following in segments[1:])
-        return sum(1 for end in ends if end <= self._recovery_point)
+        return sum(1 for end in ends if end < self._recovery_point)
 
     def _open_sealed(self, segment: Segment, end_offset: int) -> None:
         try:
@@ -187,6 +195,7 @@ class LogLoader:
         for position in range(first, len(segments)):
             segment, following = segments[position], segments[position + 1 :]
             file_bytes, end_offset = self._scan_segment(segment, max(end_offset, segment.base_offset))
+            self._scanned.append(segment)
             self._report.scanned_bytes += file_bytes
             self._report.rebuilt_indexes.append(segment.base_offset)
             torn_bytes = file_bytes - segment.size_bytes
@@ -216,8 +225,8 @@ class LogLoader:
             good = _in_order(scanned.headers, next_offset, segment.base_offset)
             replay.batches(scanned, good)
             latest_epoch = self._epochs.latest_epoch
+            segment.note_scanned(good)
             for header in good:
-                segment.note_scanned(header)
                 if header.leader_epoch > latest_epoch:
                     self._epochs.replay(header.leader_epoch, header.base_offset)
                     latest_epoch = header.leader_epoch
@@ -287,15 +296,33 @@ class ProducerReplay:
             self.batches(scanned, scanned.headers)
 
     def batches(self, scanned: ScannedBatches, headers: list[BatchHeader]) -> None:
-        replay = self._producers.replay
+        """Replay the batches with these headers, the first of `scanned`."""
+        if any(header.attributes & (TRANSACTIONAL_MASK | CONTROL_MASK) for header in headers):
+            self._all_batches(scanned, headers)
+        else:
+            self._last_batches(headers)
+
+    def _last_batches(self, headers: list[BatchHeader]) -> None:
+        """Without transactions, a producer's state is its last batches: the others need not be replayed."""
+        last: dict[int, deque[BatchHeader]] = {}
+        for header in headers:
+            producer_id = header.producer_id
+            if producer_id in last:
+                last[producer_id].append(header)
+            elif producer_id != NO_PRODUCER_ID:
+                last[producer_id] = deque((header,), KEPT_BATCHES)
+        for batches in last.values():
+            for header in batches:
+                self._producers.replay(header, None)
+
+    def _all_batches(self, scanned: ScannedBatches, headers: list[BatchHeader]) -> None:
         position = 0
         for header in headers:
             if header.producer_id != NO_PRODUCER_ID:
                 if header.is_control:
-                    batch = scanned.data[position : position + header.size_bytes]
-                    self._control_batch(header, batch)
+                    self._control_batch(header, scanned.data[position : position + header.size_bytes])
                 else:
-                    replay(header, None)
+                    self._producers.replay(header, None)
             position += header.size_bytes
 
     def _control_batch(self, header: BatchHeader, batch: memoryview) -> None:

@@ -12,7 +12,7 @@ Kafka's names: LogSegment, FileRecords.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from oncelog.errors import CorruptMessage
@@ -216,13 +216,9 @@ class Segment:
         self.time_index.seal()
         self._file = None
 
-    def files_to_sync(self) -> list[File]:
-        """Everything that must be synced for the segment to be durable as it is now."""
-        self.write_out_indexes()
-        files = [self.file(), self._storage.open(self.offset_index.path), self._storage.open(self.time_index.path)]
-        if self.transaction_index.exists:
-            files.append(self._storage.open(self.transaction_index.path))
-        return files
+    def index_files(self) -> list[File]:
+        """The indexes, to be synced once the segment is sealed. Until then recovery writes them anew."""
+        return [self._storage.open(path) for path in self.file_paths()[1:]]
 
     def change_suffix(self, old: str, new: str) -> None:
         """Rename the files from one state of a replacement to the next, `.log` last: it makes the segment."""
@@ -375,13 +371,15 @@ class Segment:
         self.offset_index.create()
         self.time_index.create()
 
-    def note_scanned(self, header: BatchHeader) -> None:
-        """Take the next batch of a scan into the indexes, exactly as if it had just been appended."""
-        position = self.size_bytes
-        if position - self._last_indexed_position > self.config.index_interval_bytes:
-            self.offset_index.reserve()
-            self.time_index.reserve()
-        self._note_batch(position, header.size_bytes, header.last_offset, header.max_timestamp)
+    def note_scanned(self, headers: Iterable[BatchHeader]) -> None:
+        """Take the next batches of a scan into the indexes, exactly as if they had just been appended."""
+        interval_bytes = self.config.index_interval_bytes
+        for header in headers:
+            position = self.size_bytes
+            if position - self._last_indexed_position > interval_bytes:
+                self.offset_index.reserve()
+                self.time_index.reserve()
+            self._note_batch(position, header.size_bytes, header.last_offset, header.max_timestamp)
 
     def truncate_to(self, offset: int) -> int:
         """Cut off the batch that holds `offset` and everything after it, to grow on from the offset returned."""
@@ -409,8 +407,7 @@ class Segment:
                 index.path += TEMPORARY_SUFFIX
             self._restart_indexes()
             for scanned in scan_batches(self.file(), 0, size_bytes, verify_crc=False):
-                for header in scanned.headers:
-                    self.note_scanned(header)
+                self.note_scanned(scanned.headers)
             self.complete_time_index()
             for index, path in zip(indexes, paths, strict=True):
                 index.write_out()

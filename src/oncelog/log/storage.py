@@ -21,6 +21,8 @@ from oncelog.records.batch import Buffer
 TEMPORARY_SUFFIX = ".tmp"
 FILE_MODE = 0o644
 
+_sync_data = getattr(os, "fdatasync", os.fsync)  # the size is data, the time of the last change is not
+
 
 class FileStatus(NamedTuple):
     size_bytes: int
@@ -137,7 +139,7 @@ class OsFile:
         self.size = size
 
     def sync(self) -> None:
-        os.fsync(self._descriptor)
+        _sync_data(self._descriptor)
 
     def close(self) -> None:
         descriptor, self._descriptor = self._descriptor, -1
