@@ -1,0 +1,203 @@
+"""The controller on a real folder: what it acknowledged is there after a restart, whatever was damaged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from oncelog.controller.configs import ConfigChange, Operation, ResourceChange, incremental_alter_configs
+from oncelog.controller.controller import Controller
+from oncelog.controller.features import BOOTSTRAP_FEATURES
+from oncelog.controller.metadata_log import KEPT_SNAPSHOTS
+from oncelog.controller.records import UnreadableMetadata
+from oncelog.controller.snapshot import SnapshotId, decode_snapshot, encode_snapshot, state_records
+from oncelog.controller.state import ControllerState
+from oncelog.controller.topics import NewTopic, TopicToDelete, create_topics, delete_topics
+from oncelog.errors import KafkaStorageError
+from oncelog.log.storage import File, FileStorage
+from tests.controller.support import CLUSTER, SCHEMA, apply, counting_ids
+
+NOW_MS = 1_700_000_000_000
+NEVER = 1 << 40
+ids = counting_ids()
+
+
+def open_controller(folder: Path, storage: FileStorage | None = None, snapshot_bytes: int = NEVER) -> Controller:
+    return Controller.open(
+        storage or FileStorage(), str(folder), 1, max_bytes_between_snapshots=snapshot_bytes, now_ms=NOW_MS
+    )
+
+
+def create(controller: Controller, *names: str) -> None:
+    topics = [NewTopic(name, 2, configs=[("retention.ms", "5")]) for name in names]
+    controller.commit(create_topics(controller.state, CLUSTER, SCHEMA, topics, ids), NOW_MS)
+
+
+def image(state: ControllerState) -> list[object]:
+    return list(state_records(state))
+
+
+def snapshots(folder: Path) -> list[Path]:
+    return sorted((folder / "__cluster_metadata-0").glob("*.checkpoint"))
+
+
+def test_what_was_committed_survives_without_a_clean_stop(tmp_path: Path) -> None:
+    controller = open_controller(tmp_path)
+    create(controller, "orders", "paid")
+    producer_id = controller.next_producer_id(NOW_MS)
+    controller.commit(delete_topics(controller.state, [TopicToDelete("paid", None)]), NOW_MS)
+    change = ResourceChange(2, "orders", [ConfigChange("cleanup.policy", Operation.SET, "compact")])
+    controller.commit(incremental_alter_configs(controller.state, 1, SCHEMA, [change]), NOW_MS)
+    again = open_controller(tmp_path)
+    assert image(again.state) == image(controller.state)
+    assert set(again.state.topics) == {"orders"}
+    assert again.next_producer_id(NOW_MS) > producer_id
+
+
+def test_new_metadata_begins_with_its_features_once(tmp_path: Path) -> None:
+    first = open_controller(tmp_path)
+    assert first.state.features == BOOTSTRAP_FEATURES
+    assert open_controller(tmp_path).metadata_offset == first.metadata_offset
+
+
+def test_a_torn_write_is_all_or_nothing(tmp_path: Path) -> None:
+    controller = open_controller(tmp_path)
+    create(controller, "orders")
+    before = image(controller.state)
+    create(controller, "paid", "sent")
+    log = tmp_path / "__cluster_metadata-0" / "00000000000000000000.log"
+    log.write_bytes(log.read_bytes()[:-1])
+    assert image(open_controller(tmp_path).state) == before
+
+
+class NoSync(FileStorage):
+    """A disk that takes writes and fails to sync them."""
+
+    failing = False
+
+    def open(self, path: str, create: bool = False) -> File:
+        file = super().open(path, create)
+        sync = file.sync
+
+        def maybe_sync() -> None:
+            if NoSync.failing and path.endswith(".log"):
+                raise OSError(5, "Input/output error")
+            sync()
+
+        return _Wrapped(file, maybe_sync)
+
+
+class _Wrapped:
+    def __init__(self, file: File, sync: object) -> None:
+        self._file = file
+        self.sync = sync
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._file, name)
+
+
+@pytest.fixture
+def failing_disk() -> Iterator[NoSync]:
+    NoSync.failing = False
+    yield NoSync()
+    NoSync.failing = False
+
+
+def test_what_is_not_durable_is_not_true(tmp_path: Path, failing_disk: NoSync) -> None:
+    controller = open_controller(tmp_path, failing_disk)
+    create(controller, "orders")
+    before = image(controller.state)
+    NoSync.failing = True
+    with pytest.raises(KafkaStorageError):
+        create(controller, "paid")
+    with pytest.raises(KafkaStorageError):
+        controller.next_producer_id(NOW_MS)
+    assert image(controller.state) == before
+    NoSync.failing = False
+    with pytest.raises(KafkaStorageError):  # a sync that failed once is not believed later
+        create(controller, "sent")
+    assert "orders" in open_controller(tmp_path).state.topics
+
+
+def test_snapshots_keep_the_log_short(tmp_path: Path) -> None:
+    controller = open_controller(tmp_path, snapshot_bytes=2000)
+    for number in range(100):
+        create(controller, f"topic-{number}")
+        controller.commit(delete_topics(controller.state, [TopicToDelete(f"topic-{number}", None)]), NOW_MS)
+    create(controller, "last")
+    assert len(snapshots(tmp_path)) == KEPT_SNAPSHOTS
+    again = open_controller(tmp_path)
+    assert image(again.state) == image(controller.state)
+    assert set(again.state.topics) == {"last"}
+    assert again.metadata_offset == controller.metadata_offset
+
+
+@pytest.mark.parametrize("damage", ["flip", "cut", "empty"])
+def test_a_damaged_snapshot_costs_nothing(tmp_path: Path, damage: str) -> None:
+    controller = open_controller(tmp_path, snapshot_bytes=2000)
+    for number in range(30):
+        create(controller, f"topic-{number}")
+    newest = snapshots(tmp_path)[-1]
+    data = bytearray(newest.read_bytes())
+    data[len(data) // 2] ^= 1
+    newest.write_bytes({"flip": bytes(data), "cut": bytes(data[:-80]), "empty": b""}[damage])
+    assert image(open_controller(tmp_path).state) == image(controller.state)
+
+
+def test_a_lost_log_is_not_taken_for_a_new_cluster(tmp_path: Path) -> None:
+    controller = open_controller(tmp_path, snapshot_bytes=2000)
+    for number in range(30):
+        create(controller, f"topic-{number}")
+    for file in (tmp_path / "__cluster_metadata-0").glob("*.log"):
+        file.unlink()
+    with pytest.raises(UnreadableMetadata, match="restore the missing files"):
+        open_controller(tmp_path)
+
+
+def test_snapshot_names() -> None:
+    name = "00000000000000001234-0000000001.checkpoint"
+    assert SnapshotId.of_file(name) == SnapshotId(1234, 1)
+    assert SnapshotId(1234, 1).file_name == name
+    assert SnapshotId.of_file(name + ".tmp") is None
+    assert SnapshotId.of_file("00000000000000001234.log") is None
+
+
+names = st.sampled_from(["a", "b.c", "b_c", "d"])
+changes = st.one_of(
+    st.tuples(st.just("create"), names, st.integers(1, 4)),
+    st.tuples(st.just("delete"), names, st.just(0)),
+    st.tuples(st.just("config"), names, st.integers(0, 3)),
+    st.tuples(st.just("broker"), st.just("1"), st.integers(0, 3)),
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(changes, max_size=25))
+def test_a_snapshot_recreates_the_state(steps: list[tuple[str, str, int]]) -> None:
+    state = ControllerState()
+    new_id = counting_ids()
+    for kind, name, number in steps:
+        if kind == "create":
+            apply(state, create_topics(state, CLUSTER, SCHEMA, [NewTopic(name, number)], new_id))
+        elif kind == "delete":
+            apply(state, delete_topics(state, [TopicToDelete(name, None)]))
+        else:
+            operation = Operation.DELETE if number == 0 else Operation.SET
+            change = ConfigChange("retention.ms", operation, str(number))
+            resource = ResourceChange(2 if kind == "config" else 4, name, [change])
+            apply(state, incremental_alter_configs(state, 1, SCHEMA, [resource]))
+    recreated = ControllerState()
+    for record in decode_snapshot(encode_snapshot(state, NOW_MS, 1)):
+        recreated.replay(record)
+    assert image(recreated) == image(state)
+    for topic in state.topics.values():
+        twin = recreated.topic_by_id(topic.id)
+        assert twin is not None
+        assert twin.partitions == topic.partitions
+        assert recreated.colliding_topic(topic.name) == state.colliding_topic(topic.name)
+    assert recreated.topic_by_id(UUID(int=10**6)) is None

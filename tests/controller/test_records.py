@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from oncelog.controller.records import MetadataRecord, RecordType, UnreadableMetadata, decode_record, encode_record
+
+# As Kafka 4.3.1 wrote it into its own metadata log: frame 1, type 12, version 0.
+KAFKA_FEATURE = bytes.fromhex("010c00116d657461646174612e76657273696f6e001e00")
+KAFKA_CONFIG = bytes.fromhex("0104000401146d696e2e696e73796e632e7265706c69636173023100")
+
+
+def test_a_frame_is_kafkas() -> None:
+    record = MetadataRecord(RecordType.FEATURE_LEVEL, {"name": "metadata.version", "feature_level": 30})
+    assert encode_record(record) == KAFKA_FEATURE
+    assert decode_record(KAFKA_FEATURE) == record
+
+
+def test_a_record_that_kafka_wrote() -> None:
+    record = decode_record(KAFKA_CONFIG)
+    assert record.type is RecordType.CONFIG
+    assert record.body == {"resource_type": 4, "resource_name": "", "name": "min.insync.replicas", "value": "1"}
+    assert encode_record(record) == KAFKA_CONFIG
+
+
+@pytest.mark.parametrize(
+    ("record_type", "body"),
+    [
+        (RecordType.TOPIC, {"name": "orders", "topic_id": UUID(int=5)}),
+        (RecordType.REMOVE_TOPIC, {"topic_id": UUID(int=5)}),
+        (RecordType.PRODUCER_IDS, {"broker_id": 1, "broker_epoch": -1, "next_producer_id": 2000}),
+        (RecordType.CONFIG, {"resource_type": 2, "resource_name": "orders", "name": "retention.ms", "value": None}),
+        (RecordType.NO_OP, {}),
+    ],
+)
+def test_there_and_back(record_type: RecordType, body: dict[str, object]) -> None:
+    record = MetadataRecord(record_type, body)
+    assert decode_record(encode_record(record)) == record
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"",
+        b"\x01",
+        b"\x02\x0c\x00",
+        b"\x01\x7f\x00",
+        b"\x01\x0c\x09",
+        KAFKA_FEATURE[:-1],
+        KAFKA_FEATURE + b"x",
+        b"\x01\x0c\x00\xff\xff\xff\xff\x0f",
+    ],
+)
+def test_what_cannot_be_understood_is_said_so(value: bytes) -> None:
+    with pytest.raises(UnreadableMetadata):
+        decode_record(value)
