@@ -1,0 +1,31 @@
+"""Administration of a cluster: `oncelog.admin.Admin` and the values it speaks in."""
+
+from __future__ import annotations
+
+from oncelog.admin.admin import ALL_RECORDS, BROKER_DEFAULT, Admin
+from oncelog.admin.values import (
+    ClusterDescription,
+    ConfigEntry,
+    ConfigSource,
+    CreatedTopic,
+    ListedOffset,
+    OffsetSpec,
+    ProducerState,
+    ResourceType,
+    TopicDescription,
+)
+
+__all__ = [
+    "ALL_RECORDS",
+    "BROKER_DEFAULT",
+    "Admin",
+    "ClusterDescription",
+    "ConfigEntry",
+    "ConfigSource",
+    "CreatedTopic",
+    "ListedOffset",
+    "OffsetSpec",
+    "ProducerState",
+    "ResourceType",
+    "TopicDescription",
+]

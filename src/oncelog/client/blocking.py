@@ -183,7 +183,7 @@ class BlockingClient:
         if self._was_connected:
             raise ConnectionLost(f"no broker answers any more ({'; '.join(failures)})")
         raise BrokersUnreachable(
-            f"no broker answers ({'; '.join(failures)}); start one with `oncelog broker`, or check the bootstrap servers"
+            f"no broker answers ({'; '.join(failures)}); start one with `oncelog broker`, or check the address (-b)"
         )
 
     def _forget(self, address: tuple[str, int]) -> None:
@@ -263,10 +263,6 @@ class BlockingClient:
                 self._metadata = None
                 time.sleep(backoff_ms / 1000)
                 backoff_ms = min(2 * backoff_ms, self.config.retry_backoff_max_ms)
-
-    def retrying_on_leader(self, partition: TopicPartition, attempt: Callable[[Node], T]) -> T:
-        """As `retrying`, with the partition's leader of the moment."""
-        return self.retrying(lambda: attempt(self.leader_of(partition)))
 
 
 def is_worth_a_retry(error: Exception) -> bool:

@@ -1,0 +1,316 @@
+"""`Admin`: topics, configs, offsets and producers of a cluster, oncelog's or Apache Kafka's.
+
+A thin shell over the blocking client: each method is one request (one per leader where leaders must be asked), and
+an error of the broker is the exception of that name. Reading is repeated after a lost connection; a change is not,
+because it may have been made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from types import TracebackType
+from typing import Any
+
+from oncelog.admin.values import (
+    ClusterDescription,
+    ConfigEntry,
+    ConfigSource,
+    CreatedTopic,
+    ListedOffset,
+    ProducerState,
+    ResourceType,
+    TopicDescription,
+)
+from oncelog.client.blocking import BlockingClient
+from oncelog.client.config import ClientConfig
+from oncelog.client.metadata import Node, TopicMetadata
+from oncelog.errors import NONE, UnknownServerError, error_for_code
+from oncelog.types import IsolationLevel, TopicPartition
+from oncelog.wire.api import ApiKey
+from oncelog.wire.codec import Message
+
+BROKER_DEFAULT = -1
+"""As partitions or replication factor: whatever the broker's own config says."""
+
+ALL_RECORDS = -1
+"""As the offset of `delete_records`: everything up to the high watermark."""
+
+_SET, _DELETE, _APPEND, _SUBTRACT = 0, 1, 2, 3
+_CONSUMER_REPLICA_ID = -1
+_NO_COORDINATOR_EPOCH = -1
+_NO_TRANSACTION = -1
+
+
+class Admin:
+    """`with Admin("127.0.0.1:9092") as admin: admin.create_topic("orders", partitions=3)`
+
+    Settings are Kafka's keys, with underscores as arguments (`request_timeout_ms=5000`) or with dots in a mapping
+    (`Admin({"bootstrap.servers": "127.0.0.1:9092", "request.timeout.ms": 5000})`). Not thread-safe.
+    """
+
+    def __init__(self, bootstrap_servers: str | Iterable[str] | Mapping[str, Any], **settings: Any) -> None:
+        self._config = ClientConfig.of(bootstrap_servers, **settings)
+        self._client = BlockingClient(self._config)
+
+    def __enter__(self) -> Admin:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._client.close()
+
+    # --- topics -----------------------------------------------------------------------------------------------
+
+    def list_topics(self, *, include_internal: bool = False) -> list[TopicDescription]:
+        """By name."""
+        topics = self._client.refresh_metadata(None).topics.values()
+        chosen = [topic for topic in topics if include_internal or not topic.is_internal]
+        return [_described(topic) for topic in sorted(chosen, key=lambda topic: topic.name)]
+
+    def describe_topic(self, name: str) -> TopicDescription:
+        """Raises UnknownTopicOrPartition."""
+        self._client.refresh_metadata([name])
+        return _described(self._client.topic(name))
+
+    def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int = BROKER_DEFAULT,
+        replication_factor: int = BROKER_DEFAULT,
+        configs: Mapping[str, str] | None = None,
+        validate_only: bool = False,
+    ) -> CreatedTopic:
+        """Raises TopicAlreadyExists, InvalidTopicException, InvalidConfig, InvalidPartitions, ..."""
+        topic = {
+            "name": name,
+            "num_partitions": partitions,
+            "replication_factor": replication_factor,
+            "configs": [{"name": key, "value": value} for key, value in (configs or {}).items()],
+        }
+        answer = self._change(ApiKey.CREATE_TOPICS, {"topics": [topic], "validate_only": validate_only})
+        (result,) = answer["topics"]
+        _raise_error(result, f"topic {name!r}")
+        return CreatedTopic(
+            name=result["name"],
+            topic_id=result["topic_id"],
+            partitions=result["num_partitions"],
+            replication_factor=result["replication_factor"],
+            configs={one["name"]: _config_entry(one) for one in result["configs"] or ()},
+        )
+
+    def delete_topic(self, name: str) -> None:
+        """Raises UnknownTopicOrPartition."""
+        answer = self._change(ApiKey.DELETE_TOPICS, {"topics": [{"name": name}], "topic_names": [name]})
+        (result,) = answer["responses"]
+        _raise_error(result, f"topic {name!r}")
+
+    def create_partitions(self, name: str, total_count: int, *, validate_only: bool = False) -> None:
+        """Grow a topic to `total_count` partitions. Keys may move to other partitions. Raises InvalidPartitions."""
+        topic = {"name": name, "count": total_count, "assignments": None}
+        answer = self._change(ApiKey.CREATE_PARTITIONS, {"topics": [topic], "validate_only": validate_only})
+        (result,) = answer["results"]
+        _raise_error(result, f"topic {name!r}")
+
+    # --- configs ----------------------------------------------------------------------------------------------
+
+    def describe_configs(
+        self, resource_type: ResourceType, name: str, *, include_documentation: bool = False
+    ) -> dict[str, ConfigEntry]:
+        """All settings of a topic or a broker (whose name is its node id), by key."""
+        resource = {"resource_type": resource_type, "resource_name": name, "configuration_keys": None}
+        request = {"resources": [resource], "include_documentation": include_documentation}
+        answer = self._ask(ApiKey.DESCRIBE_CONFIGS, request, self._home_of(resource_type, name))
+        (result,) = answer["results"]
+        _raise_error(result, f"{resource_type.name.lower()} {name!r}")
+        return {one["name"]: _config_entry(one) for one in result["configs"]}
+
+    def alter_configs(
+        self,
+        resource_type: ResourceType,
+        name: str,
+        *,
+        assign: Mapping[str, str] | None = None,
+        remove: Iterable[str] = (),
+        append: Mapping[str, str] | None = None,
+        subtract: Mapping[str, str] | None = None,
+        validate_only: bool = False,
+    ) -> None:
+        """Change some settings and leave the others. `append` and `subtract` are for lists, such as cleanup.policy.
+
+        Raises InvalidConfig, UnknownTopicOrPartition.
+        """
+        changes = [
+            *({"name": key, "config_operation": _SET, "value": value} for key, value in (assign or {}).items()),
+            *({"name": key, "config_operation": _DELETE, "value": None} for key in remove),
+            *({"name": key, "config_operation": _APPEND, "value": value} for key, value in (append or {}).items()),
+            *({"name": key, "config_operation": _SUBTRACT, "value": value} for key, value in (subtract or {}).items()),
+        ]
+        resource = {"resource_type": resource_type, "resource_name": name, "configs": changes}
+        answer = self._change(
+            ApiKey.INCREMENTAL_ALTER_CONFIGS,
+            {"resources": [resource], "validate_only": validate_only},
+            self._home_of(resource_type, name),
+        )
+        (result,) = answer["responses"]
+        _raise_error(result, f"{resource_type.name.lower()} {name!r}")
+
+    def _home_of(self, resource_type: ResourceType, name: str) -> Node | None:
+        """A broker's own settings are known to that broker alone."""
+        if resource_type != ResourceType.BROKER or not name:
+            return None
+        return next((node for node in self.describe_cluster().nodes if str(node.node_id) == name), None)
+
+    # --- the cluster ------------------------------------------------------------------------------------------
+
+    def describe_cluster(self) -> ClusterDescription:
+        answer = self._ask(ApiKey.DESCRIBE_CLUSTER, {})
+        _raise_error(answer, "the cluster")
+        nodes = [Node(one["broker_id"], one["host"], one["port"], one["rack"]) for one in answer["brokers"]]
+        return ClusterDescription(
+            answer["cluster_id"], answer["controller_id"], tuple(sorted(nodes, key=lambda node: node.node_id))
+        )
+
+    # --- partitions, through their leaders --------------------------------------------------------------------
+
+    def list_offsets(
+        self,
+        specs: Mapping[TopicPartition, int],
+        *,
+        isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    ) -> dict[TopicPartition, ListedOffset]:
+        """The offset of each partition at an `OffsetSpec`, or of its first record at or after a timestamp."""
+
+        def request(partitions: list[TopicPartition]) -> Message:
+            return {
+                "replica_id": _CONSUMER_REPLICA_ID,
+                "isolation_level": isolation_level,
+                "timeout_ms": self._config.request_timeout_ms,
+                "topics": _by_topic(partitions, lambda partition: {"timestamp": int(specs[partition])}),
+            }
+
+        answers = self._ask_leaders(ApiKey.LIST_OFFSETS, specs, request)
+        return {
+            partition: ListedOffset(one["offset"], one["timestamp"], one["leader_epoch"])
+            for partition, one in answers.items()
+        }
+
+    def delete_records(self, before_offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Delete what lies before the given offsets (or `ALL_RECORDS`); the new first offset of each partition.
+
+        Raises OffsetOutOfRange, PolicyViolation.
+        """
+
+        def request(partitions: list[TopicPartition]) -> Message:
+            return {
+                "timeout_ms": self._config.request_timeout_ms,
+                "topics": _by_topic(partitions, lambda partition: {"offset": before_offsets[partition]}),
+            }
+
+        # Repeating this is harmless: what is deleted stays deleted.
+        answers = self._ask_leaders(ApiKey.DELETE_RECORDS, before_offsets, request)
+        return {partition: one["low_watermark"] for partition, one in answers.items()}
+
+    def describe_producers(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, tuple[ProducerState, ...]]:
+        """The producers that each partition's leader remembers, by producer id."""
+
+        def request(some: list[TopicPartition]) -> Message:
+            topics: dict[str, list[int]] = {}
+            for partition in some:
+                topics.setdefault(partition.topic, []).append(partition.partition)
+            return {"topics": [{"name": name, "partition_indexes": indexes} for name, indexes in topics.items()]}
+
+        answers = self._ask_leaders(ApiKey.DESCRIBE_PRODUCERS, partitions, request)
+        return {
+            partition: tuple(
+                sorted(map(_producer_state, one["active_producers"]), key=lambda producer: producer.producer_id)
+            )
+            for partition, one in answers.items()
+        }
+
+    # --- asking -----------------------------------------------------------------------------------------------
+
+    def _ask(self, api_key: ApiKey, request: Message, node: Node | None = None) -> Message:
+        answer: Message = self._client.retrying(lambda: self._client.request(api_key, request, node=node))
+        return answer
+
+    def _change(self, api_key: ApiKey, request: Message, node: Node | None = None) -> Message:
+        timeout_ms = self._config.request_timeout_ms
+        timed = request if api_key == ApiKey.INCREMENTAL_ALTER_CONFIGS else {**request, "timeout_ms": timeout_ms}
+        answer: Message = self._client.request(api_key, timed, node=node)
+        return answer
+
+    def _ask_leaders(
+        self,
+        api_key: ApiKey,
+        partitions: Iterable[TopicPartition],
+        request: Callable[[list[TopicPartition]], Message],
+    ) -> dict[TopicPartition, Message]:
+        """Each partition's part of the leaders' answers; those that a retry may mend are asked for again."""
+        wanted = list(dict.fromkeys(partitions))
+        answered: dict[TopicPartition, Message] = {}
+
+        def attempt() -> None:
+            missing = [partition for partition in wanted if partition not in answered]
+            for node, led in self._client.by_leader(missing).items():
+                answer = self._client.request(api_key, request(led), node=node)
+                for topic in answer["topics"]:
+                    for one in topic["partitions"]:
+                        partition = TopicPartition(topic["name"], one["partition_index"])
+                        _raise_error(one, str(partition))
+                        answered[partition] = one
+
+        self._client.retrying(attempt)
+        return {partition: answered[partition] for partition in wanted}
+
+
+def _by_topic(partitions: Iterable[TopicPartition], fields: Callable[[TopicPartition], Message]) -> list[Message]:
+    topics: dict[str, list[Message]] = {}
+    for partition in partitions:
+        entry = {"partition_index": partition.partition, **fields(partition)}
+        topics.setdefault(partition.topic, []).append(entry)
+    return [{"name": name, "partitions": entries} for name, entries in topics.items()]
+
+
+def _raise_error(result: Message, what: str) -> None:
+    """The broker's own words where it has any, else ours for that code."""
+    code = result["error_code"]
+    if code == NONE:
+        return
+    error = error_for_code(code)
+    said = result.get("error_message") or error.message
+    raise error_for_code(code, said if isinstance(error, UnknownServerError) or what in said else f"{what}: {said}")
+
+
+def _described(topic: TopicMetadata) -> TopicDescription:
+    return TopicDescription(topic.name, topic.topic_id, topic.is_internal, topic.partitions)
+
+
+def _config_entry(message: Message) -> ConfigEntry:
+    return ConfigEntry(
+        name=message["name"],
+        value=message["value"],
+        source=ConfigSource(message["config_source"]),
+        read_only=message["read_only"],
+        is_sensitive=message["is_sensitive"],
+        documentation=message.get("documentation"),
+    )
+
+
+def _producer_state(message: Message) -> ProducerState:
+    coordinator_epoch = message["coordinator_epoch"]
+    start_offset = message["current_txn_start_offset"]
+    return ProducerState(
+        producer_id=message["producer_id"],
+        producer_epoch=message["producer_epoch"],
+        last_sequence=message["last_sequence"],
+        last_timestamp_ms=message["last_timestamp"],
+        coordinator_epoch=None if coordinator_epoch == _NO_COORDINATOR_EPOCH else coordinator_epoch,
+        current_transaction_start_offset=None if start_offset == _NO_TRANSACTION else start_offset,
+    )

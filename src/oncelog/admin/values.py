@@ -1,0 +1,106 @@
+"""What `Admin` takes and returns. Frozen values with Kafka's names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from uuid import UUID
+
+from oncelog.client.metadata import Node, PartitionMetadata
+
+
+class ResourceType(IntEnum):
+    TOPIC = 2
+    BROKER = 4
+    GROUP = 32
+
+
+class ConfigSource(IntEnum):
+    """Where a config value comes from."""
+
+    UNKNOWN = 0
+    DYNAMIC_TOPIC_CONFIG = 1
+    DYNAMIC_BROKER_CONFIG = 2
+    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
+    STATIC_BROKER_CONFIG = 4
+    DEFAULT_CONFIG = 5
+    DYNAMIC_BROKER_LOGGER_CONFIG = 6
+    DYNAMIC_CLIENT_METRICS_CONFIG = 7
+    DYNAMIC_GROUP_CONFIG = 8
+
+    @classmethod
+    def _missing_(cls, value: object) -> ConfigSource:
+        return cls.UNKNOWN
+
+
+class OffsetSpec(IntEnum):
+    """Offsets that have a name, for `Admin.list_offsets`; a timestamp in milliseconds may stand in their place."""
+
+    LATEST = -1
+    EARLIEST = -2
+    MAX_TIMESTAMP = -3
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEntry:
+    name: str
+    value: str | None
+    """None for a secret."""
+    source: ConfigSource
+    read_only: bool = False
+    is_sensitive: bool = False
+    documentation: str | None = None
+
+    @property
+    def is_default(self) -> bool:
+        return self.source == ConfigSource.DEFAULT_CONFIG
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedTopic:
+    name: str
+    topic_id: UUID
+    partitions: int
+    """-1 where the broker is too old to say."""
+    replication_factor: int
+    configs: Mapping[str, ConfigEntry]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    name: str
+    topic_id: UUID
+    is_internal: bool
+    partitions: tuple[PartitionMetadata, ...]
+
+    @property
+    def replication_factor(self) -> int:
+        return max((len(partition.replicas) for partition in self.partitions), default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterDescription:
+    cluster_id: str
+    controller_id: int
+    nodes: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ListedOffset:
+    offset: int
+    """-1 where no record has such a timestamp."""
+    timestamp_ms: int
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerState:
+    """What a partition's leader remembers of one producer."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_timestamp_ms: int
+    coordinator_epoch: int | None
+    current_transaction_start_offset: int | None
