@@ -1,0 +1,61 @@
+"""CreateTopics (key 19), versions 2-7.
+
+Versions: 4 lets the broker choose partitions and replication factor (-1); 5 is flexible and answers with the new
+topic's partitions, replication factor and configs; 7 with its id. Answered once the topics are durable and served, so
+the timeout has no use.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from oncelog.broker.config import BrokerConfig
+from oncelog.broker.config.describe import describe_topic_configs
+from oncelog.broker.request import Request
+from oncelog.controller.topics import CreatedTopic, NewTopic, create_topics
+from oncelog.errors import KafkaError
+from oncelog.wire.api import ApiKey
+from oncelog.wire.codec import Message
+
+if TYPE_CHECKING:
+    from oncelog.broker.state import BrokerState
+
+API_KEY = ApiKey.CREATE_TOPICS
+
+
+def handle(broker: BrokerState, request: Request) -> Message:
+    topics = [_new_topic(topic) for topic in request.body["topics"]]
+    outcome = create_topics(broker.controller.state, broker.cluster, broker.config_schema, topics, broker.new_id)
+    created = outcome.response if request.body["validate_only"] else broker.commit(outcome, request.now_ms)
+    return {"topics": [_answer(broker.config, name, one) for name, one in created.items()]}
+
+
+def _new_topic(topic: Message) -> NewTopic:
+    return NewTopic(
+        topic["name"],
+        topic["num_partitions"],
+        topic["replication_factor"],
+        [(assignment["partition_index"], assignment["broker_ids"]) for assignment in topic["assignments"]],
+        [(config["name"], config["value"]) for config in topic["configs"]],
+    )
+
+
+def _answer(config: BrokerConfig, name: str, created: CreatedTopic | KafkaError) -> Message:
+    if isinstance(created, KafkaError):
+        return {"name": name, "error_code": created.code, "error_message": created.message}
+    return {
+        "name": name,
+        "error_message": None,
+        "topic_id": created.topic_id,
+        "num_partitions": created.partition_count,
+        "replication_factor": created.replication_factor,
+        "configs": [
+            {
+                "name": entry.name,
+                "value": entry.text,
+                "read_only": entry.read_only,
+                "config_source": entry.source,
+            }
+            for entry in describe_topic_configs(config, created.configs)
+        ],
+    }

@@ -1,0 +1,48 @@
+"""DescribeLogDirs (key 35), versions 1-5.
+
+Versions: 2 is flexible; 3 adds an error for the whole; 4 the volume's size and free space; 5 cordoned directories,
+which do not exist here. There is one directory. Null asks for all partitions, an empty list for none. The size of the
+volume is not known to the storage interface and stays -1.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from oncelog.broker.request import Request
+from oncelog.errors import KafkaStorageError
+from oncelog.types import TopicPartition
+from oncelog.wire.api import ApiKey
+from oncelog.wire.codec import Message
+
+if TYPE_CHECKING:
+    from oncelog.broker.state import BrokerState
+
+API_KEY = ApiKey.DESCRIBE_LOG_DIRS
+
+
+def handle(broker: BrokerState, request: Request) -> Message:
+    directory: Message = {"log_dir": broker.config.log_dir}
+    try:
+        directory["usable_bytes"] = broker.storage.free_bytes(broker.config.log_dir)
+    except OSError:
+        directory["error_code"] = KafkaStorageError.code
+    directory["topics"] = _topics(broker, _asked_partitions(broker, request.body["topics"]))
+    return {"results": [directory]}
+
+
+def _asked_partitions(broker: BrokerState, topics: list[Message] | None) -> list[TopicPartition]:
+    if topics is None:
+        known = broker.controller.state.topics.values()
+        return [TopicPartition(topic.name, index) for topic in known for index in topic.partitions]
+    return [TopicPartition(topic["topic"], index) for topic in topics for index in topic["partitions"]]
+
+
+def _topics(broker: BrokerState, partitions: list[TopicPartition]) -> list[Message]:
+    """Partitions that do not exist are left out, as with Kafka."""
+    described: dict[str, list[Message]] = {}
+    for name, index in dict.fromkeys(partitions):
+        log = broker.logs.get(TopicPartition(name, index))
+        if log is not None:
+            described.setdefault(name, []).append({"partition_index": index, "partition_size": log.size_bytes})
+    return [{"name": name, "partitions": found} for name, found in described.items()]

@@ -1,0 +1,45 @@
+"""IncrementalAlterConfigs (key 44), versions 0-1, which differ only in form (1 is flexible).
+
+Sets, deletes, appends to or subtracts from single keys of topics, of this broker, and of all brokers (the empty name).
+A broker takes only keys that Kafka lets change while it runs and that take effect here; keys that nobody knows are
+refused, where Kafka stores them. Left out: loggers, client metrics and groups.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from oncelog.broker.request import Request
+from oncelog.controller.configs import ConfigChange, ResourceChange, incremental_alter_configs
+from oncelog.errors import KafkaError
+from oncelog.wire.api import ApiKey
+from oncelog.wire.codec import Message
+
+if TYPE_CHECKING:
+    from oncelog.broker.state import BrokerState
+
+API_KEY = ApiKey.INCREMENTAL_ALTER_CONFIGS
+
+
+def handle(broker: BrokerState, request: Request) -> Message:
+    changes = [_change(resource) for resource in request.body["resources"]]
+    outcome = incremental_alter_configs(broker.controller.state, broker.node_id, broker.config_schema, changes)
+    answers = outcome.response if request.body["validate_only"] else broker.commit(outcome, request.now_ms)
+    return {"responses": [answer_resource(change, error) for change, error in zip(changes, answers, strict=True)]}
+
+
+def answer_resource(change: ResourceChange, error: KafkaError | None) -> Message:
+    return {
+        "error_code": error.code if error else 0,
+        "error_message": error.message if error else None,
+        "resource_type": change.resource_type,
+        "resource_name": change.resource_name,
+    }
+
+
+def _change(resource: Message) -> ResourceChange:
+    return ResourceChange(
+        resource["resource_type"],
+        resource["resource_name"],
+        [ConfigChange(config["name"], config["config_operation"], config["value"]) for config in resource["configs"]],
+    )
