@@ -19,6 +19,7 @@ from __future__ import annotations
 import contextlib
 from collections import deque
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from oncelog.errors import CorruptMessage, OncelogError
@@ -102,10 +103,9 @@ def _is_overdue(dirty: list[Source], config: LogConfig, now_ms: int) -> bool:
 
 def _cleanable(log: PartitionLog, first_dirty_offset: int, now_ms: int) -> Iterator[Source]:
     """The sealed segments from the start of the log that may be cleaned: wholly decided, and old enough."""
-    segments = log.segments
-    ends = [segment.base_offset for segment in segments[1:]] + [log.active_segment.base_offset]
     old_enough_ms = now_ms - log.config.min_compaction_lag_ms
-    for segment, end_offset in zip(segments, ends, strict=True):
+    for segment, following in pairwise([*log.segments, log.active_segment]):
+        end_offset = following.base_offset
         is_dirty = end_offset > first_dirty_offset
         is_young = log.config.min_compaction_lag_ms > 0 and segment.largest_timestamp() > old_enough_ms
         if end_offset > log.last_stable_offset or (is_dirty and is_young):
