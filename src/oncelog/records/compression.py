@@ -57,7 +57,7 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
     if codec == ZSTD:
         return bytes(cramjam.zstd.compress(data, level))
     compressor = cramjam.lz4.Compressor(level, content_checksum=False, block_linked=False)
-    compressor.compress(data)
+    compressor.compress(bytes(data))  # the one that takes no other bytes-like object
     return bytes(compressor.finish())
 
 
