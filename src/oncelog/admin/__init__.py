@@ -8,12 +8,12 @@ from oncelog.admin.values import (
     ConfigEntry,
     ConfigSource,
     CreatedTopic,
-    ListedOffset,
     OffsetSpec,
     ProducerState,
     ResourceType,
     TopicDescription,
 )
+from oncelog.client.leaders import ListedOffset
 
 __all__ = [
     "ALL_RECORDS",

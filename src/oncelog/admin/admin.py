@@ -7,7 +7,7 @@ because it may have been made.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any
 
@@ -16,15 +16,14 @@ from oncelog.admin.values import (
     ConfigEntry,
     ConfigSource,
     CreatedTopic,
-    ListedOffset,
     ProducerState,
     ResourceType,
     TopicDescription,
 )
 from oncelog.client.blocking import BlockingClient
 from oncelog.client.config import ClientConfig
+from oncelog.client.leaders import ListedOffset, ask_leaders, by_topic, list_offsets, raise_error
 from oncelog.client.metadata import Node, TopicMetadata
-from oncelog.errors import NONE, UnknownServerError, error_for_code
 from oncelog.types import IsolationLevel, TopicPartition
 from oncelog.wire.api import ApiKey
 from oncelog.wire.codec import Message
@@ -36,7 +35,6 @@ ALL_RECORDS = -1
 """As the offset of `delete_records`: everything up to the high watermark."""
 
 _SET, _DELETE, _APPEND, _SUBTRACT = 0, 1, 2, 3
-_CONSUMER_REPLICA_ID = -1
 _NO_COORDINATOR_EPOCH = -1
 _NO_TRANSACTION = -1
 
@@ -94,7 +92,7 @@ class Admin:
         }
         answer = self._change(ApiKey.CREATE_TOPICS, {"topics": [topic], "validate_only": validate_only})
         (result,) = answer["topics"]
-        _raise_error(result, f"topic {name!r}")
+        raise_error(result, name, "topic")
         return CreatedTopic(
             name=result["name"],
             topic_id=result["topic_id"],
@@ -107,14 +105,14 @@ class Admin:
         """Raises UnknownTopicOrPartition."""
         answer = self._change(ApiKey.DELETE_TOPICS, {"topics": [{"name": name}], "topic_names": [name]})
         (result,) = answer["responses"]
-        _raise_error(result, f"topic {name!r}")
+        raise_error(result, name, "topic")
 
     def create_partitions(self, name: str, total_count: int, *, validate_only: bool = False) -> None:
         """Grow a topic to `total_count` partitions. Keys may move to other partitions. Raises InvalidPartitions."""
         topic = {"name": name, "count": total_count, "assignments": None}
         answer = self._change(ApiKey.CREATE_PARTITIONS, {"topics": [topic], "validate_only": validate_only})
         (result,) = answer["results"]
-        _raise_error(result, f"topic {name!r}")
+        raise_error(result, name, "topic")
 
     # --- configs ----------------------------------------------------------------------------------------------
 
@@ -126,7 +124,7 @@ class Admin:
         request = {"resources": [resource], "include_documentation": include_documentation}
         answer = self._ask(ApiKey.DESCRIBE_CONFIGS, request, self._home_of(resource_type, name))
         (result,) = answer["results"]
-        _raise_error(result, f"{resource_type.name.lower()} {name!r}")
+        raise_error(result, name, resource_type.name.lower())
         return {one["name"]: _config_entry(one) for one in result["configs"]}
 
     def alter_configs(
@@ -157,7 +155,7 @@ class Admin:
             self._home_of(resource_type, name),
         )
         (result,) = answer["responses"]
-        _raise_error(result, f"{resource_type.name.lower()} {name!r}")
+        raise_error(result, name, resource_type.name.lower())
 
     def _home_of(self, resource_type: ResourceType, name: str) -> Node | None:
         """A broker's own settings are known to that broker alone."""
@@ -169,7 +167,7 @@ class Admin:
 
     def describe_cluster(self) -> ClusterDescription:
         answer = self._ask(ApiKey.DESCRIBE_CLUSTER, {})
-        _raise_error(answer, "the cluster")
+        raise_error(answer, answer["cluster_id"], "cluster")
         nodes = [Node(one["broker_id"], one["host"], one["port"], one["rack"]) for one in answer["brokers"]]
         return ClusterDescription(
             answer["cluster_id"], answer["controller_id"], tuple(sorted(nodes, key=lambda node: node.node_id))
@@ -184,20 +182,7 @@ class Admin:
         isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     ) -> dict[TopicPartition, ListedOffset]:
         """The offset of each partition at an `OffsetSpec`, or of its first record at or after a timestamp."""
-
-        def request(partitions: list[TopicPartition]) -> Message:
-            return {
-                "replica_id": _CONSUMER_REPLICA_ID,
-                "isolation_level": isolation_level,
-                "timeout_ms": self._config.request_timeout_ms,
-                "topics": _by_topic(partitions, lambda partition: {"timestamp": int(specs[partition])}),
-            }
-
-        answers = self._ask_leaders(ApiKey.LIST_OFFSETS, specs, request)
-        return {
-            partition: ListedOffset(one["offset"], one["timestamp"], one["leader_epoch"])
-            for partition, one in answers.items()
-        }
+        return list_offsets(self._client, specs, isolation_level)
 
     def delete_records(self, before_offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Delete what lies before the given offsets (or `ALL_RECORDS`); the new first offset of each partition.
@@ -208,11 +193,11 @@ class Admin:
         def request(partitions: list[TopicPartition]) -> Message:
             return {
                 "timeout_ms": self._config.request_timeout_ms,
-                "topics": _by_topic(partitions, lambda partition: {"offset": before_offsets[partition]}),
+                "topics": by_topic(partitions, lambda partition: {"offset": before_offsets[partition]}),
             }
 
         # Repeating this is harmless: what is deleted stays deleted.
-        answers = self._ask_leaders(ApiKey.DELETE_RECORDS, before_offsets, request)
+        answers = ask_leaders(self._client, ApiKey.DELETE_RECORDS, before_offsets, request)
         return {partition: one["low_watermark"] for partition, one in answers.items()}
 
     def describe_producers(
@@ -226,7 +211,7 @@ class Admin:
                 topics.setdefault(partition.topic, []).append(partition.partition)
             return {"topics": [{"name": name, "partition_indexes": indexes} for name, indexes in topics.items()]}
 
-        answers = self._ask_leaders(ApiKey.DESCRIBE_PRODUCERS, partitions, request)
+        answers = ask_leaders(self._client, ApiKey.DESCRIBE_PRODUCERS, partitions, request)
         return {
             partition: tuple(
                 sorted(map(_producer_state, one["active_producers"]), key=lambda producer: producer.producer_id)
@@ -245,47 +230,6 @@ class Admin:
         timed = request if api_key == ApiKey.INCREMENTAL_ALTER_CONFIGS else {**request, "timeout_ms": timeout_ms}
         answer: Message = self._client.request(api_key, timed, node=node)
         return answer
-
-    def _ask_leaders(
-        self,
-        api_key: ApiKey,
-        partitions: Iterable[TopicPartition],
-        request: Callable[[list[TopicPartition]], Message],
-    ) -> dict[TopicPartition, Message]:
-        """Each partition's part of the leaders' answers; those that a retry may mend are asked for again."""
-        wanted = list(dict.fromkeys(partitions))
-        answered: dict[TopicPartition, Message] = {}
-
-        def attempt() -> None:
-            missing = [partition for partition in wanted if partition not in answered]
-            for node, led in self._client.by_leader(missing).items():
-                answer = self._client.request(api_key, request(led), node=node)
-                for topic in answer["topics"]:
-                    for one in topic["partitions"]:
-                        partition = TopicPartition(topic["name"], one["partition_index"])
-                        _raise_error(one, str(partition))
-                        answered[partition] = one
-
-        self._client.retrying(attempt)
-        return {partition: answered[partition] for partition in wanted}
-
-
-def _by_topic(partitions: Iterable[TopicPartition], fields: Callable[[TopicPartition], Message]) -> list[Message]:
-    topics: dict[str, list[Message]] = {}
-    for partition in partitions:
-        entry = {"partition_index": partition.partition, **fields(partition)}
-        topics.setdefault(partition.topic, []).append(entry)
-    return [{"name": name, "partitions": entries} for name, entries in topics.items()]
-
-
-def _raise_error(result: Message, what: str) -> None:
-    """The broker's own words where it has any, else ours for that code."""
-    code = result["error_code"]
-    if code == NONE:
-        return
-    error = error_for_code(code)
-    said = result.get("error_message") or error.message
-    raise error_for_code(code, said if isinstance(error, UnknownServerError) or what in said else f"{what}: {said}")
 
 
 def _described(topic: TopicMetadata) -> TopicDescription:

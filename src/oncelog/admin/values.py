@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from uuid import UUID
 
+from oncelog.client.leaders import EARLIEST_OFFSET, LATEST_OFFSET
 from oncelog.client.metadata import Node, PartitionMetadata
 
 
@@ -37,8 +38,8 @@ class ConfigSource(IntEnum):
 class OffsetSpec(IntEnum):
     """Offsets that have a name, for `Admin.list_offsets`; a timestamp in milliseconds may stand in their place."""
 
-    LATEST = -1
-    EARLIEST = -2
+    LATEST = LATEST_OFFSET
+    EARLIEST = EARLIEST_OFFSET
     MAX_TIMESTAMP = -3
 
 
@@ -84,14 +85,6 @@ class ClusterDescription:
     cluster_id: str
     controller_id: int
     nodes: tuple[Node, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ListedOffset:
-    offset: int
-    """-1 where no record has such a timestamp."""
-    timestamp_ms: int
-    leader_epoch: int
 
 
 @dataclass(frozen=True, slots=True)

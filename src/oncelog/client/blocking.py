@@ -232,6 +232,10 @@ class BlockingClient:
         topic = self.topic(partition.topic)
         found = topic.partition(partition.partition)
         if found is None:
+            self.refresh_metadata([partition.topic])  # it may have grown
+            topic = self.topic(partition.topic)
+            found = topic.partition(partition.partition)
+        if found is None:
             raise UnknownTopicOrPartition(
                 f"topic {topic.name!r} has {len(topic.partitions)} partitions (0 to {len(topic.partitions) - 1}), "
                 f"and no partition {partition.partition}"

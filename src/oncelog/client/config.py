@@ -1,8 +1,8 @@
 """What the blocking client and `Admin` may be told: Kafka's keys, written with dots or with underscores.
 
 `ClientConfig.of("host:9092", client_id="me")` says the same as
-`ClientConfig.of({"bootstrap.servers": "host:9092", "client.id": "me"})`. A key that does not exist is an error that names
-the nearest one that does.
+`ClientConfig.of({"bootstrap.servers": "host:9092", "client.id": "me"})`. A key that does not exist is an error that
+names the nearest one that does.
 """
 
 from __future__ import annotations
