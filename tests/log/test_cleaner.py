@@ -174,6 +174,20 @@ class TestTransactions:
         clean(log, storage)
         assert key_values(read_committed(log)) == [(1, b"a", b"2")]
 
+    def test_a_producer_that_aborted_in_the_clean_section_supersedes_again_in_the_dirty_one(
+        self, log: PartitionLog, storage: FaultyStorage
+    ) -> None:
+        append(log, (b"a", b"1"))
+        append(log, (b"b", b"never"), producer_id=5, sequence=0, transactional=True)
+        end_transaction(log, 5, commit=False)
+        log.roll(START_MS)
+        cleaned_below = clean(log, storage)
+        append(log, (b"a", b"2"), producer_id=5, sequence=1, transactional=True)
+        end_transaction(log, 5, commit=True)
+        log.roll(START_MS)
+        clean(log, storage, cleaned_below=cleaned_below)
+        assert key_values(read_records(log)) == [(3, b"a", b"2")]
+
     def test_an_open_transaction_holds_cleaning_back(self, log: PartitionLog, storage: FaultyStorage) -> None:
         append(log, (b"a", b"1"))
         log.roll(START_MS)
