@@ -127,8 +127,8 @@ class LineRecords:
     def _no_separator(self, line: bytes) -> OncelogError:
         shown = line[:SHOWN_BYTES].decode(errors="replace")
         return OncelogError(
-            f"line {self._line_number} has no key separator: {shown!r}; the lines before it are stored, mend it and send "
-            "the rest"
+            f"line {self._line_number} has no key separator: {shown!r}; the lines before it are stored; mend it, "
+            "then send the rest"
         )
 
     def _choose(self, key: bytes | None) -> int:
