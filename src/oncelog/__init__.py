@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from oncelog.admin import Admin as Admin
     from oncelog.broker.process import Broker as Broker
     from oncelog.broker.process import BrokerFailed as BrokerFailed
     from oncelog.errors import KafkaError as KafkaError
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Admin": "oncelog.admin",
     "Broker": "oncelog.broker.process",
     "BrokerFailed": "oncelog.broker.process",
     "KafkaError": "oncelog.errors",
@@ -25,7 +27,7 @@ _HOMES = {
     "TopicPartition": "oncelog.types",
 }
 
-__all__ = ["Broker", "BrokerFailed", "KafkaError", "OncelogError", "TopicPartition", "__version__"]
+__all__ = ["Admin", "Broker", "BrokerFailed", "KafkaError", "OncelogError", "TopicPartition", "__version__"]
 
 
 def __getattr__(name: str) -> Any:

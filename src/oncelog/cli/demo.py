@@ -26,8 +26,8 @@ from oncelog.audit.account import Audit, AuditReport
 from oncelog.audit.load import NumberedLoad, confluent_kafka
 from oncelog.audit.ports import unused_port
 from oncelog.audit.proxy import FaultProxy
-from oncelog.audit.reader import read_topic
 from oncelog.broker.process import Broker
+from oncelog.cli.audit import observe_topic
 from oncelog.cli.audit_table import print_report, to_json
 from oncelog.errors import OncelogError
 
@@ -120,7 +120,7 @@ def _perform(records: int, console: Console) -> tuple[AuditReport, Tally]:
         faults.count_duplicates()
         faults.tally.failures = load.failures
         audit = Audit(load.ledger)
-        read_topic(broker.bootstrap_servers, TOPIC, audit)
+        observe_topic(audit, broker.bootstrap_servers, TOPIC)
         return audit.report(), faults.tally
 
 
