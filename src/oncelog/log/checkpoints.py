@@ -84,7 +84,7 @@ def take_clean_shutdown(storage: Storage, directory: str) -> bool:
 
 def write_topic_id(storage: Storage, directory: str, topic_id: UUID) -> None:
     text = f"version: {VERSION}\ntopic_id: {_encode_id(topic_id)}"
-    storage.write_atomically(f"{directory}/{PARTITION_METADATA_FILE}", f"{text}\n".encode())
+    storage.write_atomically(f"{directory}/{PARTITION_METADATA_FILE}", text.encode())
 
 
 def read_topic_id(storage: Storage, directory: str) -> UUID | None:

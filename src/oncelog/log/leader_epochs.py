@@ -48,10 +48,10 @@ class LeaderEpochCache:
         self._entries: list[EpochEntry] = []
         self._latest_epoch = NO_LEADER_EPOCH
 
-    def load(self) -> None:
-        """Read the file if there is one; raise CorruptCheckpoint if it cannot be believed."""
+    def load(self) -> bool:
+        """Read the file; whether there was one. Raise CorruptCheckpoint if it cannot be believed."""
         if not self._storage.exists(self._path):
-            return
+            return False
         entries = [EpochEntry(*_numbers(line)) for line in decode_lines(self._storage.read_all(self._path), self._path)]
         if any(
             earlier.epoch >= later.epoch or earlier.start_offset > later.start_offset
@@ -59,6 +59,7 @@ class LeaderEpochCache:
         ):
             raise CorruptCheckpoint(f"{self._path}: epochs or offsets are not in order")
         self._set(entries)
+        return True
 
     @property
     def entries(self) -> tuple[EpochEntry, ...]:

@@ -306,9 +306,11 @@ class PartitionLog:
 
     def find_offset_by_timestamp(self, timestamp: int) -> FoundTimestamp | None:
         """The first record that is not older than `timestamp`, as ListOffsets asks."""
-        for segment in self._segments:
+        for segment in self._segments.from_offset(self.log_start_offset):
             if segment.largest_timestamp() >= timestamp:
-                return segment.find_timestamp(timestamp, self.log_start_offset)
+                found = segment.find_timestamp(timestamp, self.log_start_offset)
+                if found is not None:
+                    return found
         return None
 
     def max_timestamp(self) -> FoundTimestamp | None:
@@ -532,7 +534,7 @@ class PartitionLog:
         self._segments.active.release()
 
     def _close_cleanly(self, now_ms: int) -> None:
-        if not self._touched and self.recovery_point == self.log_end_offset:
+        if not self._touched and self.log_end_offset in self._snapshots.offsets:
             return
         active = self._segments.active
         active.complete_time_index()

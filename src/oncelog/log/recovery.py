@@ -32,7 +32,7 @@ from oncelog.log.storage import File, Storage
 from oncelog.log.transaction_index import AbortedTransaction, CorruptTransactionIndex
 from oncelog.records.batch import BatchHeader, read_control_marker
 from oncelog.records.model import CONTROL_MASK, TRANSACTIONAL_MASK
-from oncelog.types import NO_PRODUCER_ID, TopicPartition
+from oncelog.types import NO_LEADER_EPOCH, NO_PRODUCER_ID, TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -112,7 +112,7 @@ class LogLoader:
             segments = [self._segment(self._log_start_offset)]
             segments[0].create()
         ordered = Segments(segments)
-        if not epochs_known:
+        if not epochs_known and len(self._scanned) < len(ordered):
             self._rebuild_epochs(ordered)
         return self._loaded(ordered, snapshots, end_offset)
 
@@ -266,18 +266,22 @@ class LogLoader:
 
     def _load_epochs(self) -> bool:
         try:
-            self._epochs.load()
+            return self._epochs.load()
         except CorruptCheckpoint as error:
             logger.warning("rebuilding the leader epochs from the log: %s", error)
             return False
-        return True
 
     def _rebuild_epochs(self, segments: Iterable[Segment]) -> None:
+        """Read them from the batches, unless the first batch says that this log has none."""
+        self._epochs = LeaderEpochCache(self._storage, self._directory)
         for segment in segments:
             for scanned in scan_batches(segment.file(), 0, segment.size_bytes, verify_crc=False):
                 for header in scanned.headers:
                     self._epochs.replay(header.leader_epoch, header.base_offset)
-        self._epochs.save()
+                if self._epochs.latest_epoch == NO_LEADER_EPOCH:
+                    return
+        if self._epochs.latest_epoch != NO_LEADER_EPOCH:
+            self._epochs.save()
 
 
 class ProducerReplay:

@@ -176,7 +176,7 @@ class Segment:
         """Whether the next batch belongs into a new segment."""
         size = self.size_bytes
         if size == 0:
-            return last_offset - self.base_offset > MAX_RELATIVE_OFFSET
+            return False  # it begins where the log ends: a new one would be the same
         return (
             size + batch_bytes > self.config.segment_bytes
             or last_offset - self.base_offset > MAX_RELATIVE_OFFSET
