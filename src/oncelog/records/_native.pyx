@@ -790,8 +790,9 @@ cdef inline bint push_span(BinaryStore *column, const Span *span) noexcept:
         if not reserve(&column.data, span.size):
             return False
         column.validity.data[byte] |= bit
-        memcpy(column.data.data + column.data.size, span.data, span.size)
-        column.data.size += span.size
+        if span.size:  # else there may be no address to copy to
+            memcpy(column.data.data + column.data.size, span.data, span.size)
+            column.data.size += span.size
     column.count += 1
     return push32(&column.offsets, <int32_t>column.data.size)
 
@@ -1013,6 +1014,7 @@ cdef struct Lent:  # bytes of an object, kept in place until `give_back`
 
 
 cdef inline int borrow(Lent *lent, item) except -1:
+    """Point at the bytes of `item`, which must be held in a variable, or it is gone before it is read."""
     lent.is_view = False
     if item is None:
         lent.span.data = NULL
@@ -1136,7 +1138,8 @@ cdef class BatchBuilder:
         cdef Lent lent
         for key, value in headers:
             count += 1
-            borrow(&lent, key.encode("utf-8", "surrogateescape"))
+            encoded = key.encode("utf-8", "surrogateescape")
+            borrow(&lent, encoded)
             self.put_header_part(&lent.span)
             borrow(&lent, value)
             try:
