@@ -1,0 +1,191 @@
+"""`oncelog produce`, `consume` and `producers` at a running broker."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Run
+from tests.client.test_partitioner import KNOWN
+from tests.support.broker import OncelogBroker
+from tests.support.process import BrokerProcess
+
+NewTopic = Callable[[], str]
+
+
+@pytest.fixture
+def topic(at_broker: Run, new_topic: NewTopic) -> str:
+    """A topic with three partitions."""
+    name = new_topic()
+    at_broker("topics", "create", name, "--partitions", "3")
+    return name
+
+
+def all_of(at_broker: Run, topic: str, *words: str) -> list[str]:
+    return at_broker("consume", topic, "--from-beginning", "--until-end", *words).lines
+
+
+def test_lines_become_records_and_records_lines(at_broker: Run, topic: str) -> None:
+    lines = [f"line {number}" for number in range(5000)]
+    at_broker("produce", topic, stdin="\n".join(lines).encode())
+    assert sorted(all_of(at_broker, topic)) == sorted(lines)
+
+
+def test_the_order_of_a_partition_is_the_order_of_the_lines(at_broker: Run, topic: str) -> None:
+    lines = [str(number) for number in range(50_000)]
+    at_broker("produce", topic, "--partition", "2", stdin="\n".join(lines).encode())
+    assert all_of(at_broker, topic, "--partition", "2") == lines
+    assert all_of(at_broker, topic, "--partition", "0") == []
+
+
+def test_keys_choose_the_partition_that_java_would(at_broker: Run, topic: str) -> None:
+    keys = [key.decode() for key in KNOWN]
+    lines = [f"{key}:{turn}:x" for turn in range(2) for key in keys]
+    at_broker("produce", topic, "--key-separator", ":", stdin="\n".join(lines).encode())
+    expected = [f"{(KNOWN[key.encode()] & 0x7FFFFFFF) % 3} {key}={turn}:x" for turn in range(2) for key in keys]
+    assert len({line[0] for line in expected}) > 1
+    assert sorted(all_of(at_broker, topic, "--format", r"%p %k=%s\n")) == sorted(expected)
+    assert sorted(all_of(at_broker, topic, "--key-separator", ":")) == sorted(lines)
+
+
+def test_a_line_without_a_key_stops_after_the_lines_before_it(at_broker: Run, topic: str) -> None:
+    refusal = at_broker("produce", topic, "--key-separator", "=", code=1, stdin=b"a=1\nb=2\nnonsense\nc=3\n")
+    assert "line 3 has no key separator: 'nonsense'" in refusal.err
+    assert sorted(all_of(at_broker, topic)) == ["1", "2"]
+
+
+def test_headers_timestamps_and_compression(at_broker: Run, topic: str) -> None:
+    before_ms = int(time.time() * 1000)
+    for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
+        words = ("--compression", codec, "--header", "trace=1", "--header", "codec=" + codec)
+        at_broker("produce", topic, *words, stdin=b"x" * 1000)
+    records = [json.loads(line) for line in all_of(at_broker, topic, "--json")]
+    assert len(records) == 5
+    for record in records:
+        assert record["topic"] == topic
+        assert record["key"] is None
+        assert record["value"] == "x" * 1000
+        assert record["headers"][0] == {"key": "trace", "value": "1"}
+        assert before_ms <= record["timestamp_ms"] <= time.time() * 1000
+
+
+def test_bytes_that_are_no_text_survive(at_broker: Run, topic: str) -> None:
+    at_broker("produce", topic, stdin=b"\xff\xfe\n\n")
+    records = [json.loads(line) for line in all_of(at_broker, topic, "--json")]
+    assert [record.get("value_base64", record.get("value")) for record in records] == ["//4=", ""]
+
+
+def test_what_was_stored_is_reported(at_broker: Run, topic: str) -> None:
+    outcome = at_broker("produce", topic, "--partition", "1", "--json", stdin=b"a\nb\nc\n")
+    assert outcome.json == {"topic": topic, "records": 3, "last_offsets": {"1": 2}}
+    assert at_broker("produce", topic, stdin=b"quiet\n").out == ""
+
+
+def test_where_to_start_and_to_stop(at_broker: Run, topic: str) -> None:
+    at_broker("produce", topic, "--partition", "0", stdin=b"0\n1\n2\n3\n4\n")
+    one = ("consume", topic, "--partition", "0")
+    assert at_broker(*one, "--from-beginning", "--max", "2").lines == ["0", "1"]
+    assert at_broker(*one, "--offset", "3", "--until-end").lines == ["3", "4"]
+    assert at_broker(*one, "--offset", "-1", "--until-end").lines == ["4"]
+    assert at_broker(*one, "--timeout", "0").lines == []
+    assert at_broker(*one, "--until-end").lines == []
+    refusal = at_broker(*one, "--offset", "77", code=1)
+    assert "holds the offsets 0 to 4, not 77" in refusal.err
+
+
+def test_committed_isolation_reads_what_is_committed(at_broker: Run, topic: str) -> None:
+    at_broker("produce", topic, stdin=b"plain\n")
+    assert all_of(at_broker, topic, "--isolation", "read_committed") == ["plain"]
+
+
+def test_what_is_not_there(at_broker: Run, topic: str) -> None:
+    assert "oncelog topics create nope" in at_broker("produce", "nope", code=1, stdin=b"x\n").err
+    assert "oncelog topics create nope" in at_broker("consume", "nope", code=1).err
+    assert "no partition 9" in at_broker("produce", topic, "--partition", "9", code=1, stdin=b"x\n").err
+    assert "no partition 9" in at_broker("consume", topic, "--partition", "9", code=1).err
+    assert "groups are not served yet" in at_broker("consume", topic, "--group", "g", code=1).err
+    assert "'%z' is unknown" in at_broker("consume", topic, "--format", "%z", code=1).err
+
+
+def test_a_record_larger_than_the_topic_allows_is_refused_and_smaller_ones_are_split(
+    at_broker: Run, new_topic: NewTopic
+) -> None:
+    name = new_topic()
+    at_broker("topics", "create", name, "-o", "max.message.bytes=1000")
+    lines = [f"{number:0100d}" for number in range(100)]
+    at_broker("produce", name, stdin="\n".join(lines).encode())
+    assert all_of(at_broker, name) == lines
+    assert "(MESSAGE_TOO_LARGE)" in at_broker("produce", name, code=1, stdin=b"x" * 2000).err
+
+
+def test_producers(at_broker: Run, topic: str) -> None:
+    assert at_broker("producers", "list", topic).lines == [
+        "PRODUCER ID  EPOCH  PARTITIONS  OPEN TRANSACTIONS  LAST WRITE"
+    ]
+    at_broker("produce", topic, "--partition", "1", stdin=b"a\nb\n")
+    (listed,) = at_broker("producers", "list", topic, "--json").json
+    assert (listed["producer_epoch"], listed["partitions"], listed["open_transactions"]) == (0, 1, 0)
+    (described,) = at_broker("producers", "describe", topic, "--json").json
+    assert described["producer_id"] == listed["producer_id"]
+    assert (described["partition"], described["last_sequence"]) == (1, 1)
+    row = at_broker("producers", "describe", topic, "--partition", "1").lines[1].split()
+    assert row[:4] == ["1", str(listed["producer_id"]), "0", "1"]
+    assert len(at_broker("producers", "describe", topic, "--partition", "0").lines) == 1
+
+
+# --- as processes -------------------------------------------------------------------------------------------------
+
+
+def command(broker: BrokerProcess, *words: str) -> list[str]:
+    return [sys.executable, "-m", "oncelog", "-b", broker.bootstrap, *words]
+
+
+def test_a_reader_that_has_seen_enough_is_no_error_message(broker: BrokerProcess, at_broker: Run, topic: str) -> None:
+    at_broker("produce", topic, stdin=b"x\n" * 100_000)
+    consume = subprocess.Popen(
+        command(broker, "consume", topic, "--from-beginning"), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert consume.stdout is not None
+    assert consume.stderr is not None
+    assert consume.stdout.readline() == b"x\n"
+    consume.stdout.close()
+    assert consume.wait(20) == 1
+    assert consume.stderr.read() == b""
+    consume.stderr.close()
+
+
+def test_new_records_are_printed_as_they_arrive_until_ctrl_c(broker: BrokerProcess, at_broker: Run, topic: str) -> None:
+    consume = subprocess.Popen(command(broker, "consume", topic, "--from-beginning"), stdout=subprocess.PIPE)
+    assert consume.stdout is not None
+    for number in range(3):
+        at_broker("produce", topic, stdin=b"record %d\n" % number)
+        assert consume.stdout.readline() == b"record %d\n" % number
+    os.kill(consume.pid, signal.SIGINT)
+    assert consume.wait(20) == 130
+    consume.stdout.close()
+
+
+def test_lines_are_stored_once_although_the_broker_is_killed_again_and_again(tmp_path: Path, oncelog: Run) -> None:
+    """Retries keep their sequence numbers, so a restart neither loses nor repeats a line."""
+    with OncelogBroker(tmp_path) as broker:
+        assert oncelog("-b", broker.bootstrap, "topics", "create", "lines", "--partitions", "2").code == 0
+        produce = subprocess.Popen(command(broker, "produce", "lines"), stdin=subprocess.PIPE)
+        assert produce.stdin is not None
+        for number in range(300):
+            produce.stdin.write(b"%d\n" % number)
+            produce.stdin.flush()
+            if number % 100 == 50:
+                broker.kill()
+                broker.start()
+        produce.stdin.close()
+        assert produce.wait(60) == 0
+        outcome = oncelog("-b", broker.bootstrap, "consume", "lines", "--from-beginning", "--until-end")
+        assert sorted(map(int, outcome.lines)) == list(range(300))
