@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import confluent_kafka
 import pytest
 
 from tests.cli.conftest import Run
@@ -189,3 +190,19 @@ def test_lines_are_stored_once_although_the_broker_is_killed_again_and_again(tmp
         assert produce.wait(60) == 0
         outcome = oncelog("-b", broker.bootstrap, "consume", "lines", "--from-beginning", "--until-end")
         assert sorted(map(int, outcome.lines)) == list(range(300))
+
+
+def test_committed_readers_do_not_see_what_was_aborted(kafka_broker: BrokerProcess, oncelog: Run) -> None:
+    """On Apache Kafka, since this needs transactions."""
+    topic = "aborted-and-committed"
+    assert oncelog("-b", kafka_broker.bootstrap, "topics", "create", topic).code == 0
+    producer = confluent_kafka.Producer({"bootstrap.servers": kafka_broker.bootstrap, "transactional.id": topic})
+    producer.init_transactions()
+    for number in range(6):
+        producer.begin_transaction()
+        producer.produce(topic, value=b"%d" % number)
+        producer.flush()
+        (producer.abort_transaction if number % 2 else producer.commit_transaction)()
+    read = ("-b", kafka_broker.bootstrap, "consume", topic, "--from-beginning", "--until-end", "--isolation")
+    assert oncelog(*read, "read_committed").lines == ["0", "2", "4"]
+    assert oncelog(*read, "read_uncommitted").lines == ["0", "1", "2", "3", "4", "5"]
