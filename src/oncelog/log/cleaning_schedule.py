@@ -1,0 +1,144 @@
+"""Which log is cleaned next, and what becomes of the outcome.
+
+Owns `cleaner-offset-checkpoint` (how far each log is clean) and the one round that is under way. A round runs in steps:
+`CleaningRound.clean_next` in any thread, its result back here on the logs' thread, until `swap` says that it is over.
+A log that holds a damaged batch is not cleaned until the next start, but keeps serving; after a disk error the round is
+tried again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from oncelog.errors import KafkaStorageError, OncelogError
+from oncelog.log import checkpoints, cleaner
+from oncelog.log.checkpoints import CorruptCheckpoint
+from oncelog.log.cleaner import CleanedGroup, CleaningAbandoned, CleaningRound
+from oncelog.log.compaction import DEFAULT_MAX_KEYS
+from oncelog.log.partition_log import PartitionLog
+from oncelog.log.storage import Storage
+from oncelog.types import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+CLEANER_OFFSET_FILE: Final = "cleaner-offset-checkpoint"
+
+
+@dataclass(slots=True)
+class _UnderWay:
+    log: PartitionLog
+    cleaning: CleaningRound
+    is_wanted: bool = True  # False once the log was deleted or truncated meanwhile
+
+
+class CleaningSchedule:
+    def __init__(self, storage: Storage, directory: str, *, max_keys: int = DEFAULT_MAX_KEYS) -> None:
+        self._storage = storage
+        self._directory = directory
+        self._max_keys = max_keys
+        self._cleaned_below: dict[TopicPartition, int] = {}
+        self._uncleanable: set[PartitionLog] = set()
+        self._current: _UnderWay | None = None
+
+    def load(self) -> None:
+        try:
+            self._cleaned_below = checkpoints.read_offsets(self._storage, self._directory, CLEANER_OFFSET_FILE)
+        except CorruptCheckpoint as error:
+            logger.warning("every compacted log counts as dirty: %s", error)
+
+    def next_round(self, logs: Mapping[str, PartitionLog], now_ms: int) -> CleaningRound | None:
+        """A round over the dirtiest log, by its folder, if one is due and none is under way."""
+        if self._current is not None:
+            return None
+        due = []
+        for directory, log in logs.items():
+            if log.config.compacts and not log.offline and log not in self._uncleanable:
+                dirtiness = self._measure(log, now_ms)
+                if dirtiness is not None and dirtiness.is_due:
+                    due.append((dirtiness.ratio, directory, log, dirtiness))
+        if not due:
+            return None
+        _, directory, log, dirtiness = max(due, key=lambda choice: choice[0])
+        cleaning = cleaner.plan(log, self._storage, directory, dirtiness, now_ms=now_ms, max_keys=self._max_keys)
+        self._current = _UnderWay(log, cleaning)
+        return cleaning
+
+    def _measure(self, log: PartitionLog, now_ms: int) -> cleaner.Dirtiness | None:
+        try:
+            active = log.active_segment
+            if active.size_bytes and active.waited_ms(now_ms, now_ms) > log.config.max_compaction_lag_ms:
+                log.roll(now_ms)  # what must be compacted by now may not hide in the active segment
+            return cleaner.measure(log, self._cleaned_below.get(log.topic_partition), now_ms)
+        except (OncelogError, OSError) as error:
+            self._note_failure(log, error)
+            return None
+
+    def swap(self, group: CleanedGroup | None, now_ms: int) -> bool:
+        """Take in what the round's `clean_next` returned. True: call it again. False: the round is over."""
+        current = self._current
+        assert current is not None, "no round is under way"
+        if group is not None and self._replace(current, group, now_ms):
+            return True
+        self._current = None
+        if group is None and current.is_wanted:
+            self._set_cleaned_below(current.log.topic_partition, current.cleaning.cleaned_below)
+        return False
+
+    def _replace(self, current: _UnderWay, group: CleanedGroup, now_ms: int) -> bool:
+        log = current.log
+        is_as_planned = set(group.old) <= set(log.segments)  # else retention or truncation was faster
+        try:
+            if current.is_wanted and is_as_planned and not log.offline:
+                log.replace_segments(group.old, [group.new], now_ms)
+                return True
+            current.cleaning.discard(group)
+        except (KafkaStorageError, OSError) as error:
+            self._note_failure(log, error)
+        return False
+
+    def failed(self, error: Exception) -> None:
+        """The round's `clean_next` raised."""
+        assert self._current is not None, "no round is under way"
+        self._note_failure(self._current.log, error)
+        self._current = None
+
+    def _note_failure(self, log: PartitionLog, error: Exception) -> None:
+        if isinstance(error, CleaningAbandoned):
+            logger.info("cleaning of %s was abandoned: %s", log.topic_partition, error)
+        elif isinstance(error, OSError):
+            logger.warning("cleaning of %s failed, and will be tried again: %s", log.topic_partition, error)
+        else:
+            logger.error("%s is not compacted until the next start: %s", log.topic_partition, error)
+            self._uncleanable.add(log)
+
+    def _set_cleaned_below(self, topic_partition: TopicPartition, offset: int) -> None:
+        self._cleaned_below[topic_partition] = offset
+        try:
+            checkpoints.write_offsets(self._storage, self._directory, CLEANER_OFFSET_FILE, self._cleaned_below)
+        except OSError as error:
+            logger.warning("cannot write %s, so logs will be cleaned again: %s", CLEANER_OFFSET_FILE, error)
+
+    def truncated(self, log: PartitionLog, offset: int) -> None:
+        """What is written above `offset` from now on is not what was cleaned."""
+        self._disown(log)
+        if self._cleaned_below.get(log.topic_partition, 0) > offset:
+            self._set_cleaned_below(log.topic_partition, offset)
+
+    def forget(self, log: PartitionLog) -> None:
+        """The log is deleted."""
+        self._disown(log)
+        self._uncleanable.discard(log)
+        self._cleaned_below.pop(log.topic_partition, None)
+
+    def _disown(self, log: PartitionLog) -> None:
+        if self._current is not None and self._current.log is log:
+            self._current.is_wanted = False
+            self._current.cleaning.cancel()
+
+    def stop(self) -> None:
+        """Make a round that is under way give up soon."""
+        if self._current is not None:
+            self._current.cleaning.cancel()

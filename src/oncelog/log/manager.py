@@ -1,0 +1,376 @@
+"""All the logs of one data directory: opening, creating and deleting them, and their housekeeping.
+
+Owns which partitions have a log here, and Kafka's checkpoint files beside the folders. It decides what is due and says
+so in values (flushes, removals, a cleaning round) whose `run` may be called in another thread; the outcome comes back
+through a method. It starts no thread, reads no clock, and holds no lock on the directory: those are the shell's. Which
+partitions ought to exist, and with which settings, is the controller's to say.
+
+Recovery after a crash reads whatever lies above the recovery points. They move when flushes end, and are written down
+by `checkpoint`; a stale one costs time, never data.
+
+Kafka's name: LogManager.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final, NamedTuple, Protocol, TypeVar
+from uuid import UUID
+
+from oncelog.errors import KafkaStorageError, OncelogError
+from oncelog.log import checkpoints, folders
+from oncelog.log.checkpoints import LOG_START_OFFSET_FILE, RECOVERY_POINT_FILE, CorruptCheckpoint
+from oncelog.log.cleaner import CleanedGroup, CleaningRound
+from oncelog.log.cleaning_schedule import CleaningSchedule
+from oncelog.log.config import LogConfig
+from oncelog.log.flush_schedule import FlushSchedule, LogFlush
+from oncelog.log.partition_log import PartitionLog
+from oncelog.log.segment_files import Removal
+from oncelog.log.storage import Storage
+from oncelog.types import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+NO_TOPIC_ID: Final = UUID(int=0)
+NO_BROKER_EPOCH: Final = -1
+
+Given = TypeVar("Given")
+Made = TypeVar("Made")
+
+
+class ParallelMap(Protocol):
+    """`map`, or the `map` of an executor: recovery and closing work on one log each."""
+
+    def __call__(self, function: Callable[[Given], Made], items: Iterable[Given], /) -> Iterable[Made]: ...
+
+
+ConfigOf = Callable[[TopicPartition, UUID | None], LogConfig | None]
+"""The settings of a partition found on the disk, with the topic id noted there; None if it ought not to exist."""
+
+
+class FolderRemoval(NamedTuple):
+    """The folder of a deleted partition. If `run` is never called, the next start does it."""
+
+    storage: Storage
+    path: str
+    due_ms: int
+
+    def run(self) -> None:
+        self.storage.remove_directory(self.path)
+
+
+@dataclass(slots=True)
+class OpenReport:
+    """What opening the data directory found."""
+
+    clean: bool
+    scanned_bytes: int = 0
+    truncated_bytes: int = 0
+    strays: list[str] = field(default_factory=list)
+    failed: dict[TopicPartition, KafkaStorageError] = field(default_factory=dict)
+
+
+class _Found(NamedTuple):
+    """A partition's folder on the disk, with its settings."""
+
+    topic_partition: TopicPartition
+    path: str
+    topic_id: UUID | None
+    config: LogConfig
+
+
+class _Managed(NamedTuple):
+    log: PartitionLog
+    path: str
+    topic_id: UUID | None
+
+
+class LogManager:
+    def __init__(self, storage: Storage, directory: str, *, flushes: FlushSchedule, cleaning: CleaningSchedule) -> None:
+        self._storage = storage
+        self._directory = directory
+        self._flushes = flushes
+        self._cleaning = cleaning
+        self._managed: dict[TopicPartition, _Managed] = {}
+        self._logs: dict[TopicPartition, PartitionLog] = {}
+        self._folder_removals: list[FolderRemoval] = []
+        self._recovery_points: dict[TopicPartition, int] = {}  # as they stand in the file
+        self._log_start_offsets: dict[TopicPartition, int] = {}
+        self.report = OpenReport(clean=False)
+
+    # --- opening ---
+
+    @classmethod
+    def open(
+        cls,
+        storage: Storage,
+        directory: str,
+        *,
+        config_of: ConfigOf,
+        now_ms: int,
+        parallel_map: ParallelMap = map,
+        flushes: FlushSchedule | None = None,
+    ) -> LogManager:
+        """Open every log of the directory. One that cannot be opened is reported, and does not stop the others."""
+        cleaning = CleaningSchedule(storage, directory)
+        manager = cls(storage, directory, flushes=flushes or FlushSchedule(), cleaning=cleaning)
+        try:
+            storage.make_directory(directory)
+            manager._load_checkpoints()
+            found = manager._find_folders(config_of, now_ms)
+            manager.report.clean = checkpoints.take_clean_shutdown(storage, directory)
+        except OSError as error:
+            raise KafkaStorageError(f"cannot open the data directory {directory}: {error}") from error
+        for folder, opened in parallel_map(lambda folder: manager._open_log(folder, now_ms), found):
+            manager._note_opened(folder, opened)
+        return manager
+
+    def _load_checkpoints(self) -> None:
+        """A checkpoint that cannot be read is as good as none: logs are then read from their start."""
+        self._recovery_points = self._read_offsets(RECOVERY_POINT_FILE)
+        self._log_start_offsets = self._read_offsets(LOG_START_OFFSET_FILE)
+        self._cleaning.load()
+
+    def _read_offsets(self, name: str) -> dict[TopicPartition, int]:
+        try:
+            return checkpoints.read_offsets(self._storage, self._directory, name)
+        except CorruptCheckpoint as error:
+            logger.warning("going on without it: %s", error)
+            return {}
+
+    def _find_folders(self, config_of: ConfigOf, now_ms: int) -> list[_Found]:
+        found = []
+        for name in self._storage.list_directory(self._directory):
+            path = f"{self._directory}/{name}"
+            if name.endswith(folders.DELETE_SUFFIX):
+                self._folder_removals.append(FolderRemoval(self._storage, path, now_ms))
+            topic_partition = folders.partition_of(name)
+            if topic_partition is None:
+                continue
+            topic_id = self._read_topic_id(path)
+            config = config_of(topic_partition, topic_id)
+            if config is None:
+                self._set_aside(topic_partition, path, topic_id)
+            else:
+                found.append(_Found(topic_partition, path, topic_id, config))
+        return found
+
+    def _read_topic_id(self, path: str) -> UUID | None:
+        try:
+            return checkpoints.read_topic_id(self._storage, path)
+        except CorruptCheckpoint as error:
+            logger.warning("going on without a topic id: %s", error)
+            return None
+
+    def _set_aside(self, topic_partition: TopicPartition, path: str, topic_id: UUID | None) -> None:
+        """Nobody knows this partition. Its data may be all that is left of something, so it is kept, out of the way."""
+        name = folders.retired_name(topic_partition, topic_id or NO_TOPIC_ID, folders.STRAY_SUFFIX)
+        logger.warning("%s belongs to no known partition; renamed to %s", path, name)
+        self._rename_folder(path, name)
+        self.report.strays.append(name)
+
+    def _rename_folder(self, path: str, name: str) -> str:
+        target = f"{self._directory}/{name}"
+        self._storage.remove_directory(target)
+        self._storage.rename(path, target)
+        return target
+
+    def _open_log(self, folder: _Found, now_ms: int) -> tuple[_Found, PartitionLog | KafkaStorageError]:
+        """Called in parallel: it touches nothing of the manager but what is fixed by now."""
+        try:
+            log = PartitionLog.open(
+                self._storage,
+                folder.path,
+                folder.topic_partition,
+                folder.config,
+                now_ms=now_ms,
+                clean=self.report.clean,
+                recovery_point=self._recovery_points.get(folder.topic_partition, 0),
+                log_start_offset=self._log_start_offsets.get(folder.topic_partition),
+            )
+        except KafkaStorageError as error:
+            return folder, error
+        except OncelogError as error:
+            return folder, KafkaStorageError(f"cannot make sense of the log in {folder.path}: {error}")
+        return folder, log
+
+    def _note_opened(self, folder: _Found, opened: PartitionLog | KafkaStorageError) -> None:
+        if isinstance(opened, KafkaStorageError):
+            logger.error("%s is offline: %s", folder.topic_partition, opened)
+            self.report.failed[folder.topic_partition] = opened
+            return
+        self._add(_Managed(opened, folder.path, folder.topic_id))
+        self.report.scanned_bytes += opened.recovery.scanned_bytes
+        self.report.truncated_bytes += opened.recovery.truncated_bytes
+
+    def _add(self, managed: _Managed) -> None:
+        topic_partition = managed.log.topic_partition
+        self._managed[topic_partition] = managed
+        self._logs[topic_partition] = managed.log
+
+    # --- partitions ---
+
+    @property
+    def logs(self) -> Mapping[TopicPartition, PartitionLog]:
+        return MappingProxyType(self._logs)
+
+    def get(self, topic_partition: TopicPartition) -> PartitionLog | None:
+        """The log of a partition; None if there is none here. Raises KafkaStorageError if it could not be opened."""
+        log = self._logs.get(topic_partition)
+        if log is None and topic_partition in self.report.failed:
+            raise self.report.failed[topic_partition]
+        return log
+
+    def topic_id(self, topic_partition: TopicPartition) -> UUID | None:
+        managed = self._managed.get(topic_partition)
+        return managed.topic_id if managed is not None else None
+
+    def create(self, topic_partition: TopicPartition, topic_id: UUID, config: LogConfig, now_ms: int) -> PartitionLog:
+        """The new, empty log of a partition. The first flush makes its folder durable together with its records."""
+        assert topic_partition not in self._logs, f"{topic_partition} has a log already"
+        if topic_partition in self.report.failed:
+            raise self.report.failed[topic_partition]
+        path = f"{self._directory}/{folders.name_of(topic_partition)}"
+        try:
+            self._storage.make_directory(path)
+            checkpoints.write_topic_id(self._storage, path, topic_id)
+        except OSError as error:
+            raise KafkaStorageError(f"cannot create the log of {topic_partition}: {error}") from error
+        log = PartitionLog.open(self._storage, path, topic_partition, config, now_ms=now_ms, clean=False)
+        self._add(_Managed(log, path, topic_id))
+        return log
+
+    def delete(self, topic_partition: TopicPartition, now_ms: int) -> None:
+        """Take a partition's log out of use. Readers that hold a part of it may finish; the space comes back later."""
+        managed = self._managed.get(topic_partition)
+        path = managed.path if managed is not None else f"{self._directory}/{folders.name_of(topic_partition)}"
+        topic_id = (managed.topic_id if managed is not None else None) or NO_TOPIC_ID
+        delay_ms = managed.log.config.file_delete_delay_ms if managed is not None else 0
+        try:
+            retired = self._rename_folder(path, folders.retired_name(topic_partition, topic_id, folders.DELETE_SUFFIX))
+        except OSError as error:
+            raise KafkaStorageError(f"cannot delete the log of {topic_partition}: {error}") from error
+        self._folder_removals.append(FolderRemoval(self._storage, retired, now_ms + delay_ms))
+        self._forget(topic_partition, now_ms)
+
+    def _forget(self, topic_partition: TopicPartition, now_ms: int) -> None:
+        self.report.failed.pop(topic_partition, None)
+        self._recovery_points.pop(topic_partition, None)
+        self._log_start_offsets.pop(topic_partition, None)
+        log = self._logs.pop(topic_partition, None)
+        if log is not None:
+            del self._managed[topic_partition]
+            self._flushes.forget(log)
+            self._cleaning.forget(log)
+            log.close(clean=False, now_ms=now_ms)
+
+    def truncate(self, topic_partition: TopicPartition, offset: int, now_ms: int) -> None:
+        """Cut a log off at `offset`. Its recovery point is written down at once: what is written there next is new."""
+        log = self._logs[topic_partition]
+        log.truncate_to(offset, now_ms)
+        self._cleaning.truncated(log, log.log_end_offset)
+        self.checkpoint()
+
+    def update_config(self, topic: str, config: LogConfig) -> None:
+        for log in self._logs_of(topic):
+            log.update_config(config)
+
+    def _logs_of(self, topic: str) -> Iterator[PartitionLog]:
+        return (log for topic_partition, log in self._logs.items() if topic_partition.topic == topic)
+
+    # --- housekeeping ---
+
+    def retention(self, now_ms: int) -> int:
+        """Take out of use what `retention.ms` and `retention.bytes` allow to go; how many segments."""
+        deleted = 0
+        for log in self._logs.values():
+            try:
+                deleted += len(log.apply_retention(now_ms))
+            except (KafkaStorageError, OSError) as error:
+                logger.error("retention of %s failed: %s", log.topic_partition, error)
+        return deleted
+
+    def expire_producers(self, now_ms: int) -> int:
+        """Forget producers that have been silent for `producer.id.expiration.ms`; how many."""
+        return sum(len(log.producers.expire(now_ms)) for log in self._logs.values())
+
+    def removals_due(self, now_ms: int) -> list[Removal | FolderRemoval]:
+        """Files and folders to be removed now that `file.delete.delay.ms` is over. The caller runs them."""
+        due: list[Removal | FolderRemoval] = [removal for removal in self._folder_removals if removal.due_ms <= now_ms]
+        self._folder_removals = [removal for removal in self._folder_removals if removal.due_ms > now_ms]
+        for log in self._logs.values():
+            due += log.take_removals(now_ms)
+        return due
+
+    def flushes_due(self, now_ms: int) -> list[LogFlush]:
+        return self._flushes.due(self._logs.values(), now_ms)
+
+    def flushed(self, flush: LogFlush, now_ms: int) -> None:
+        self._flushes.ended(flush, now_ms)
+
+    def flush_failed(self, flush: LogFlush, error: Exception) -> None:
+        """The log goes offline: what a failed sync left on the disk is anyone's guess."""
+        self._flushes.failed(flush, error)
+
+    def next_cleaning(self, now_ms: int) -> CleaningRound | None:
+        """A round of compaction, if one is due and none is under way. Call its `clean_next` in any thread, and hand
+        the result to `cleaned`, or the exception to `cleaning_failed`; go on while `cleaned` says so."""
+        return self._cleaning.next_round({managed.path: managed.log for managed in self._managed.values()}, now_ms)
+
+    def cleaned(self, group: CleanedGroup | None, now_ms: int) -> bool:
+        return self._cleaning.swap(group, now_ms)
+
+    def cleaning_failed(self, error: Exception) -> None:
+        self._cleaning.failed(error)
+
+    def checkpoint(self) -> None:
+        """Write the recovery points and start offsets down, if they have changed."""
+        unopened = self.report.failed
+        recovery_points = {tp: at for tp, at in self._recovery_points.items() if tp in unopened}
+        recovery_points.update((tp, log.recovery_point) for tp, log in self._logs.items())
+        start_offsets = {tp: at for tp, at in self._log_start_offsets.items() if tp in unopened}
+        start_offsets.update((tp, log.log_start_offset) for tp, log in self._logs.items() if _starts_inside(log))
+        try:
+            if recovery_points != self._recovery_points:
+                checkpoints.write_offsets(self._storage, self._directory, RECOVERY_POINT_FILE, recovery_points)
+                self._recovery_points = recovery_points
+            if start_offsets != self._log_start_offsets:
+                checkpoints.write_offsets(self._storage, self._directory, LOG_START_OFFSET_FILE, start_offsets)
+                self._log_start_offsets = start_offsets
+        except OSError as error:
+            raise KafkaStorageError(f"cannot write the checkpoints of {self._directory}: {error}") from error
+
+    # --- the end ---
+
+    def begin_stop(self) -> None:
+        """Make what runs in other threads end soon. `stop` must wait for it."""
+        self._cleaning.stop()
+
+    def stop(self, now_ms: int, *, parallel_map: ParallelMap = map, broker_epoch: int = NO_BROKER_EPOCH) -> bool:
+        """Close every log, and promise a quick start if all of it is on the disk. Whether that could be promised."""
+        closed = list(parallel_map(lambda log: _close(log, now_ms), self._logs.values()))
+        self.checkpoint()
+        is_clean = all(closed) and not self.report.failed
+        if is_clean:
+            try:
+                checkpoints.write_clean_shutdown(self._storage, self._directory, broker_epoch)
+            except OSError as error:
+                raise KafkaStorageError(f"cannot promise a clean stop of {self._directory}: {error}") from error
+        return is_clean
+
+
+def _close(log: PartitionLog, now_ms: int) -> bool:
+    try:
+        log.close(clean=True, now_ms=now_ms)
+    except KafkaStorageError as error:
+        logger.error("%s was not closed cleanly: %s", log.topic_partition, error)
+    return not log.offline
+
+
+def _starts_inside(log: PartitionLog) -> bool:
+    """Whether the start offset is not simply where the first segment begins."""
+    first = log.segments[0] if log.segments else log.active_segment
+    return log.log_start_offset > first.base_offset
