@@ -1,0 +1,272 @@
+"""What the broker is: its config, the cluster's metadata, the logs, and what waits on them.
+
+Ties the rooms below together and holds no rule of theirs: the controller decides what exists, `commit` makes it durable
+and then brings the logs in line with it, record by record. Handlers ask it for partitions; the server gives it an
+endpoint and threads. All calls come from one thread.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from itertools import groupby
+from typing import TypeVar
+from uuid import UUID
+
+from oncelog.broker.config import BrokerConfig, BrokerConfigSchema, Endpoint
+from oncelog.broker.fetch_session import FetchSessionCache
+from oncelog.broker.group_commit import GroupCommit
+from oncelog.broker.metrics import BrokerMetrics
+from oncelog.broker.purgatory import FetchPurgatory
+from oncelog.controller.configs import ALL_BROKERS
+from oncelog.controller.controller import Controller
+from oncelog.controller.identity import Identity, load_or_create
+from oncelog.controller.records import MetadataRecord, RecordType
+from oncelog.controller.state import ConfigResource, Outcome, ResourceType, Topic
+from oncelog.controller.topic_names import is_internal
+from oncelog.controller.topics import Cluster, NewTopic, create_topics
+from oncelog.errors import (
+    FencedLeaderEpoch,
+    KafkaError,
+    KafkaStorageError,
+    UnknownLeaderEpoch,
+    UnknownTopicOrPartition,
+)
+from oncelog.log.config import LogConfig
+from oncelog.log.manager import LogManager, ParallelMap
+from oncelog.log.partition_log import PartitionLog
+from oncelog.log.storage import Storage
+from oncelog.records.validation import BatchRules
+from oncelog.types import NO_LEADER_EPOCH, TopicPartition
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+SESSION_ID_MASK = 2**31 - 1
+
+
+class BrokerState:
+    group_commit: GroupCommit
+    """Set by the server, which has the threads."""
+
+    endpoint: Endpoint
+    """Where clients reach this broker. Set by the server once it listens."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        storage: Storage,
+        identity: Identity,
+        controller: Controller,
+        new_id: Callable[[], UUID],
+    ) -> None:
+        self.config = config
+        self.storage = storage
+        self.controller = controller
+        self.new_id = new_id
+        self.node_id = identity.node_id
+        self.cluster_id = identity.cluster_id
+        self.config_schema = BrokerConfigSchema(lambda: self.config)
+        self.metrics = BrokerMetrics()
+        self.purgatory = FetchPurgatory()
+        self.fetch_sessions = FetchSessionCache(
+            config.max_incremental_fetch_session_cache_slots, lambda: new_id().int & SESSION_ID_MASK
+        )
+        self.logs: LogManager
+        self._directory_id = identity.directory_id
+
+    @classmethod
+    def open(
+        cls,
+        config: BrokerConfig,
+        storage: Storage,
+        *,
+        now_ms: int,
+        new_id: Callable[[], UUID],
+        parallel_map: ParallelMap = map,
+    ) -> BrokerState:
+        """Recover everything in the data folder, whose lock the caller holds. `new_id` makes random ids."""
+        storage.make_directory(config.log_dir)
+        identity = load_or_create(storage, config.log_dir, config.node_id, new_id)
+        controller = Controller.open(
+            storage,
+            config.log_dir,
+            config.node_id,
+            max_bytes_between_snapshots=config.metadata_log_max_record_bytes_between_snapshots,
+            now_ms=now_ms,
+        )
+        broker = cls(config, storage, identity, controller, new_id)
+        broker._apply_dynamic_config()
+        broker._open_logs(now_ms, parallel_map)
+        return broker
+
+    # --- what exists ---
+
+    @property
+    def cluster(self) -> Cluster:
+        config = self.config
+        return Cluster(self.node_id, self._directory_id, config.num_partitions, config.default_replication_factor)
+
+    def partition(self, topic: str, index: int) -> PartitionLog:
+        """Raises UnknownTopicOrPartition, and KafkaStorageError where the disk failed."""
+        log = self.logs.get(TopicPartition(topic, index))
+        if log is not None and not log.offline:
+            return log
+        if self._exists(topic, index):
+            raise KafkaStorageError(f"the disk behind {topic}-{index} failed; it is offline until a restart")
+        raise UnknownTopicOrPartition(f"there is no partition {topic}-{index}")
+
+    def is_offline(self, topic: str, index: int) -> bool:
+        """The partition exists, and its log cannot be used."""
+        try:
+            self.partition(topic, index)
+        except KafkaStorageError:
+            return True
+        except UnknownTopicOrPartition:
+            return False
+        return False
+
+    def _exists(self, topic: str, index: int) -> bool:
+        known = self.controller.state.topic(topic)
+        return known is not None and index in known.partitions
+
+    def topic_name(self, topic_id: UUID) -> str | None:
+        topic = self.controller.state.topic_by_id(topic_id)
+        return None if topic is None else topic.name
+
+    def topic_id(self, name: str) -> UUID | None:
+        topic = self.controller.state.topic(name)
+        return None if topic is None else topic.id
+
+    def leader_epoch(self, topic: str, index: int) -> int:
+        return self.controller.state.topics[topic].partitions[index].leader_epoch
+
+    def check_leader_epoch(self, topic: str, index: int, claimed: int) -> None:
+        """A client with older metadata is fenced, one with newer must wait until this broker has caught up."""
+        if claimed == NO_LEADER_EPOCH:
+            return
+        current = self.leader_epoch(topic, index)
+        if claimed < current:
+            raise FencedLeaderEpoch(f"the leader epoch of {topic}-{index} is {current}, not {claimed} any more")
+        if claimed > current:
+            raise UnknownLeaderEpoch(f"the leader epoch of {topic}-{index} is {current}, not {claimed} yet")
+
+    def log_config(self, topic: str) -> LogConfig:
+        return self.config.log_config(self.controller.state.configs(ConfigResource(ResourceType.TOPIC, topic)))
+
+    def batch_rules(self, log: PartitionLog, now_ms: int) -> BatchRules:
+        """What a client's batch must fulfil. Compressed or not, it carries no more than a request could."""
+        config = log.config
+        return BatchRules(
+            max_message_bytes=config.max_message_bytes,
+            max_decompressed_bytes=self.config.socket_request_max_bytes,
+            now_ms=now_ms,
+            require_keys=config.compacts,
+            timestamp_type=config.message_timestamp_type,
+            timestamp_before_max_ms=config.message_timestamp_before_max_ms,
+            timestamp_after_max_ms=config.message_timestamp_after_max_ms,
+        )
+
+    # --- changing it ---
+
+    def commit(self, outcome: Outcome[T], now_ms: int) -> T:
+        """Make a plan of the controller durable and true, then bring the logs in line with it. Raises
+        KafkaStorageError, and then nothing has changed."""
+        removed = [self._topic(record) for record in outcome.records if record.type is RecordType.REMOVE_TOPIC]
+        response = self.controller.commit(outcome, now_ms)
+        for topic in removed:
+            self._forget_topic(topic, now_ms)
+        created = [record for record in outcome.records if record.type is RecordType.PARTITION]
+        for topic_id, records in groupby(created, key=lambda record: record.body["topic_id"]):
+            self._create_logs(topic_id, [record.body["partition_id"] for record in records], now_ms)
+        reconfigured = [record for record in outcome.records if record.type is RecordType.CONFIG]
+        if reconfigured:
+            self._reconfigure(reconfigured)
+        return response
+
+    def ensure_topic(self, name: str, now_ms: int) -> Topic | None:
+        """The topic; created if it does not exist and `auto.create.topics.enable` lets a client's mention create it.
+        Raises what CreateTopics would answer."""
+        topic = self.controller.state.topic(name)
+        if topic is not None or not self.config.auto_create_topics_enable or is_internal(name):
+            return topic
+        outcome = create_topics(self.controller.state, self.cluster, self.config_schema, [NewTopic(name)], self.new_id)
+        created = self.commit(outcome, now_ms)[name]
+        if isinstance(created, KafkaError):
+            raise created
+        return self.controller.state.topic(name)
+
+    def stop(self, now_ms: int) -> None:
+        """Make everything durable and leave a mark that the next start need not recover."""
+        self.logs.stop(now_ms)
+        self.controller.close(now_ms)
+
+    def _topic(self, record: MetadataRecord) -> Topic:
+        topic = self.controller.state.topic_by_id(record.body["topic_id"])
+        assert topic is not None, "records are about topics that exist"
+        return topic
+
+    def _forget_topic(self, topic: Topic, now_ms: int) -> None:
+        for index in topic.partitions:
+            partition = TopicPartition(topic.name, index)
+            try:
+                self.logs.delete(partition, now_ms)
+            except KafkaStorageError as error:
+                # The topic is gone all the same; the next start sets the folder aside.
+                logger.error("the log of the deleted partition %s cannot be removed: %s", partition, error)
+            self.purgatory.changed(partition)
+        self.metrics.forget_topic(topic.name)
+
+    def _create_logs(self, topic_id: UUID, indexes: Iterable[int], now_ms: int) -> None:
+        topic = self.controller.state.topic_by_id(topic_id)
+        assert topic is not None, "a partition's topic exists"
+        config = self.log_config(topic.name)
+        for index in indexes:
+            partition = TopicPartition(topic.name, index)
+            try:
+                self.logs.create(partition, topic_id, config, now_ms)
+            except KafkaStorageError as error:
+                # The topic exists; this partition of it answers KAFKA_STORAGE_ERROR until a restart creates its log.
+                logger.error("the log of %s cannot be created: %s", partition, error)
+
+    def _reconfigure(self, records: list[MetadataRecord]) -> None:
+        if any(record.body["resource_type"] == ResourceType.BROKER for record in records):
+            self._apply_dynamic_config()
+            names = list(self.controller.state.topics)
+        else:
+            names = list(dict.fromkeys(record.body["resource_name"] for record in records))
+        for name in names:
+            self.logs.update_config(name, self.log_config(name))
+
+    def _apply_dynamic_config(self) -> None:
+        state = self.controller.state
+        self.config = self.config.with_dynamic(
+            state.configs(ConfigResource(ResourceType.BROKER, ALL_BROKERS)),
+            state.configs(ConfigResource(ResourceType.BROKER, str(self.node_id))),
+        )
+
+    # --- starting ---
+
+    def _open_logs(self, now_ms: int, parallel_map: ParallelMap) -> None:
+        configs = {name: self.log_config(name) for name in self.controller.state.topics}
+
+        def config_of(partition: TopicPartition, topic_id: UUID | None) -> LogConfig | None:
+            """None for a folder of a topic that was deleted, even if another one has its name by now."""
+            topic = self.controller.state.topic(partition.topic)
+            if topic is None or partition.partition not in topic.partitions or topic_id not in (None, topic.id):
+                return None
+            return configs[topic.name]
+
+        self.logs = LogManager.open(
+            self.storage, self.config.log_dir, config_of=config_of, now_ms=now_ms, parallel_map=parallel_map
+        )
+        for topic in self.controller.state.topics.values():
+            # A crash may have come between the record of a topic and its folders.
+            missing = [index for index in topic.partitions if not self._has_log(TopicPartition(topic.name, index))]
+            self._create_logs(topic.id, missing, now_ms)
+        for log in self.logs.logs.values():
+            log.advance_high_watermark(log.log_end_offset)  # one replica: what is written can be read
+
+    def _has_log(self, partition: TopicPartition) -> bool:
+        return partition in self.logs.logs or partition in self.logs.report.failed
