@@ -1,0 +1,398 @@
+"""A data directory on a real file system: its logs over starts, stops, crashes and deletions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import pytest
+
+from oncelog.errors import KafkaStorageError
+from oncelog.log.config import LogConfig
+from oncelog.log.flush_schedule import FlushSchedule
+from oncelog.log.manager import LogManager
+from oncelog.log.storage import FileStorage
+from oncelog.types import TopicPartition
+from tests.log.compacting import COMPACTED, START_MS, append, key_values, read_records
+
+ORDERS_0, ORDERS_1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
+CONFIG = LogConfig(segment_bytes=2_000, index_interval_bytes=200, file_delete_delay_ms=100)
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+
+Open = Callable[..., LogManager]
+
+
+@pytest.fixture
+def open_manager(tmp_path: Path) -> Open:
+    def open_it(config: LogConfig | None = CONFIG, **options: object) -> LogManager:
+        arguments = {"config_of": lambda topic_partition, topic_id: config, "now_ms": START_MS, **options}
+        return LogManager.open(FileStorage(), str(tmp_path), **arguments)  # type: ignore[arg-type]
+
+    return open_it
+
+
+def folder_names(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir() if path.is_dir())
+
+
+class TestOpening:
+    def test_an_empty_directory(self, open_manager: Open) -> None:
+        manager = open_manager()
+        assert dict(manager.logs) == {}
+        assert not manager.report.clean
+        assert manager.get(ORDERS_0) is None
+
+    def test_logs_come_back_after_a_clean_stop_without_being_read(self, open_manager: Open, tmp_path: Path) -> None:
+        manager = open_manager()
+        topic_id = uuid4()
+        log = manager.create(ORDERS_0, topic_id, CONFIG, START_MS)
+        append(log, (b"a", b"1"), (b"b", b"2"))
+        expected = read_records(log)
+        assert manager.stop(START_MS, broker_epoch=4)
+        assert (tmp_path / CLEAN_SHUTDOWN).read_text() == '{"version":0,"brokerEpoch":4}'
+        reopened = open_manager()
+        assert not (tmp_path / CLEAN_SHUTDOWN).exists()
+        assert reopened.report.clean
+        assert reopened.report.scanned_bytes == 0
+        assert reopened.topic_id(ORDERS_0) == topic_id
+        assert read_records(reopened.logs[ORDERS_0]) == expected
+
+    def test_logs_come_back_after_a_kill_by_being_read(self, open_manager: Open) -> None:
+        manager = open_manager()
+        log = manager.create(ORDERS_0, uuid4(), CONFIG, START_MS)
+        append(log, (b"a", b"1"))
+        reopened = open_manager()
+        assert not reopened.report.clean
+        assert reopened.report.scanned_bytes == log.size_bytes
+        assert reopened.logs[ORDERS_0].log_end_offset == 1
+
+    def test_recovery_reads_only_above_the_checkpointed_recovery_point(self, open_manager: Open) -> None:
+        manager = open_manager(flushes=FlushSchedule(0))
+        log = manager.create(ORDERS_0, uuid4(), CONFIG, START_MS)
+        for _ in range(3):
+            append(log, (b"a", b"x" * 500))
+            log.roll(START_MS)
+        append(log, (b"a", b"first of the active segment"))
+        while flushes := manager.flushes_due(START_MS):
+            for flush in flushes:
+                flush.run()
+                manager.flushed(flush, START_MS)
+        manager.checkpoint()
+        append(log, (b"a", b"last"))
+        reopened = open_manager()
+        assert reopened.report.scanned_bytes == log.active_segment.size_bytes < 250
+        assert reopened.logs[ORDERS_0].log_end_offset == 5
+
+    def test_many_logs_open_in_parallel(self, open_manager: Open) -> None:
+        manager = open_manager()
+        for partition in range(20):
+            log = manager.create(TopicPartition("many", partition), uuid4(), CONFIG, START_MS)
+            append(log, (b"a", b"%d" % partition))
+        with ThreadPoolExecutor(4) as executor:
+            reopened = open_manager(parallel_map=executor.map)
+            assert {tp.partition: read_records(log)[0].value for tp, log in reopened.logs.items()} == {
+                partition: b"%d" % partition for partition in range(20)
+            }
+            assert reopened.stop(START_MS, parallel_map=executor.map)
+
+    def test_one_broken_log_does_not_stop_the_others(self, open_manager: Open, tmp_path: Path) -> None:
+        manager = open_manager()
+        for topic_partition in (ORDERS_0, ORDERS_1):
+            append(manager.create(topic_partition, uuid4(), CONFIG, START_MS), (b"a", b"1"))
+        manager.checkpoint()
+        segment = tmp_path / "orders-0" / "00000000000000000000.log"
+        segment.unlink()
+        segment.mkdir()
+        reopened = open_manager()
+        assert list(reopened.logs) == [ORDERS_1]
+        assert list(reopened.report.failed) == [ORDERS_0]
+        with pytest.raises(KafkaStorageError):
+            reopened.get(ORDERS_0)
+        with pytest.raises(KafkaStorageError):
+            reopened.create(ORDERS_0, uuid4(), CONFIG, START_MS)
+        assert not reopened.stop(START_MS)
+        assert not (tmp_path / CLEAN_SHUTDOWN).exists()
+        assert "orders 0 " in (tmp_path / "recovery-point-offset-checkpoint").read_text()
+
+    def test_a_broken_checkpoint_costs_only_time(self, open_manager: Open, tmp_path: Path) -> None:
+        manager = open_manager()
+        append(manager.create(ORDERS_0, uuid4(), CONFIG, START_MS), (b"a", b"1"))
+        manager.checkpoint()
+        for name in ("recovery-point-offset-checkpoint", "log-start-offset-checkpoint", "cleaner-offset-checkpoint"):
+            (tmp_path / name).write_text("0\n5\ngarbage\n")
+        assert open_manager().logs[ORDERS_0].log_end_offset == 1
+
+    def test_an_unknown_partition_is_set_aside_and_reported(self, open_manager: Open, tmp_path: Path) -> None:
+        manager = open_manager()
+        topic_id = UUID(int=7)
+        append(manager.create(ORDERS_0, topic_id, CONFIG, START_MS), (b"a", b"1"))
+        reopened = open_manager(config=None)
+        name = f"orders-0.{topic_id.hex}-stray"
+        assert reopened.report.strays == [name]
+        assert folder_names(tmp_path) == [name]
+        assert dict(reopened.logs) == {}
+        assert reopened.removals_due(START_MS) == []
+        assert reopened.create(ORDERS_0, uuid4(), CONFIG, START_MS).log_end_offset == 0
+        assert open_manager().report.strays == []
+
+    def test_the_controllers_log_is_left_alone(self, open_manager: Open, tmp_path: Path) -> None:
+        (tmp_path / "__cluster_metadata-0").mkdir()
+        manager = open_manager(config=None)
+        assert manager.report.strays == []
+        assert folder_names(tmp_path) == ["__cluster_metadata-0"]
+
+    def test_the_topic_id_on_the_disk_is_shown_to_whoever_decides(self, open_manager: Open) -> None:
+        manager = open_manager()
+        topic_id = uuid4()
+        manager.create(ORDERS_0, topic_id, CONFIG, START_MS)
+        seen = []
+
+        def config_of(topic_partition: TopicPartition, found_id: UUID | None) -> LogConfig:
+            seen.append((topic_partition, found_id))
+            return CONFIG
+
+        open_manager(config_of=config_of)
+        assert seen == [(ORDERS_0, topic_id)]
+
+
+class TestDeleting:
+    def test_a_deleted_log_is_renamed_at_once_and_removed_later(self, open_manager: Open, tmp_path: Path) -> None:
+        manager = open_manager()
+        topic_id = uuid4()
+        log = manager.create(ORDERS_0, topic_id, CONFIG, START_MS)
+        append(log, (b"a", b"1"))
+        promised = log.read(0, 10_000, upper_bound=1)
+        manager.delete(ORDERS_0, START_MS)
+        assert manager.get(ORDERS_0) is None
+        assert folder_names(tmp_path) == [f"orders-0.{topic_id.hex}-delete"]
+        assert len(promised.read_all()) == promised.size_bytes  # a reader may finish
+        assert manager.removals_due(START_MS + 99) == []
+        (removal,) = manager.removals_due(START_MS + 100)
+        removal.run()
+        assert folder_names(tmp_path) == []
+        assert manager.removals_due(START_MS + 100) == []
+
+    def test_a_topic_can_be_created_again_at_once(self, open_manager: Open, tmp_path: Path) -> None:
+        manager = open_manager()
+        append(manager.create(ORDERS_0, uuid4(), CONFIG, START_MS), (b"a", b"1"))
+        manager.delete(ORDERS_0, START_MS)
+        assert manager.create(ORDERS_0, uuid4(), CONFIG, START_MS).log_end_offset == 0
+        assert len(folder_names(tmp_path)) == 2
+        manager.checkpoint()
+        assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == "0\n1\norders 0 0\n"
+
+    def test_what_a_crash_left_of_a_deletion_goes_at_the_next_start(self, open_manager: Open, tmp_path: Path) -> None:
+        manager = open_manager()
+        manager.create(ORDERS_0, uuid4(), CONFIG, START_MS)
+        manager.delete(ORDERS_0, START_MS)
+        reopened = open_manager()
+        assert dict(reopened.logs) == {}
+        for removal in reopened.removals_due(START_MS):
+            removal.run()
+        assert folder_names(tmp_path) == []
+
+    def test_a_log_that_could_not_be_opened_can_be_deleted(self, open_manager: Open, tmp_path: Path) -> None:
+        manager = open_manager()
+        manager.create(ORDERS_0, uuid4(), CONFIG, START_MS)
+        segment = tmp_path / "orders-0" / "00000000000000000000.log"
+        segment.unlink()
+        segment.mkdir()
+        reopened = open_manager()
+        reopened.delete(ORDERS_0, START_MS)
+        assert reopened.get(ORDERS_0) is None
+        assert reopened.stop(START_MS)
+
+
+class TestHousekeeping:
+    def test_retention_removes_old_segments_of_all_logs(self, open_manager: Open, tmp_path: Path) -> None:
+        config = replace(CONFIG, retention_ms=1_000)
+        manager = open_manager(config)
+        for topic_partition in (ORDERS_0, ORDERS_1):
+            log = manager.create(topic_partition, uuid4(), config, START_MS)
+            append(log, (b"a", b"1"))
+            log.roll(START_MS)
+            append(log, (b"a", b"2"), now_ms=START_MS + 900)
+        assert manager.retention(START_MS + 1_000) == 0
+        assert manager.retention(START_MS + 1_001) == 2
+        assert [log.log_start_offset for log in manager.logs.values()] == [1, 1]
+        for removal in manager.removals_due(START_MS + 1_101):
+            removal.run()
+        assert list(tmp_path.glob("*/*.deleted")) == []
+
+    def test_silent_producers_are_forgotten(self, open_manager: Open) -> None:
+        manager = open_manager()
+        log = manager.create(ORDERS_0, uuid4(), CONFIG, START_MS)
+        append(log, (b"a", b"1"), producer_id=5, sequence=0)
+        assert manager.expire_producers(START_MS + CONFIG.producer_id_expiration_ms - 1) == 0
+        assert manager.expire_producers(START_MS + CONFIG.producer_id_expiration_ms) == 1
+
+    def test_checkpoints_are_kafkas_text_and_survive_a_kill(self, open_manager: Open, tmp_path: Path) -> None:
+        manager = open_manager()
+        log = manager.create(ORDERS_0, uuid4(), CONFIG, START_MS)
+        append(log, (b"a", b"1"), (b"b", b"1"), (b"c", b"1"))
+        log.delete_records(2)
+        manager.checkpoint()
+        assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == "0\n1\norders 0 0\n"
+        assert (tmp_path / "log-start-offset-checkpoint").read_text() == "0\n1\norders 0 2\n"
+        assert open_manager().logs[ORDERS_0].log_start_offset == 2
+
+    def test_a_checkpoint_is_written_only_if_something_changed(self, open_manager: Open, tmp_path: Path) -> None:
+        manager = open_manager()
+        manager.create(ORDERS_0, uuid4(), CONFIG, START_MS)
+        manager.checkpoint()
+        path = tmp_path / "recovery-point-offset-checkpoint"
+        path.unlink()
+        manager.checkpoint()
+        assert not path.exists()
+
+    def test_truncation_moves_the_checkpointed_recovery_point_at_once(self, open_manager: Open, tmp_path: Path) -> None:
+        manager = open_manager(flushes=FlushSchedule(0))
+        log = manager.create(ORDERS_0, uuid4(), CONFIG, START_MS)
+        for _ in range(4):
+            append(log, (b"a", b"1"))
+        for flush in manager.flushes_due(START_MS):
+            flush.run()
+            manager.flushed(flush, START_MS)
+        manager.checkpoint()
+        manager.truncate(ORDERS_0, 2, START_MS)
+        assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == "0\n1\norders 0 2\n"
+
+    def test_settings_reach_every_partition_of_a_topic(self, open_manager: Open) -> None:
+        manager = open_manager()
+        logs = [manager.create(tp, uuid4(), CONFIG, START_MS) for tp in (ORDERS_0, ORDERS_1)]
+        other = manager.create(TopicPartition("other", 0), uuid4(), CONFIG, START_MS)
+        manager.update_config("orders", COMPACTED)
+        assert [log.config for log in (*logs, other)] == [COMPACTED, COMPACTED, CONFIG]
+
+
+class TestCleaning:
+    def clean(self, manager: LogManager, now_ms: int = START_MS) -> bool:
+        cleaning = manager.next_cleaning(now_ms)
+        if cleaning is None:
+            return False
+        while manager.cleaned(cleaning.clean_next(), now_ms):
+            pass
+        return True
+
+    def test_a_due_log_is_cleaned_once_and_remembered(self, open_manager: Open, tmp_path: Path) -> None:
+        manager = open_manager(COMPACTED)
+        log = manager.create(ORDERS_0, uuid4(), COMPACTED, START_MS)
+        for number in range(5):
+            append(log, (b"a", b"%d" % number))
+        log.roll(START_MS)
+        assert self.clean(manager)
+        assert key_values(read_records(log)) == [(4, b"a", b"4")]
+        assert not self.clean(manager)
+        assert (tmp_path / "cleaner-offset-checkpoint").read_text() == "0\n1\norders 0 5\n"
+        reopened = open_manager(COMPACTED)
+        assert key_values(read_records(reopened.logs[ORDERS_0])) == [(4, b"a", b"4")]
+        assert not self.clean(reopened)
+
+    def test_the_dirtiest_log_comes_first_and_others_are_left_alone(self, open_manager: Open) -> None:
+        manager = open_manager(COMPACTED)
+        logs = [manager.create(tp, uuid4(), COMPACTED, START_MS) for tp in (ORDERS_0, ORDERS_1)]
+        deleting = manager.create(TopicPartition("plain", 0), uuid4(), CONFIG, START_MS)
+        for log in (*logs, deleting):
+            append(log, (b"a", b"1"))
+            log.roll(START_MS)
+        assert self.clean(manager)
+        assert self.clean(manager)
+        assert not self.clean(manager)
+        append(logs[0], (b"a", b"2"))
+        append(logs[1], (b"a", b"2"), (b"b", b"x" * 500))
+        for log in logs:
+            log.roll(START_MS)
+        cleaning = manager.next_cleaning(START_MS)
+        assert cleaning is not None
+        assert cleaning.topic_partition == ORDERS_1
+        assert manager.next_cleaning(START_MS) is None, "one round at a time"
+
+    def test_a_log_deleted_meanwhile_is_not_touched(self, open_manager: Open, tmp_path: Path) -> None:
+        manager = open_manager(COMPACTED)
+        log = manager.create(ORDERS_0, uuid4(), COMPACTED, START_MS)
+        append(log, (b"a", b"1"))
+        append(log, (b"a", b"2"))
+        log.roll(START_MS)
+        cleaning = manager.next_cleaning(START_MS)
+        assert cleaning is not None
+        group = cleaning.clean_next()
+        manager.delete(ORDERS_0, START_MS)
+        again = manager.create(ORDERS_0, uuid4(), COMPACTED, START_MS)
+        assert manager.cleaned(group, START_MS) is False
+        assert again.log_end_offset == 0
+        assert not (tmp_path / "cleaner-offset-checkpoint").exists()
+        assert manager.next_cleaning(START_MS) is None
+
+    def test_segments_that_retention_took_meanwhile_stay_gone(self, open_manager: Open, tmp_path: Path) -> None:
+        config = replace(COMPACTED, cleanup_policy=frozenset({"compact", "delete"}), retention_ms=1_000)
+        manager = open_manager(config)
+        log = manager.create(ORDERS_0, uuid4(), config, START_MS)
+        append(log, (b"a", b"1"), (b"b", b"1"))
+        append(log, (b"a", b"2"))
+        log.roll(START_MS)
+        append(log, (b"c", b"1"), now_ms=START_MS + 5_000)
+        cleaning = manager.next_cleaning(START_MS)
+        assert cleaning is not None
+        group = cleaning.clean_next()
+        assert manager.retention(START_MS + 5_000) == 1
+        assert manager.cleaned(group, START_MS) is False
+        assert key_values(read_records(log)) == [(3, b"c", b"1")]
+        assert list(tmp_path.glob("*/*.cleaned")) == []
+
+    def test_a_damaged_log_is_not_tried_again(self, open_manager: Open, tmp_path: Path) -> None:
+        manager = open_manager(COMPACTED)
+        log = manager.create(ORDERS_0, uuid4(), COMPACTED, START_MS)
+        append(log, (b"a", b"1"))
+        log.roll(START_MS)
+        segment = tmp_path / "orders-0" / "00000000000000000000.log"
+        damaged = bytearray(segment.read_bytes())
+        damaged[-1] ^= 1
+        segment.write_bytes(damaged)
+        cleaning = manager.next_cleaning(START_MS)
+        assert cleaning is not None
+        try:
+            cleaning.clean_next()
+        except Exception as error:  # whatever the thread raised
+            manager.cleaning_failed(error)
+        assert manager.next_cleaning(START_MS) is None
+        assert not log.offline
+
+    def test_a_round_that_is_stopped_can_begin_again(self, open_manager: Open) -> None:
+        manager = open_manager(COMPACTED)
+        log = manager.create(ORDERS_0, uuid4(), COMPACTED, START_MS)
+        append(log, (b"a", b"1"))
+        log.roll(START_MS)
+        cleaning = manager.next_cleaning(START_MS)
+        assert cleaning is not None
+        manager.begin_stop()
+        with pytest.raises(Exception, match="cancelled") as caught:
+            cleaning.clean_next()
+        manager.cleaning_failed(caught.value)
+        assert manager.next_cleaning(START_MS) is not None
+
+    def test_the_maximum_lag_reaches_into_the_active_segment(self, open_manager: Open) -> None:
+        config = replace(COMPACTED, min_cleanable_dirty_ratio=1.0, max_compaction_lag_ms=1_000)
+        manager = open_manager(config)
+        log = manager.create(ORDERS_0, uuid4(), config, START_MS)
+        append(log, (b"a", b"1"))
+        append(log, (b"a", b"2"))
+        assert not self.clean(manager, START_MS + 1_000)
+        assert self.clean(manager, START_MS + 1_001)
+        assert key_values(read_records(log)) == [(1, b"a", b"2")]
+
+    def test_what_is_written_after_a_truncation_counts_as_dirty(self, open_manager: Open) -> None:
+        manager = open_manager(COMPACTED)
+        log = manager.create(ORDERS_0, uuid4(), COMPACTED, START_MS)
+        for number in range(3):
+            append(log, (b"a", b"%d" % number))
+            log.roll(START_MS)
+        assert self.clean(manager)
+        manager.truncate(ORDERS_0, 1, START_MS)
+        for number in range(3):
+            append(log, (b"a", b"again %d" % number))
+            log.roll(START_MS)
+        assert self.clean(manager)
+        assert [record.value for record in read_records(log)] == [b"again 2"]
