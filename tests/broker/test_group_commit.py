@@ -38,14 +38,14 @@ class Disk:
     """Holds flushes back until the test lets them end."""
 
     def __init__(self) -> None:
-        self.running: list[Callable[[Exception | None, int], None]] = []
+        self.running: list[Callable[[None, Exception | None, int], None]] = []
 
-    def run_in_thread(self, work: Callable[[], None], done: Callable[[Exception | None, int], None]) -> None:
+    def run_in_thread(self, work: Callable[[], None], done: Callable[[None, Exception | None, int], None]) -> None:
         work()
         self.running.append(done)
 
     def end(self, error: Exception | None = None) -> None:
-        self.running.pop(0)(error, 0)
+        self.running.pop(0)(None, error, 0)
 
 
 def append_and_wait(group: GroupCommit, log: Log, ended: list[tuple[int, KafkaError | None]]) -> None:

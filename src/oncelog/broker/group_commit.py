@@ -1,7 +1,7 @@
 """Flushes shared by all who wait for them: while one fsync runs, later appends gather for the next.
 
 Owns who waits for which offset of which log. `run_in_thread(work, done)` is given by the shell: it runs `work`
-elsewhere and calls `done(error, now_ms)` back on the loop's thread.
+elsewhere and calls `done(result, error, now_ms)` back on the loop's thread.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from oncelog.errors import KafkaError, KafkaStorageError
 from oncelog.log.partition_log import PartitionLog
 
 FlushEnded = Callable[[KafkaError | None], None]
-RunInThread = Callable[[Callable[[], None], Callable[[Exception | None, int], None]], None]
+RunInThread = Callable[[Callable[[], None], Callable[[None, Exception | None, int], None]], None]
 
 
 class GroupCommit:
@@ -36,7 +36,7 @@ class GroupCommit:
             return
         self._running.add(log)
 
-        def done(error: Exception | None, now_ms: int) -> None:
+        def done(_: None, error: Exception | None, now_ms: int) -> None:
             self._running.discard(log)
             if error is None:
                 log.flushed(request, now_ms)

@@ -112,7 +112,9 @@ def _error_codes(value: Any) -> Iterator[int]:
 
 
 class PrometheusCollector:
-    """Turns the counters, and gauges that are asked for at each scrape, into Prometheus metrics."""
+    """Turns the counters, and gauges that are asked for at each scrape, into Prometheus metrics.
+
+    A scrape comes from another thread, so it copies each dictionary (one step under the interpreter's lock) first."""
 
     def __init__(self, metrics: BrokerMetrics, gauges: Callable[[], dict[str, tuple[str, float]]]) -> None:
         self._metrics = metrics
@@ -139,7 +141,7 @@ class PrometheusCollector:
 
         bytes_in = CounterMetricFamily("kafka_server_brokertopicmetrics_bytesin", "Bytes appended", labels=["topic"])
         messages_in = CounterMetricFamily("kafka_server_brokertopicmetrics_messagesin", "Records appended", labels=["topic"])
-        for topic, traffic in self._metrics.topics.items():
+        for topic, traffic in list(self._metrics.topics.items()):
             bytes_in.add_metric([topic], traffic.bytes_in)
             messages_in.add_metric([topic], traffic.messages_in)
         yield bytes_in
@@ -151,12 +153,12 @@ class PrometheusCollector:
         errors = CounterMetricFamily(
             "kafka_network_requestmetrics_errors", "Errors answered, per request and error", labels=["request", "error"]
         )
-        for (api, error), count in self._metrics.errors.items():
+        for (api, error), count in list(self._metrics.errors.items()):
             errors.add_metric([api, error], count)
         yield errors
         latency = HistogramMetricFamily(
             "kafka_network_requestmetrics_totaltimems", "From the last byte of a request to its answer", labels=["request"]
         )
-        for api, histogram in self._metrics.latency.items():
+        for api, histogram in list(self._metrics.latency.items()):
             latency.add_metric([api], buckets=histogram.cumulative(), sum_value=histogram.total_ms)
         yield latency

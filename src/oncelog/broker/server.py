@@ -12,19 +12,21 @@ import fcntl
 import gc
 import logging
 import os
-import random
 import signal
 import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TypeVar
+from uuid import uuid4
 
 from oncelog.broker.connection import AnswerLine, Place
-from oncelog.broker.dispatch import Dispatcher, api_name
+from oncelog.broker.config import BrokerConfig, Endpoint
+from oncelog.broker.dispatch import Dispatcher
 from oncelog.broker.group_commit import GroupCommit
+from oncelog.broker.housekeeping import Housekeeping
+from oncelog.broker.metrics_endpoint import serve_metrics
 from oncelog.broker.request import CLOSE, NO_REPLY, Chunk, Chunks, Pending
 from oncelog.broker.state import BrokerState
 from oncelog.clock import now_ms
@@ -33,10 +35,9 @@ from oncelog.log.storage import FileStorage
 from oncelog.wire.codec import MalformedMessage
 from oncelog.wire.frame import FrameAssembler, RequestHeader
 
-if TYPE_CHECKING:
-    from oncelog.broker.config import BrokerConfig
-
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 WRITE_HIGH_WATER_BYTES = 1 << 20
 """Above this, a connection's answers wait in their files, and its requests in the socket."""
@@ -44,8 +45,13 @@ WRITE_HIGH_WATER_BYTES = 1 << 20
 SEND_CHUNK_BYTES = 512 * 1024
 COALESCE_BYTES = 64 * 1024
 BACKGROUND_THREADS = 2
-IDLE_CHECK_INTERVAL_S = 30.0
 LISTEN_BACKLOG = 1024
+LOCK_FILE = ".lock"
+LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+class DataFolderInUse(OncelogError):  # noqa: N818 - it is what the operator is told
+    """Another process has the data folder open."""
 
 
 class KafkaConnection(asyncio.BufferedProtocol):
@@ -257,21 +263,21 @@ class Server:
     def answered(self, header: RequestHeader, began_s: float) -> None:
         self.metrics.answered(header.api_key, (time.perf_counter() - began_s) * 1000)
 
-    def run_in_thread(self, work: Callable[[], None], done: Callable[[Exception | None, int], None]) -> None:
-        def finished(future: asyncio.Future[None]) -> None:
+    def run_in_thread(self, work: Callable[[], T], done: Callable[[T | None, Exception | None, int], None]) -> None:
+        def finished(future: asyncio.Future[T]) -> None:
             error = future.exception()
             assert error is None or isinstance(error, Exception)
-            done(error, now_ms())
+            done(None if error else future.result(), error, now_ms())
 
         self.loop.run_in_executor(self._pool, work).add_done_callback(finished)
 
-    def every(self, interval_ms: int, step: Callable[[], None]) -> None:
+    def every(self, interval_ms: int, step: Callable[[int], None]) -> None:
         """Do a step again and again; one that fails is logged and comes again."""
 
         def due() -> None:
             self._timers.discard(timer)
             try:
-                step()
+                step(now_ms())
             except Exception:
                 logger.exception("bug: a housekeeping step failed")
             self.every(interval_ms, step)
@@ -279,7 +285,7 @@ class Server:
         timer = self.loop.call_later(interval_ms / 1000, due)
         self._timers.add(timer)
 
-    def close_idle(self) -> None:
+    def close_idle(self, _: int) -> None:
         oldest_s = self.loop.time() - self.config.connections_max_idle_ms / 1000
         for connection in [one for one in self._connections if one.last_active_s < oldest_s]:
             connection.hang_up("idle for longer than connections.max.idle.ms")
@@ -291,3 +297,60 @@ class Server:
             self._listener.close()
         for connection in list(self._connections):
             connection.hang_up("the broker stops")
+
+
+@contextlib.contextmanager
+def data_folder_lock(directory: str) -> Iterator[None]:
+    """One broker per data folder: two would overwrite each other's records."""
+    os.makedirs(directory, exist_ok=True)
+    descriptor = os.open(os.path.join(directory, LOCK_FILE), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            owner = os.read(descriptor, 32).decode(errors="replace").strip() or "unknown"
+            raise DataFolderInUse(
+                f"the data folder {directory} is in use by another broker (process {owner}); "
+                "stop that one, or choose another folder with --data"
+            ) from None
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, str(os.getpid()).encode())
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def run(config: BrokerConfig) -> int:
+    """Serve until SIGTERM or SIGINT; the process's exit code."""
+    import uvloop
+
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=LOG_FORMAT)
+    with data_folder_lock(config.log_dir):
+        # Leaving the pool waits for what runs in it: only then may the logs be closed.
+        with ThreadPoolExecutor(BACKGROUND_THREADS) as pool:
+            broker = BrokerState.open(config, FileStorage(), now_ms=now_ms(), new_id=uuid4, parallel_map=pool.map)
+            with contextlib.closing(uvloop.new_event_loop()) as loop:
+                loop.run_until_complete(_serve(broker, loop, pool))
+        broker.stop(now_ms())
+    return 0
+
+
+async def _serve(broker: BrokerState, loop: asyncio.AbstractEventLoop, pool: ThreadPoolExecutor) -> None:
+    stopped = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    server = Server(broker, loop, pool)
+    broker.group_commit = GroupCommit(server.run_in_thread)
+    endpoint = await server.listen()
+    broker.endpoint = broker.config.advertised or endpoint
+    if broker.config.metrics_port is not None:
+        serve_metrics(broker, endpoint.host, broker.config.metrics_port)
+    Housekeeping(broker, server).start()
+    # What lives now lives until the end: the collector need not look at it again.
+    gc.collect()
+    gc.freeze()
+    print(f"ready {endpoint}", flush=True)
+    await stopped.wait()
+    logger.info("stopping")
+    broker.logs.begin_stop()
+    server.close()

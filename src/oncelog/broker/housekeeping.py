@@ -1,0 +1,107 @@
+"""What the broker does without being asked: retention, flushes, checkpoints, compaction, expiry.
+
+Owns when each is due and how its slow part gets into a thread and its outcome back. What is due, and what it means, the
+log manager says. `Timers` is the shell's: it has the clock, the loop and the threads.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+
+from oncelog.errors import KafkaStorageError
+from oncelog.log.cleaner import CleanedGroup, CleaningRound
+from oncelog.log.manager import LogFlush
+
+if TYPE_CHECKING:
+    from oncelog.broker.state import BrokerState
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+FLUSH_CHECK_INTERVAL_MS: Final = 1_000
+"""How often unflushed logs are looked at, unless `log.flush.scheduler.interval.ms` is shorter."""
+
+REMOVAL_INTERVAL_MS: Final = 10_000
+IDLE_CONNECTION_INTERVAL_MS: Final = 30_000
+
+
+class Timers(Protocol):
+    def every(self, interval_ms: int, step: Callable[[int], None]) -> None:
+        """Call `step(now_ms)` again and again."""
+
+    def run_in_thread(self, work: Callable[[], T], done: Callable[[T | None, Exception | None, int], None]) -> None:
+        """Call `work` in a thread, then `done(result, error, now_ms)` back here."""
+
+    def close_idle(self, now_ms: int) -> None: ...
+
+
+class Housekeeping:
+    def __init__(self, broker: BrokerState, timers: Timers) -> None:
+        self._broker = broker
+        self._logs = broker.logs
+        self._timers = timers
+
+    def start(self) -> None:
+        config = self._broker.config
+        every = self._timers.every
+        every(min(config.log_flush_scheduler_interval_ms, FLUSH_CHECK_INTERVAL_MS), self._flush)
+        every(config.log_flush_offset_checkpoint_interval_ms, self._checkpoint)
+        every(config.log_retention_check_interval_ms, self._retain)
+        every(config.producer_id_expiration_check_interval_ms, self._expire)
+        every(REMOVAL_INTERVAL_MS, self._remove)
+        every(IDLE_CONNECTION_INTERVAL_MS, self._timers.close_idle)
+        if config.log_cleaner_enable:
+            every(config.log_cleaner_backoff_ms, self._clean)
+
+    def _flush(self, now_ms: int) -> None:
+        for flush in self._logs.flushes_due(now_ms):
+
+            def ended(_: None, error: Exception | None, now_ms: int, flush: LogFlush = flush) -> None:
+                if error is None:
+                    self._logs.flushed(flush, now_ms)
+                else:
+                    self._logs.flush_failed(flush, error)
+
+            self._timers.run_in_thread(flush.run, ended)
+
+    def _checkpoint(self, now_ms: int) -> None:
+        try:
+            self._logs.checkpoint()
+        except KafkaStorageError as error:
+            logger.error("the next start may have to recover more than needed: %s", error)
+
+    def _retain(self, now_ms: int) -> None:
+        deleted = self._logs.retention(now_ms)
+        if deleted:
+            logger.info("retention took %d segments out of use", deleted)
+
+    def _expire(self, now_ms: int) -> None:
+        expired = self._logs.expire_producers(now_ms)
+        if expired:
+            logger.info("forgot %d silent producer ids", expired)
+
+    def _remove(self, now_ms: int) -> None:
+        for removal in self._logs.removals_due(now_ms):
+
+            def ended(_: None, error: Exception | None, now_ms: int) -> None:
+                if error is not None:
+                    logger.error("files that are out of use cannot be removed: %s", error)
+
+            self._timers.run_in_thread(removal.run, ended)
+
+    def _clean(self, now_ms: int) -> None:
+        cleaning = self._logs.next_cleaning(now_ms)
+        if cleaning is not None:
+            self._clean_next(cleaning)
+
+    def _clean_next(self, cleaning: CleaningRound) -> None:
+        def ended(group: CleanedGroup | None, error: Exception | None, now_ms: int) -> None:
+            if error is not None:
+                self._logs.cleaning_failed(error)
+            elif self._logs.cleaned(group, now_ms):
+                self._clean_next(cleaning)
+
+        self._timers.run_in_thread(cleaning.clean_next, ended)
