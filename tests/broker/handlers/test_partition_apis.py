@@ -120,6 +120,8 @@ def test_records_that_cannot_be_deleted(ask: Asking) -> None:
     assert delete_records(ask, "nope", 0, 0) == (3, -1)
     assert delete_records(ask, "compacted", 0, 0) == (44, -1)
     assert delete_records(ask, "both", 0, 0) == (0, 0)
+    assert delete_records(ask, "__consumer_offsets", 0, 0) == (3, -1)
+    ask.create("__consumer_offsets")
     assert delete_records(ask, "__consumer_offsets", 0, 0) == (17, -1)
 
 

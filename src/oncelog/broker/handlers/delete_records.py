@@ -39,9 +39,9 @@ def _answer_topic(broker: BrokerState, topic: Message) -> Message:
 
 
 def _delete(broker: BrokerState, partition: TopicPartition, before_offset: int) -> int:
+    log = broker.partition(partition.topic, partition.partition)
     if is_internal(partition.topic):
         raise InvalidTopicException(f"records of the internal topic {partition.topic} cannot be deleted")
-    log = broker.partition(partition.topic, partition.partition)
     if log.config.compacts and not log.config.deletes:
         raise PolicyViolation(f"Records of partition {partition} can not be deleted due to the configured policy")
     low_watermark = log.delete_records(before_offset)
