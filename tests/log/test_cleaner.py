@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -25,7 +27,9 @@ from tests.log.compacting import (
     read_committed,
     read_records,
 )
+from tests.support import parts
 from tests.support.faulty_storage import FaultyStorage, SimulatedCrash
+from tests.support.kafka import run_tool
 
 LATER_MS = START_MS + DELETE_RETENTION_MS
 
@@ -474,3 +478,27 @@ class TestAccidents:
                 continue
             break
         assert operations > 20
+
+
+@pytest.mark.kafka
+def test_kafkas_own_tool_reads_cleaned_segments(tmp_path: Path) -> None:
+    parts.required(parts.java)
+    parts.required(parts.kafka_libs)
+    storage = FaultyStorage()
+    log = open_log(storage)
+    write_history(log)
+    clean(log, storage)
+    for suffix in (".log", ".index", ".timeindex", ".txnindex"):
+        for path in storage.paths(suffix):
+            (tmp_path / path.rpartition("/")[2]).write_bytes(storage.content(path))
+    files = ",".join(str(path) for path in sorted(tmp_path.iterdir()))
+    done = run_tool("org.apache.kafka.tools.DumpLogSegments", "--deep-iteration", "--files", files)
+    printed = done.stdout
+    assert "corrupt" not in printed.lower() + done.stderr.lower()
+    assert "Mismatches" not in printed
+    assert printed.count("isvalid: true") == len(list(read_batches(log)))
+    assert f"deleteHorizonMs: OptionalLong[{LATER_MS}]" in printed
+    assert "count: 0 baseSequence" in printed
+    kept = [int(offset) for offset in re.findall(r"\| offset: (\d+) ", printed)]
+    markers = [batch.header.base_offset for batch in read_batches(log) if batch.header.is_control]
+    assert sorted(kept) == sorted([record.offset for record in read_records(log)] + markers)
