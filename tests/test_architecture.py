@@ -35,10 +35,13 @@ SHELLS = {
     "oncelog.clock": "the one reader of the wall clock",
     "oncelog.records.kernel": "reads the environment once, to choose a kernel",
     "oncelog.log.storage": "the one module that opens files of the log",
-    "oncelog.broker.server": "sockets, signals, timers, threads",
+    "oncelog.broker.server": "the listener, signals, timers, threads",
+    "oncelog.broker.connection": "one client's socket",
     "oncelog.broker.process": "the broker as a child process",
     "oncelog.client.blocking": "sockets and backoff of the blocking client",
-    "oncelog.admin": "public client",
+    "oncelog.audit.load": "sends numbered records with a client that is not ours",
+    "oncelog.audit.ports": "finds free ports",
+    "oncelog.audit.proxy": "stands between client and broker and breaks connections",
 }
 SHELL_ROOMS = {"cli"}
 

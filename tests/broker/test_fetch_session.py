@@ -31,7 +31,11 @@ def request(
     topics = []
     if partitions:
         topics = [
-            FetchTopic("orders", None, [FetchPartition(index, -1, offset, -1, -1, 1000) for index, offset in partitions.items()])
+            FetchTopic(
+                "orders",
+                None,
+                [FetchPartition(index, -1, offset, -1, -1, 1000) for index, offset in partitions.items()],
+            )
         ]
     return FetchRequest(
         max_wait_ms=0,
@@ -50,7 +54,9 @@ def key(index: int) -> PartitionKey:
     return PartitionKey(TopicKey("orders", None), index)
 
 
-def answer(index: int, high_watermark: int = 5, size_bytes: int = 0, error_code: int = 0) -> tuple[PartitionKey, FetchedPartition]:
+def answer(
+    index: int, high_watermark: int = 5, size_bytes: int = 0, error_code: int = 0
+) -> tuple[PartitionKey, FetchedPartition]:
     partition = FetchedPartition(
         index=index,
         error_code=error_code,

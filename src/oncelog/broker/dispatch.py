@@ -52,9 +52,7 @@ class Dispatcher:
             body = decode(frame, position, header.api_version)
         else:
             body, _ = codec.decode(request_schema(header.api_key), header.api_version, frame, position)
-        request = Request(
-            header.api_key, header.api_version, header.correlation_id, header.client_id, body, now_ms
-        )
+        request = Request(header.api_key, header.api_version, header.correlation_id, header.client_id, body, now_ms)
         return header, self._handle(request)
 
     def frame(self, header: RequestHeader, answer: Message | Chunks) -> Chunks:

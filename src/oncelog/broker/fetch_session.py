@@ -36,7 +36,7 @@ class TopicKey(NamedTuple):
 
 class PartitionKey(NamedTuple):
     topic: TopicKey
-    index: int
+    index: int  # type: ignore[assignment]
 
 
 class _Told(NamedTuple):
@@ -74,7 +74,9 @@ class FetchSession:
 class FetchContext:
     """One fetch request's view: the partitions to read, and what of the answers to send."""
 
-    def __init__(self, partitions: dict[PartitionKey, FetchPartition], session: FetchSession | None, full: bool) -> None:
+    def __init__(
+        self, partitions: dict[PartitionKey, FetchPartition], session: FetchSession | None, full: bool
+    ) -> None:
         self._session = session
         self._full = full
         self.partitions = partitions
@@ -83,8 +85,10 @@ class FetchContext:
     def session_id(self) -> int:
         return self._session.session_id if self._session else NO_SESSION
 
-    def news(self, answers: Iterable[tuple[PartitionKey, FetchedPartition]]) -> list[tuple[PartitionKey, FetchedPartition]]:
-        """The answers that the client must hear: all of a full fetch, of an incremental one only those that say something new."""
+    def news(
+        self, answers: Iterable[tuple[PartitionKey, FetchedPartition]]
+    ) -> list[tuple[PartitionKey, FetchedPartition]]:
+        """The answers that the client must hear: all of a full fetch, of an incremental one those with something new."""
         session = self._session
         if session is None:
             return list(answers)

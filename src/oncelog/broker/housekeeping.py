@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from oncelog.errors import KafkaStorageError
 from oncelog.log.cleaner import CleanedGroup, CleaningRound
-from oncelog.log.manager import LogFlush
+from oncelog.log.flush_schedule import LogFlush
 
 if TYPE_CHECKING:
     from oncelog.broker.state import BrokerState

@@ -18,6 +18,9 @@ from oncelog.wire.codec import Message
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
+Described = dict[str, tuple[str, float]]
+"""Metrics by name: what each means, and its value."""
+
 LATENCY_BUCKETS_MS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1000.0, 5000.0)
 
 
@@ -116,31 +119,45 @@ class PrometheusCollector:
 
     A scrape comes from another thread, so it copies each dictionary (one step under the interpreter's lock) first."""
 
-    def __init__(self, metrics: BrokerMetrics, gauges: Callable[[], dict[str, tuple[str, float]]]) -> None:
+    def __init__(self, metrics: BrokerMetrics, gauges: Callable[[], Described]) -> None:
         self._metrics = metrics
         self._gauges = gauges
 
     def collect(self) -> Iterator[Metric]:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-        metrics = self._metrics
-        for name, text, value in (
-            ("oncelog_duplicates_recognised", "Batches acknowledged from memory of an earlier append", metrics.duplicates_recognised),
-            ("kafka_server_brokertopicmetrics_bytesout", "Bytes of records sent to readers", metrics.bytes_out),
-            ("kafka_server_socketservermetrics_connections_refused", "Connections above max.connections", metrics.connections_refused),
-            ("oncelog_malformed_requests", "Connections closed for bytes that are no request", metrics.malformed_requests),
-        ):
+        for name, (text, value) in self._counters().items():
             yield CounterMetricFamily(name, text, value=value)
         yield from self._per_topic()
         yield from self._per_request()
         for name, (text, value) in self._gauges().items():
             yield GaugeMetricFamily(name, text, value=value)
 
+    def _counters(self) -> Described:
+        metrics = self._metrics
+        return {
+            "oncelog_duplicates_recognised": (
+                "Batches answered from memory of an earlier append",
+                metrics.duplicates_recognised,
+            ),
+            "oncelog_malformed_requests": (
+                "Connections closed for bytes that are no request",
+                metrics.malformed_requests,
+            ),
+            "kafka_server_brokertopicmetrics_bytesout": ("Bytes of records sent to readers", metrics.bytes_out),
+            "kafka_server_socketservermetrics_connections_refused": (
+                "Connections above max.connections",
+                metrics.connections_refused,
+            ),
+        }
+
     def _per_topic(self) -> Iterator[Metric]:
         from prometheus_client.core import CounterMetricFamily
 
         bytes_in = CounterMetricFamily("kafka_server_brokertopicmetrics_bytesin", "Bytes appended", labels=["topic"])
-        messages_in = CounterMetricFamily("kafka_server_brokertopicmetrics_messagesin", "Records appended", labels=["topic"])
+        messages_in = CounterMetricFamily(
+            "kafka_server_brokertopicmetrics_messagesin", "Records appended", labels=["topic"]
+        )
         for topic, traffic in list(self._metrics.topics.items()):
             bytes_in.add_metric([topic], traffic.bytes_in)
             messages_in.add_metric([topic], traffic.messages_in)
@@ -157,7 +174,9 @@ class PrometheusCollector:
             errors.add_metric([api, error], count)
         yield errors
         latency = HistogramMetricFamily(
-            "kafka_network_requestmetrics_totaltimems", "From the last byte of a request to its answer", labels=["request"]
+            "kafka_network_requestmetrics_totaltimems",
+            "From the last byte of a request to its answer",
+            labels=["request"],
         )
         for api, histogram in list(self._metrics.latency.items()):
             latency.add_metric([api], buckets=histogram.cumulative(), sum_value=histogram.total_ms)

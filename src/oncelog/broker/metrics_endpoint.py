@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from oncelog.broker.metrics import PrometheusCollector
+from oncelog.broker.metrics import Described, PrometheusCollector
 from oncelog.broker.state import BrokerState
 
 logger = logging.getLogger(__name__)
@@ -21,7 +21,7 @@ def serve_metrics(broker: BrokerState, host: str, port: int) -> int:
     return int(server.server_port)
 
 
-def gauges(broker: BrokerState) -> dict[str, tuple[str, float]]:
+def gauges(broker: BrokerState) -> Described:
     logs = list(broker.logs.logs.values())
     return {
         "kafka_server_replicamanager_partitioncount": ("Partitions on this broker", len(logs)),

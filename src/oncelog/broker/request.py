@@ -55,7 +55,7 @@ CLOSE: Final = CloseConnection.CLOSE
 
 @dataclass(slots=True, eq=False)
 class Pending:
-    """An answer that is still to come. The shell sets `on_complete` and, if there is a deadline, a timer for `expire`."""
+    """An answer that is still to come. The shell sets `on_complete` and, for a deadline, a timer for `expire`."""
 
     deadline_ms: int | None = None
     expire: Callable[[], None] | None = None
@@ -67,6 +67,4 @@ class Pending:
         self.on_complete(chunks)
 
 
-Answer = (
-    Message | Chunks | Pending | Literal[NoReply.NO_REPLY] | Literal[CloseConnection.CLOSE]
-)
+Answer = Message | Chunks | Pending | Literal[NoReply.NO_REPLY] | Literal[CloseConnection.CLOSE]

@@ -47,6 +47,4 @@ def _ranges() -> list[Message]:
 
 
 def _names_its_software(body: Message) -> bool:
-    return all(
-        SOFTWARE_NAME.fullmatch(body[field]) for field in ("client_software_name", "client_software_version")
-    )
+    return all(SOFTWARE_NAME.fullmatch(body[field]) for field in ("client_software_name", "client_software_version"))

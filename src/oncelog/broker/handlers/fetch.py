@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from oncelog.broker.fetch_session import NO_SESSION, FetchContext, PartitionKey
+from oncelog.broker.fetch_session import NO_SESSION, FetchContext, PartitionKey, TopicKey
 from oncelog.broker.purgatory import WaitingFetch
 from oncelog.broker.request import Answer, Chunks, Pending, Request
 from oncelog.errors import KafkaError, OffsetOutOfRange, UnknownTopicId
@@ -47,7 +47,7 @@ def handle(broker: BrokerState, request: Request) -> Answer:
     try:
         fetch = _Fetch(broker, request)
     except KafkaError as error:
-        return encode_fetch_response(request.version, FetchResponse([], 0, error.code, NO_SESSION))
+        return encode_fetch_response(request.version, FetchResponse([], error_code=error.code, session_id=NO_SESSION))
     answers = fetch.read()
     if fetch.is_satisfied_by(answers):
         return fetch.encode(answers)
@@ -108,16 +108,15 @@ class _Fetch:
         return pending
 
     def encode(self, answers: Answers) -> Chunks:
-        topics: dict[tuple[object, ...], FetchedTopic] = {}
+        topics: dict[TopicKey, list[FetchedPartition]] = {}
         size_bytes = 0
         for key, answer in self._context.news(answers):
-            topic = topics.get(key.topic)
-            if topic is None:
-                topic = topics[key.topic] = FetchedTopic(key.topic.name, key.topic.topic_id, [])
-            topic.partitions.append(answer)
+            topics.setdefault(key.topic, []).append(answer)
             size_bytes += answer.records.size_bytes if answer.records is not None else 0
         self._broker.metrics.fetched(size_bytes)
-        response = FetchResponse(list(topics.values()), 0, 0, self._context.session_id)
+        response = FetchResponse(
+            [FetchedTopic(*key, partitions) for key, partitions in topics.items()], session_id=self._context.session_id
+        )
         return encode_fetch_response(self._version, response)
 
     def _topic_name(self, key: PartitionKey) -> str:
@@ -173,13 +172,13 @@ class _Fetch:
         )
 
     def _divergence(self, log: PartitionLog, partition: FetchPartition) -> EpochEndOffset | None:
-        """Where the reader's log and ours part, if the last epoch it fetched ended earlier here than where it stands."""
+        """Where the reader's log and ours part, if the last epoch it fetched ended here before where it stands."""
         if partition.last_fetched_epoch == NO_LEADER_EPOCH:
             return None
         epoch, end_offset = log.end_offset_for_epoch(partition.last_fetched_epoch)
         if epoch == NO_LEADER_EPOCH or end_offset == NO_OFFSET:
             raise OffsetOutOfRange(
-                f"no epoch up to {partition.last_fetched_epoch} is left in the log, which begins at {log.log_start_offset}"
+                f"no epoch up to {partition.last_fetched_epoch} is left in a log that begins at {log.log_start_offset}"
             )
         if epoch < partition.last_fetched_epoch or end_offset < partition.fetch_offset:
             return EpochEndOffset(epoch, end_offset)

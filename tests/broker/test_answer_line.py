@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from oncelog.broker.connection import MAX_PENDING_ANSWERS, AnswerLine
+from oncelog.broker.answer_line import MAX_PENDING_ANSWERS, AnswerLine
 
 
 def test_answers_leave_in_the_order_of_their_requests() -> None:
