@@ -133,19 +133,26 @@ def find_jar(directory: Path, prefix: str) -> Path:
     return jars[0]
 
 
-def main(arguments: list[str]) -> int:
-    directory = Path(arguments[0]) if arguments else DEFAULT_JARS
-    TARGET.mkdir(parents=True, exist_ok=True)
-    for stale in TARGET.glob("*.json"):
-        stale.unlink()
+def generate(jars: Path) -> dict[str, str]:
+    """The text of every definition, by the message's name."""
+    texts = {}
     for prefix, names in MESSAGES_BY_JAR.items():
-        with zipfile.ZipFile(find_jar(directory, prefix)) as jar:
+        with zipfile.ZipFile(find_jar(jars, prefix)) as jar:
             entries = {Path(entry).stem: entry for entry in jar.namelist() if re.match(r"common/\w+/\w+\.json$", entry)}
             for name in names:
                 definition = parse_definition(jar.read(entries[name]).decode())
                 request = parse_definition(jar.read(entries[request_name(name)]).decode())
-                compact = compact_message(definition, request)
-                (TARGET / f"{name}.json").write_text(render(compact) + "\n")
+                texts[name] = render(compact_message(definition, request)) + "\n"
+    return texts
+
+
+def main(arguments: list[str]) -> int:
+    texts = generate(Path(arguments[0]) if arguments else DEFAULT_JARS)
+    TARGET.mkdir(parents=True, exist_ok=True)
+    for stale in TARGET.glob("*.json"):
+        stale.unlink()
+    for name, text in texts.items():
+        (TARGET / f"{name}.json").write_text(text)
     return 0
 
 

@@ -11,6 +11,7 @@ from kio.serial import entity_reader, entity_writer
 from oncelog.errors import UnsupportedVersion
 from oncelog.wire.api import SUPPORTED, ApiKey, flexible
 from oncelog.wire.codec import MalformedMessage, decode, decode_exactly, encode
+from oncelog.wire.primitives import MAX_REQUEST_ELEMENTS
 from oncelog.wire.schema import ZERO_UUID, load_schema
 from tests.wire.kio_bridge import covers, kio_class, messages, plain_message, present_fields, same
 
@@ -214,3 +215,31 @@ def test_present_fields_cover_every_definition() -> None:
         name for name in ALL_MESSAGES if not present_fields(load_schema(name).fields, load_schema(name).valid.highest)
     ]
     assert empty == []
+
+
+# --- well-formed requests that are made to cost memory ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [1, 9])
+def test_the_elements_of_a_request_are_bounded(version: int) -> None:
+    def metadata(count: int) -> bytes:
+        return encode("MetadataRequest", version, {"topics": [{"name": "", "topic_id": ZERO_UUID}] * count})
+
+    assert (
+        len(decode_exactly("MetadataRequest", version, metadata(MAX_REQUEST_ELEMENTS))["topics"])
+        == MAX_REQUEST_ELEMENTS
+    )
+    with pytest.raises(MalformedMessage, match="more than 200000 elements"):
+        decode_exactly("MetadataRequest", version, metadata(MAX_REQUEST_ELEMENTS + 1))
+
+
+def test_nested_elements_count_together() -> None:
+    topic = {"name": "t", "partition_indexes": [0] * 1000}
+    decode_exactly("DescribeProducersRequest", 0, encode("DescribeProducersRequest", 0, {"topics": [topic] * 199}))
+    with pytest.raises(MalformedMessage, match="elements"):
+        decode_exactly("DescribeProducersRequest", 0, encode("DescribeProducersRequest", 0, {"topics": [topic] * 200}))
+
+
+def test_responses_are_not_bounded_so() -> None:
+    many = encode("DescribeProducersResponse", 0, {"topics": [{"name": ""}] * (MAX_REQUEST_ELEMENTS + 1)})
+    assert len(decode_exactly("DescribeProducersResponse", 0, many)["topics"]) == MAX_REQUEST_ELEMENTS + 1

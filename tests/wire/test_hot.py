@@ -28,6 +28,7 @@ from oncelog.wire.fetch import (
     records_size,
 )
 from oncelog.wire.hot import CurrentLeader, NodeEndpoint
+from oncelog.wire.primitives import MAX_REQUEST_ELEMENTS
 from oncelog.wire.produce import (
     ProducedPartition,
     ProducedTopic,
@@ -393,3 +394,25 @@ def test_every_truncation_of_fetch_is_refused(version: int) -> None:
     for end in range(len(body)):
         with pytest.raises(MalformedMessage):
             decode_fetch_request(memoryview(body)[:end], 0, version)
+
+
+@pytest.mark.parametrize("version", [3, 9, 13])
+def test_the_topics_and_partitions_of_a_produce_request_are_bounded(version: int) -> None:
+    def request(topics: int) -> memoryview:
+        topic = ProduceTopic("", UUID(int=1), [ProducePartition(0, None)])
+        return memoryview(encode_produce_request(version, ProduceRequest(None, -1, 5, [topic] * topics)))
+
+    assert len(decode_produce_request(request(MAX_REQUEST_ELEMENTS // 2), 0, version).topics) == 100_000
+    with pytest.raises(MalformedMessage, match="more than 200000 elements"):
+        decode_produce_request(request(MAX_REQUEST_ELEMENTS // 2 + 1), 0, version)
+
+
+@pytest.mark.parametrize("version", [4, 12, 13])
+def test_the_topics_and_partitions_of_a_fetch_request_are_bounded(version: int) -> None:
+    def request(topics: int) -> memoryview:
+        topic = FetchTopic("", UUID(int=1), [FetchPartition(0, -1, 0, -1, -1, 1)])
+        return memoryview(encode_fetch_request(version, FetchRequest(1, 2, 3, 1, 5, 6, [topic] * topics)))
+
+    assert len(decode_fetch_request(request(MAX_REQUEST_ELEMENTS // 2), 0, version).topics) == 100_000
+    with pytest.raises(MalformedMessage, match="more than 200000 elements"):
+        decode_fetch_request(request(MAX_REQUEST_ELEMENTS // 2 + 1), 0, version)

@@ -34,6 +34,7 @@ from oncelog.wire.hot import (
 )
 from oncelog.wire.primitives import (
     GARBLED,
+    MAX_REQUEST_ELEMENTS,
     MalformedMessage,
     compact_string,
     read_bytes,
@@ -44,6 +45,7 @@ from oncelog.wire.primitives import (
     read_slice,
     read_string,
     skip_tagged_fields,
+    spend,
     string,
     uuid_from_bytes,
     uvarint,
@@ -206,10 +208,12 @@ def _read_flexible_request(frame: memoryview, position: int, version: int) -> tu
 
 def _read_flexible_topics(frame: memoryview, position: int, by_id: bool, version: int) -> tuple[list[FetchTopic], int]:
     topic_count, position = read_compact_count(frame, position, 3)
+    budget = spend(MAX_REQUEST_ELEMENTS, topic_count)
     topics = []
     for _ in range(present(topic_count)):
         name, topic_id, position = read_topic_key(frame, position, by_id)
         count, position = read_compact_count(frame, position, _REQUEST_V12.size + 1)
+        budget = spend(budget, count)
         partitions = []
         for _ in range(present(count)):
             partition = FetchPartition(*_REQUEST_V12.unpack_from(frame, position))
@@ -237,10 +241,12 @@ def _with_partition_tags(partition: FetchPartition, tagged: dict[int, memoryview
 
 def _read_flexible_forgotten(frame: memoryview, position: int, by_id: bool) -> tuple[list[ForgottenTopic], int]:
     topic_count, position = read_compact_count(frame, position, 3)
+    budget = spend(MAX_REQUEST_ELEMENTS, topic_count)
     forgotten = []
     for _ in range(present(topic_count)):
         name, topic_id, position = read_topic_key(frame, position, by_id)
         count, position = read_compact_count(frame, position, 4)
+        budget = spend(budget, count)
         indexes = struct.unpack_from(f">{present(count)}i", frame, position)
         position = skip_tagged_fields(frame, position + 4 * count)
         forgotten.append(ForgottenTopic(name, topic_id, indexes))
@@ -256,10 +262,12 @@ def _read_classic_request(frame: memoryview, position: int, version: int) -> tup
         position += _SESSION.size
     layout, build = _classic_partition(version)
     topic_count, position = read_count(frame, position, 6)
+    budget = spend(MAX_REQUEST_ELEMENTS, topic_count)
     topics = []
     for _ in range(present(topic_count)):
         name, position = read_classic_name(frame, position)
         count, position = read_count(frame, position, layout.size)
+        budget = spend(budget, count)
         end = position + present(count) * layout.size
         partitions = [build(*values) for values in layout.iter_unpack(frame[position:end])]
         position = end
@@ -288,10 +296,12 @@ def _classic_partition(version: int) -> tuple[struct.Struct, Any]:
 
 def _read_classic_forgotten(frame: memoryview, position: int) -> tuple[list[ForgottenTopic], int]:
     topic_count, position = read_count(frame, position, 6)
+    budget = spend(MAX_REQUEST_ELEMENTS, topic_count)
     forgotten = []
     for _ in range(present(topic_count)):
         name, position = read_classic_name(frame, position)
         count, position = read_count(frame, position, 4)
+        budget = spend(budget, count)
         indexes = struct.unpack_from(f">{present(count)}i", frame, position)
         position += 4 * count
         forgotten.append(ForgottenTopic(name, None, indexes))

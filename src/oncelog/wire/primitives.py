@@ -19,6 +19,10 @@ MAX_UVARINT = 2**32 - 1
 GARBLED = (struct.error, IndexError, UnicodeDecodeError)
 """What reading truncated or senseless bytes may raise besides MalformedMessage."""
 
+MAX_REQUEST_ELEMENTS = 200_000
+"""How many array elements one request may hold in all. An element of two bytes becomes an object of hundreds: without
+this bound a request of the largest allowed size, well formed and empty, would take gigabytes."""
+
 _KEPT_UUIDS = 4096
 
 
@@ -131,6 +135,13 @@ def read_compact_count(buffer: memoryview, position: int, element_bytes: int) ->
 def check_count(count: int, element_bytes: int, left: int) -> None:
     if count * element_bytes > left:
         raise MalformedMessage(f"an array of {count} elements in {left} bytes")
+
+
+def spend(budget: int, count: int) -> int:
+    """What is left of a budget of elements."""
+    if count > budget:
+        raise MalformedMessage(f"more than {MAX_REQUEST_ELEMENTS} elements in one request")
+    return budget - count
 
 
 def _check_null(length: int) -> None:

@@ -32,6 +32,7 @@ from oncelog.wire.hot import (
 )
 from oncelog.wire.primitives import (
     GARBLED,
+    MAX_REQUEST_ELEMENTS,
     MalformedMessage,
     compact_string,
     read_bytes,
@@ -41,6 +42,7 @@ from oncelog.wire.primitives import (
     read_count,
     read_string,
     skip_tagged_fields,
+    spend,
     string,
     uvarint,
 )
@@ -124,10 +126,12 @@ def _read_flexible_request(frame: memoryview, position: int, by_id: bool) -> tup
     transactional_id, position = read_compact_string(frame, position)
     acks, timeout_ms = _ACKS_AND_TIMEOUT.unpack_from(frame, position)
     topic_count, position = read_compact_count(frame, position + 6, 3)
+    budget = spend(MAX_REQUEST_ELEMENTS, topic_count)
     topics = []
     for _ in range(present(topic_count)):
         name, topic_id, position = read_topic_key(frame, position, by_id)
         count, position = read_compact_count(frame, position, 6)
+        budget = spend(budget, count)
         partitions = []
         for _ in range(present(count)):
             (index,) = _INT32.unpack_from(frame, position)
@@ -146,10 +150,12 @@ def _read_classic_request(frame: memoryview, position: int, version: int) -> tup
         transactional_id, position = read_string(frame, position)
     acks, timeout_ms = _ACKS_AND_TIMEOUT.unpack_from(frame, position)
     topic_count, position = read_count(frame, position + 6, 6)
+    budget = spend(MAX_REQUEST_ELEMENTS, topic_count)
     topics = []
     for _ in range(present(topic_count)):
         name, position = read_classic_name(frame, position)
         count, position = read_count(frame, position, 8)
+        budget = spend(budget, count)
         partitions = []
         for _ in range(present(count)):
             (index,) = _INT32.unpack_from(frame, position)
