@@ -48,6 +48,9 @@ class AppendOrigin(Enum):
     REPLICATION = "replication"  # the leader has judged already: nothing is refused, oddities are logged
 
 
+_CLIENT: Final = AppendOrigin.CLIENT  # finding a member on its class is slow, and this is asked of every batch
+
+
 class BatchMetadata(NamedTuple):
     """One batch as a retry of it would be recognised, and what such a retry is answered."""
 
@@ -177,7 +180,7 @@ class ProducerStateManager:
         entry = self._entries.get(header.producer_id)
         if entry is None:
             return self._check_unknown_producer(header, origin, transaction_version, verified)
-        if origin is not AppendOrigin.CLIENT:
+        if origin is not _CLIENT:
             return self._check_trusted(header, entry, origin)
         # In order comes first: the numbers of a batch that is due may, after a wrap, be those of one that is kept.
         in_order = header.producer_epoch == entry.epoch and header.base_sequence == entry.next_sequence
@@ -198,7 +201,7 @@ class ProducerStateManager:
     ) -> Decision:
         # KIP-360: the state may have gone with old segments, so any sequence may open it again. Under transaction v2
         # every transaction has an epoch of its own and begins at 0, so any other number is a gap.
-        if origin is not AppendOrigin.CLIENT or not header.is_transactional:
+        if origin is not _CLIENT or not header.is_transactional:
             return APPEND
         if not verified:
             raise self._unverified(header)
