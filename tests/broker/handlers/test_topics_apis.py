@@ -73,6 +73,12 @@ def test_ids_are_not_asked_for_before_version_12(ask: Asking) -> None:
     assert answer["brokers"] == []
 
 
+def test_a_topic_with_neither_name_nor_id(ask: Asking) -> None:
+    answer = ask("metadata", 12, topics=[{"name": None, "topic_id": ZERO}])
+    assert names_and_errors(answer) == [("", -1)]
+    assert (answer["brokers"], answer["cluster_id"], answer["controller_id"]) == ([], None, -1)
+
+
 def test_unknown_and_illegal_names(ask: Asking) -> None:
     topics = named("nope", "bad name", "", "__consumer_offsets", "nope")
     answer = ask("metadata", 12, topics=topics, allow_auto_topic_creation=False)

@@ -17,7 +17,14 @@ from oncelog.broker.handlers.authorized_operations import CLUSTER_OPERATIONS, NO
 from oncelog.broker.request import Request
 from oncelog.controller.state import Partition, Topic
 from oncelog.controller.topic_names import check_topic_name, is_internal
-from oncelog.errors import InvalidRequest, KafkaError, LeaderNotAvailable, UnknownTopicId, UnknownTopicOrPartition
+from oncelog.errors import (
+    InvalidRequest,
+    KafkaError,
+    LeaderNotAvailable,
+    UnknownServerError,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
 from oncelog.wire.api import ApiKey
 from oncelog.wire.codec import Message
 from oncelog.wire.schema import ZERO_UUID
@@ -36,7 +43,7 @@ def handle(broker: BrokerState, request: Request) -> Message:
     try:
         if asked is not None:
             _refuse_impossible(request.version, asked)
-    except InvalidRequest as error:
+    except KafkaError as error:
         return {"topics": [_failed(topic["name"] or "", topic["topic_id"], error) for topic in asked or ()]}
     topics = [_found(broker, topic) for topic in broker.controller.state.topics.values()]
     if asked is not None:
@@ -86,7 +93,7 @@ def _refuse_impossible(version: int, topics: list[Message]) -> None:
         if topic["topic_id"] != ZERO_UUID and version < FIRST_VERSION_BY_ID:
             raise InvalidRequest(f"topic ids can be asked for from version {FIRST_VERSION_BY_ID} on, not {version}")
         if topic["topic_id"] == ZERO_UUID and topic["name"] is None:
-            raise InvalidRequest("a topic is asked for with neither name nor id")
+            raise UnknownServerError("a topic is asked for with neither name nor id")  # Kafka's code for it
 
 
 def _describe_asked(broker: BrokerState, request: Request, asked: list[Message]) -> list[Message]:
