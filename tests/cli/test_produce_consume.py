@@ -183,6 +183,8 @@ def test_lines_are_stored_once_although_the_broker_is_killed_again_and_again(tmp
         for number in range(300):
             produce.stdin.write(b"%d\n" % number)
             produce.stdin.flush()
+            if number == 0:  # connected, and so patient with a broker that goes away
+                assert oncelog("-b", broker.bootstrap, "consume", "lines", "--from-beginning", "--max", "1").code == 0
             if number % 100 == 50:
                 broker.kill()
                 broker.start()
