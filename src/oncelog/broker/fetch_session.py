@@ -88,7 +88,7 @@ class FetchContext:
     def news(
         self, answers: Iterable[tuple[PartitionKey, FetchedPartition]]
     ) -> list[tuple[PartitionKey, FetchedPartition]]:
-        """The answers that the client must hear: all of a full fetch, of an incremental one those with something new."""
+        """The answers that the client must hear: all of a full fetch, of an incremental one those with news."""
         session = self._session
         if session is None:
             return list(answers)

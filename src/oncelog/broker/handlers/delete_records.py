@@ -7,6 +7,7 @@ that are only compacted with POLICY_VIOLATION, as with Kafka.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from oncelog.broker.request import Request
@@ -19,11 +20,18 @@ from oncelog.wire.codec import Message
 if TYPE_CHECKING:
     from oncelog.broker.state import BrokerState
 
+logger = logging.getLogger(__name__)
+
 API_KEY = ApiKey.DELETE_RECORDS
 
 
 def handle(broker: BrokerState, request: Request) -> Message:
-    return {"topics": [_answer_topic(broker, topic) for topic in request.body["topics"]]}
+    answer = {"topics": [_answer_topic(broker, topic) for topic in request.body["topics"]]}
+    try:
+        broker.logs.checkpoint()  # or a crash would bring the records back
+    except KafkaError as error:
+        logger.error("deleted records may come back after a crash: %s", error)
+    return answer
 
 
 def _answer_topic(broker: BrokerState, topic: Message) -> Message:
