@@ -213,8 +213,10 @@ class BrokerState:
             try:
                 self.logs.delete(partition, now_ms)
             except KafkaStorageError as error:
-                # The topic is gone all the same; the next start sets the folder aside.
+                # The topic is gone all the same: its log is not served any more, and the next start sets it aside.
                 logger.error("the log of the deleted partition %s cannot be removed: %s", partition, error)
+                if partition in self.logs.logs:
+                    self.logs.logs[partition].offline = True
             self.purgatory.changed(partition)
         self.metrics.forget_topic(topic.name)
 
@@ -225,6 +227,8 @@ class BrokerState:
         for index in indexes:
             partition = TopicPartition(topic.name, index)
             try:
+                if partition in self.logs.logs:
+                    raise KafkaStorageError("the folder of a deleted topic stands in the way")
                 self.logs.create(partition, topic_id, config, now_ms)
             except KafkaStorageError as error:
                 # The topic exists; this partition of it answers KAFKA_STORAGE_ERROR until a restart creates its log.

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from oncelog.broker.handlers.incremental_alter_configs import answer_resource
+from oncelog.broker.handlers.incremental_alter_configs import answer_resource, spoil
+from oncelog.broker.handlers.settle import settle
 from oncelog.broker.request import Request
 from oncelog.controller.configs import ConfigChange, Operation, ResourceChange, alter_configs
 from oncelog.wire.api import ApiKey
@@ -23,7 +24,7 @@ API_KEY = ApiKey.ALTER_CONFIGS
 def handle(broker: BrokerState, request: Request) -> Message:
     changes = [_change(resource) for resource in request.body["resources"]]
     outcome = alter_configs(broker.controller.state, broker.node_id, broker.config_schema, changes)
-    answers = outcome.response if request.body["validate_only"] else broker.commit(outcome, request.now_ms)
+    answers = settle(broker, request, outcome, spoil)
     return {"responses": [answer_resource(change, error) for change, error in zip(changes, answers, strict=True)]}
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from oncelog.broker.handlers.settle import settle
 from oncelog.broker.request import Request
 from oncelog.controller.topics import MorePartitions, create_partitions
 from oncelog.errors import KafkaError
@@ -24,8 +25,12 @@ API_KEY = ApiKey.CREATE_PARTITIONS
 def handle(broker: BrokerState, request: Request) -> Message:
     topics = [_more_partitions(topic) for topic in request.body["topics"]]
     outcome = create_partitions(broker.controller.state, broker.cluster, topics)
-    answers = outcome.response if request.body["validate_only"] else broker.commit(outcome, request.now_ms)
+    answers = settle(broker, request, outcome, _spoil)
     return {"results": [_answer(name, error) for name, error in answers.items()]}
+
+
+def _spoil(answers: dict[str, KafkaError | None], error: KafkaError) -> dict[str, KafkaError | None]:
+    return {name: refused or error for name, refused in answers.items()}
 
 
 def _more_partitions(topic: Message) -> MorePartitions:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 from oncelog.broker.config import BrokerConfig
 from oncelog.broker.config.describe import describe_topic_configs
+from oncelog.broker.handlers.settle import settle
 from oncelog.broker.request import Request
-from oncelog.controller.topics import CreatedTopic, NewTopic, create_topics
+from oncelog.controller.topics import Created, CreatedTopic, NewTopic, create_topics
 from oncelog.errors import KafkaError
 from oncelog.wire.api import ApiKey
 from oncelog.wire.codec import Message
@@ -26,8 +27,12 @@ API_KEY = ApiKey.CREATE_TOPICS
 def handle(broker: BrokerState, request: Request) -> Message:
     topics = [_new_topic(topic) for topic in request.body["topics"]]
     outcome = create_topics(broker.controller.state, broker.cluster, broker.config_schema, topics, broker.new_id)
-    created = outcome.response if request.body["validate_only"] else broker.commit(outcome, request.now_ms)
+    created = settle(broker, request, outcome, _spoil)
     return {"topics": [_answer(broker.config, name, one) for name, one in created.items()]}
+
+
+def _spoil(created: Created, error: KafkaError) -> Created:
+    return {name: one if isinstance(one, KafkaError) else error for name, one in created.items()}
 
 
 def _new_topic(topic: Message) -> NewTopic:

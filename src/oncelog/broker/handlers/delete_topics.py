@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from oncelog.broker.handlers.settle import settle
 from oncelog.broker.request import Request
 from oncelog.controller.topics import DeletedTopic, TopicToDelete, delete_topics
 from oncelog.errors import InvalidRequest, KafkaError, TopicDeletionDisabled
@@ -29,7 +30,11 @@ def handle(broker: BrokerState, request: Request) -> Message:
     if not broker.config.delete_topic_enable:
         return {"responses": [_answer(DeletedTopic(*topic, _disabled(request.version))) for topic in topics]}
     outcome = delete_topics(broker.controller.state, topics)
-    return {"responses": [_answer(topic) for topic in broker.commit(outcome, request.now_ms)]}
+    return {"responses": [_answer(topic) for topic in settle(broker, request, outcome, _spoil)]}
+
+
+def _spoil(deleted: list[DeletedTopic], error: KafkaError) -> list[DeletedTopic]:
+    return [topic._replace(error=topic.error or error) for topic in deleted]
 
 
 def _asked_topics(request: Request) -> list[TopicToDelete]:

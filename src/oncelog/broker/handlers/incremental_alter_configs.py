@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from oncelog.broker.handlers.settle import settle
 from oncelog.broker.request import Request
-from oncelog.controller.configs import ConfigChange, ResourceChange, incremental_alter_configs
+from oncelog.controller.configs import Answers, ConfigChange, ResourceChange, incremental_alter_configs
 from oncelog.errors import KafkaError
 from oncelog.wire.api import ApiKey
 from oncelog.wire.codec import Message
@@ -24,8 +25,12 @@ API_KEY = ApiKey.INCREMENTAL_ALTER_CONFIGS
 def handle(broker: BrokerState, request: Request) -> Message:
     changes = [_change(resource) for resource in request.body["resources"]]
     outcome = incremental_alter_configs(broker.controller.state, broker.node_id, broker.config_schema, changes)
-    answers = outcome.response if request.body["validate_only"] else broker.commit(outcome, request.now_ms)
+    answers = settle(broker, request, outcome, spoil)
     return {"responses": [answer_resource(change, error) for change, error in zip(changes, answers, strict=True)]}
+
+
+def spoil(answers: Answers, error: KafkaError) -> Answers:
+    return [refused or error for refused in answers]
 
 
 def answer_resource(change: ResourceChange, error: KafkaError | None) -> Message:

@@ -1,0 +1,198 @@
+"""The broker's state across crashes and disk errors: metadata decides, logs follow."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from oncelog.broker.config import BrokerConfig, Endpoint
+from oncelog.broker.state import BrokerState
+from oncelog.controller.identity import WrongDataFolder
+from oncelog.controller.topics import NewTopic, TopicToDelete, create_topics, delete_topics
+from oncelog.errors import FencedLeaderEpoch, KafkaStorageError, UnknownLeaderEpoch, UnknownTopicOrPartition
+from oncelog.log.storage import FileStorage
+from oncelog.types import TimestampType
+from tests.broker.handlers.conftest import NOW_MS, Asking, open_broker
+from tests.controller.support import counting_ids
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in (folder / "data").iterdir() if path.is_dir()}
+
+
+def error_code(broker: BrokerState, topic: str, index: int) -> int:
+    try:
+        broker.partition(topic, index)
+    except (KafkaStorageError, UnknownTopicOrPartition) as error:
+        return error.code
+    return 0
+
+
+def test_partitions_that_do_not_exist(tmp_path: Path) -> None:
+    broker = open_broker(tmp_path)
+    Asking(broker).create("orders")
+    assert error_code(broker, "orders", 0) == 0
+    assert error_code(broker, "orders", 1) == 3
+    assert error_code(broker, "nope", 0) == 3
+    assert not broker.is_offline("nope", 0)
+
+
+def test_names_and_ids(tmp_path: Path) -> None:
+    broker = open_broker(tmp_path)
+    topic_id = Asking(broker).create("orders")
+    assert broker.topic_id("orders") == topic_id
+    assert broker.topic_name(topic_id) == "orders"
+    assert broker.topic_name(UUID(int=10**9)) is None
+    assert broker.topic_id("nope") is None
+
+
+def test_leader_epochs(tmp_path: Path) -> None:
+    broker = open_broker(tmp_path)
+    Asking(broker).create("orders")
+    broker.check_leader_epoch("orders", 0, -1)
+    broker.check_leader_epoch("orders", 0, 0)
+    with pytest.raises(UnknownLeaderEpoch):
+        broker.check_leader_epoch("orders", 0, 1)
+    with pytest.raises(FencedLeaderEpoch):
+        broker.check_leader_epoch("orders", 0, -2)
+
+
+def test_a_crash_between_the_topics_record_and_its_folders(tmp_path: Path) -> None:
+    broker = open_broker(tmp_path)
+    topics = [NewTopic("orders", 2)]
+    planned = create_topics(broker.controller.state, broker.cluster, broker.config_schema, topics, broker.new_id)
+    broker.controller.commit(planned, NOW_MS)  # and then the power fails
+    again = open_broker(tmp_path)
+    assert [error_code(again, "orders", index) for index in (0, 1)] == [0, 0]
+
+
+def test_a_crash_between_a_deletion_and_its_folders(tmp_path: Path) -> None:
+    ask = Asking(open_broker(tmp_path))
+    ask.create("orders")
+    ask.append("orders", 0, NOW_MS)
+    ask.broker.controller.commit(delete_topics(ask.broker.controller.state, [TopicToDelete("orders", None)]), NOW_MS)
+    again = Asking(open_broker(tmp_path))
+    assert error_code(again.broker, "orders", 0) == 3
+    again.create("orders")
+    assert again.broker.partition("orders", 0).log_end_offset == 0, "a deleted record came back"
+
+
+def test_an_old_topics_folder_is_not_the_new_ones(tmp_path: Path) -> None:
+    ask = Asking(open_broker(tmp_path))
+    ask.create("orders")
+    ask.append("orders", 0, NOW_MS)
+    state = ask.broker.controller.state
+    ask.broker.controller.commit(delete_topics(state, [TopicToDelete("orders", None)]), NOW_MS)
+    anew = create_topics(state, ask.broker.cluster, ask.broker.config_schema, [NewTopic("orders")], ask.broker.new_id)
+    ask.broker.controller.commit(anew, NOW_MS)  # both changes are durable, neither has reached the folders
+    again = open_broker(tmp_path)
+    assert again.partition("orders", 0).log_end_offset == 0
+    assert any(name.endswith("-stray") for name in names(tmp_path)), "what nobody knows is kept aside"
+
+
+def test_everything_readable_after_an_unclean_stop(tmp_path: Path) -> None:
+    ask = Asking(open_broker(tmp_path))
+    ask.create("orders")
+    ask.append("orders", 0, NOW_MS, NOW_MS)
+    log = open_broker(tmp_path).partition("orders", 0)
+    assert (log.log_end_offset, log.high_watermark) == (2, 2)
+
+
+class FullDisk(FileStorage):
+    """No new folder can be made, and none renamed, while `full`."""
+
+    full = False
+
+    def make_directory(self, path: str) -> None:
+        if self.full:
+            raise OSError(28, "No space left on device")
+        super().make_directory(path)
+
+    def rename(self, source: str, target: str) -> None:
+        if self.full:
+            raise OSError(28, "No space left on device")
+        super().rename(source, target)
+
+
+def open_on(storage: FileStorage, folder: Path) -> BrokerState:
+    config = BrokerConfig.from_settings({"log.dirs": str(folder / "data")})
+    broker = BrokerState.open(config, storage, now_ms=NOW_MS, new_id=counting_ids())
+    broker.endpoint = Endpoint("broker.example", 9092)
+    return broker
+
+
+def test_a_partition_whose_log_cannot_be_created_is_offline(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    storage = FullDisk()
+    ask = Asking(open_on(storage, tmp_path))
+    storage.full = True
+    with caplog.at_level(logging.ERROR):
+        ask.create("orders")
+    assert "orders-0 cannot be created" in caplog.text
+    assert error_code(ask.broker, "orders", 0) == 56
+    assert ask.broker.is_offline("orders", 0)
+    (topic,) = ask("metadata", 12, topics=None)["topics"]
+    assert topic["partitions"][0]["leader_id"] == -1
+    assert ask("delete_topics", 6, topics=[{"name": "orders"}])["responses"][0]["error_code"] == 0
+    storage.full = False
+    ask.create("orders")
+    assert error_code(ask.broker, "orders", 0) == 0
+
+
+def test_a_topic_whose_folder_cannot_be_removed_is_gone_all_the_same(tmp_path: Path) -> None:
+    storage = FullDisk()
+    ask = Asking(open_on(storage, tmp_path))
+    ask.create("orders")
+    ask.append("orders", 0, NOW_MS)
+    storage.full = True
+    assert ask("delete_topics", 6, topics=[{"name": "orders"}])["responses"][0]["error_code"] == 0
+    assert error_code(ask.broker, "orders", 0) == 3
+    storage.full = False
+    ask.create("orders")
+    assert error_code(ask.broker, "orders", 0) == 56, "the old folder still stands in the way"
+    assert open_broker(tmp_path).partition("orders", 0).log_end_offset == 0
+
+
+def test_changes_that_cannot_be_made_durable_are_refused_item_by_item(tmp_path: Path) -> None:
+    ask = Asking(open_broker(tmp_path))
+    ask.create("orders")
+    ask.broker.controller._log._log.offline = True
+    topics = [{"name": "x", "num_partitions": 1, "replication_factor": 1}, {"name": "bad name"}]
+    created = ask("create_topics", 7, topics=topics)["topics"]
+    assert [topic["error_code"] for topic in created] == [56, 17]
+    assert ask("metadata", 12, topics=[{"name": "y"}])["topics"][0]["error_code"] == 56
+    deleted = ask("delete_topics", 6, topics=[{"name": "orders"}, {"name": "nope"}])["responses"]
+    assert [topic["error_code"] for topic in deleted] == [56, 3]
+    more = ask("create_partitions", 3, topics=[{"name": "orders", "count": 2, "assignments": None}])["results"]
+    assert more[0]["error_code"] == 56
+    for api in ("alter_configs", "incremental_alter_configs"):
+        resource = {"resource_type": 2, "resource_name": "orders", "configs": [{"name": "retention.ms", "value": "5"}]}
+        assert ask(api, 1, resources=[resource])["responses"][0]["error_code"] == 56
+    assert ask("init_producer_id", 4, transactional_id=None, transaction_timeout_ms=1)["error_code"] == 56
+    assert error_code(ask.broker, "orders", 0) == 0, "what exists is still served"
+
+
+def test_a_folder_of_another_node(tmp_path: Path) -> None:
+    open_broker(tmp_path, node_id="1")
+    with pytest.raises(WrongDataFolder, match="belongs to node 1, and this is node 2"):
+        open_broker(tmp_path, node_id="2")
+
+
+def test_the_cluster_keeps_its_id(tmp_path: Path) -> None:
+    assert open_broker(tmp_path).cluster_id == open_broker(tmp_path).cluster_id
+
+
+def test_producer_ids_never_repeat_across_crashes(tmp_path: Path) -> None:
+    seen = [open_broker(tmp_path).controller.next_producer_id(NOW_MS) for _ in range(4)]
+    assert len(set(seen)) == 4
+
+
+def test_what_a_batch_must_fulfil(tmp_path: Path) -> None:
+    ask = Asking(open_broker(tmp_path, socket_request_max_bytes="5000"))
+    ask.create("orders", cleanup_policy="compact", max_message_bytes="7", message_timestamp_type="LogAppendTime")
+    rules = ask.broker.batch_rules(ask.broker.partition("orders", 0), NOW_MS)
+    assert (rules.max_message_bytes, rules.max_decompressed_bytes, rules.now_ms) == (7, 5000, NOW_MS)
+    assert rules.require_keys
+    assert rules.timestamp_type is TimestampType.LOG_APPEND_TIME
