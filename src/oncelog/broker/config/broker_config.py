@@ -70,7 +70,6 @@ class BrokerConfig:
     log_cleaner_enable: bool
     log_flush_offset_checkpoint_interval_ms: int
     log_flush_scheduler_interval_ms: int
-    log_flush_start_offset_checkpoint_interval_ms: int
     log_retention_check_interval_ms: int
     metadata_log_max_record_bytes_between_snapshots: int
     num_recovery_threads_per_data_dir: int

@@ -154,13 +154,6 @@ _LOGS = (
         str(2**63 - 1),
         "How often logs are checked for a flush by time.",
     ),
-    _key(
-        "log.flush.start.offset.checkpoint.interval.ms",
-        ConfigType.INT,
-        "60000",
-        "How often log start offsets are written down.",
-        at_least(0),
-    ),
     _key("log.retention.check.interval.ms", ConfigType.LONG, "300000", "How often retention is applied.", at_least(1)),
     _key(
         "metadata.log.max.record.bytes.between.snapshots",
