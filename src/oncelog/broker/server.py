@@ -37,6 +37,8 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 BACKGROUND_THREADS = 2
+STOP_THREADS = 16
+"""Closing a log waits for the disk; disks take many waiters at once."""
 LISTEN_BACKLOG = 1024
 SWITCH_INTERVAL_S = 0.0005
 """How long a compacting thread may keep the interpreter from the loop; Python's own 5 ms would show in every p99."""
@@ -153,11 +155,12 @@ def run(config: BrokerConfig) -> int:
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=LOG_FORMAT)
     with data_folder_lock(config.log_dir):
         # Leaving the pool waits for what runs in it: only then may the logs be closed.
-        with ThreadPoolExecutor(BACKGROUND_THREADS) as pool:
+        with ThreadPoolExecutor(max(BACKGROUND_THREADS, config.num_recovery_threads_per_data_dir)) as pool:
             broker = BrokerState.open(config, FileStorage(), now_ms=now_ms(), new_id=uuid4, parallel_map=pool.map)
             with contextlib.closing(uvloop.new_event_loop()) as loop:
                 loop.run_until_complete(_serve(broker, loop, pool))
-        broker.stop(now_ms())
+        with ThreadPoolExecutor(STOP_THREADS) as pool:
+            broker.stop(now_ms(), pool.map)
     return 0
 
 

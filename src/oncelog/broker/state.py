@@ -197,9 +197,9 @@ class BrokerState:
             raise created
         return self.controller.state.topic(name)
 
-    def stop(self, now_ms: int) -> None:
+    def stop(self, now_ms: int, parallel_map: ParallelMap = map) -> None:
         """Make everything durable and leave a mark that the next start need not recover."""
-        self.logs.stop(now_ms)
+        self.logs.stop(now_ms, parallel_map=parallel_map)
         self.controller.close(now_ms)
 
     def _topic(self, record: MetadataRecord) -> Topic:

@@ -23,6 +23,7 @@ from oncelog.errors import (
     UnknownTopicId,
     UnsupportedVersion,
 )
+from oncelog.log.config import LogConfig
 from oncelog.log.partition_log import Appended, PartitionLog
 from oncelog.records import compression, kernel
 from oncelog.records.batch import recompress
@@ -46,6 +47,7 @@ API_KEY = ApiKey.PRODUCE
 FIRST_SERVED_VERSION = 3
 ACKS_NONE, ACKS_LEADER, ACKS_ALL = 0, 1, -1
 PRODUCER_DECIDES, UNCOMPRESSED = "producer", "uncompressed"
+GZIP_DECIDES = -1
 
 
 def handle(broker: BrokerState, request: Request) -> Answer:
@@ -175,10 +177,12 @@ def _as_topic_compresses(
     codec = compression.NONE if wanted == UNCOMPRESSED else compression.codec_named(wanted)
     if codec == validated.header.codec:
         return batch, validated
-    levels = {
-        compression.GZIP: log.config.compression_gzip_level,
-        compression.LZ4: log.config.compression_lz4_level,
-        compression.ZSTD: log.config.compression_zstd_level,
-    }
-    rebuilt = memoryview(recompress(batch, validated.header, codec, level=levels.get(codec)))
+    rebuilt = memoryview(recompress(batch, validated.header, codec, level=_compression_level(log.config, codec)))
     return rebuilt, validated._replace(header=kernel.parse_header(rebuilt))
+
+
+def _compression_level(config: LogConfig, codec: int) -> int | None:
+    """None leaves it to the codec, as does gzip's own word for that."""
+    if codec == compression.GZIP and config.compression_gzip_level != GZIP_DECIDES:
+        return config.compression_gzip_level
+    return {compression.LZ4: config.compression_lz4_level, compression.ZSTD: config.compression_zstd_level}.get(codec)
