@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from oncelog.cli.main import COMMANDS, chosen_command
+from oncelog.cli.main import COMMANDS, build_parser, chosen_command
 from tests.cli.conftest import Run
 
 UNREACHABLE = "127.0.0.1:1"
@@ -76,6 +76,13 @@ def test_a_mistake_of_ours_is_one_line_as_well(oncelog: Run, monkeypatch: pytest
 @pytest.mark.parametrize("words", [["-b", UNREACHABLE, "topics", "list"], ["topics", "list", "-b", UNREACHABLE]])
 def test_common_options_may_stand_before_and_after_the_command(oncelog: Run, words: list[str]) -> None:
     assert UNREACHABLE in oncelog(*words).err
+
+
+@pytest.mark.parametrize(
+    "words", [["--json", "demo"], ["demo", "--json"], ["--json", "audit", "t"], ["topics", "list", "--json"]]
+)
+def test_json_may_stand_before_and_after_commands_that_define_it_themselves(words: list[str]) -> None:
+    assert build_parser(chosen_command(words)).parse_args(words).json is True
 
 
 def test_the_environment_names_the_brokers(oncelog: Run, monkeypatch: pytest.MonkeyPatch) -> None:

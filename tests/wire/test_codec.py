@@ -10,8 +10,8 @@ from kio.serial import entity_reader, entity_writer
 
 from oncelog.errors import UnsupportedVersion
 from oncelog.wire.api import SUPPORTED, ApiKey, flexible
-from oncelog.wire.codec import MalformedMessage, decode, decode_exactly, encode
-from oncelog.wire.primitives import MAX_REQUEST_ELEMENTS
+from oncelog.wire.codec import MalformedMessage, Message, decode, decode_exactly, encode
+from oncelog.wire.primitives import MAX_REQUEST_ELEMENTS, uvarint
 from oncelog.wire.schema import ZERO_UUID, load_schema
 from tests.wire.kio_bridge import covers, kio_class, messages, plain_message, present_fields, same
 
@@ -188,6 +188,21 @@ def test_garbage_is_refused(name: str, version: int, garbage: bytes) -> None:
         decode_exactly(name, version, garbage)
 
 
+@pytest.mark.parametrize(
+    ("version", "garbage", "refusal"),
+    [
+        (1, b"\x7f\xff\xff\xff" + bytes(64), "an array of 2147483647 elements in 64 bytes"),
+        (1, b"\x00\x00\x00\x21" + bytes(64), "an array of 33 elements in 64 bytes"),  # each takes two bytes at least
+        (9, b"\xff\xff\xff\xff\x0f" + bytes(64), "an array of 4294967294 elements in 64 bytes"),
+        (1, b"\x00\x00\x00\x01\x7f\xff" + bytes(64), "a string of 32767 bytes, 64 are left"),
+        (9, b"\x01\x00\x00\x00\x01\x00\xff\xff\xff\xff\x0f", "4294967295 bytes announced at byte 11, 0 are left"),
+    ],
+)
+def test_counts_and_lengths_are_refused_before_anything_is_read(version: int, garbage: bytes, refusal: str) -> None:
+    with pytest.raises(MalformedMessage, match=refusal):
+        decode("MetadataRequest", version, garbage)
+
+
 @settings(max_examples=1500, deadline=None, database=None)
 @given(st.sampled_from(ALL_VERSIONS), st.binary(max_size=60))
 def test_random_bytes_raise_nothing_but_malformed_message(case: tuple[str, int], data: bytes) -> None:
@@ -220,26 +235,42 @@ def test_present_fields_cover_every_definition() -> None:
 # --- well-formed requests that are made to cost memory ------------------------------------------------------------
 
 
+@pytest.fixture
+def ten_elements(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bound that is reached without making hundreds of thousands of objects."""
+    monkeypatch.setattr("oncelog.wire.codec.MAX_REQUEST_ELEMENTS", 10)
+    monkeypatch.setattr("oncelog.wire.codec.MAX_UNCOUNTED_BYTES", 0)
+
+
 @pytest.mark.parametrize("version", [1, 9])
+@pytest.mark.usefixtures("ten_elements")
 def test_the_elements_of_a_request_are_bounded(version: int) -> None:
-    def metadata(count: int) -> bytes:
-        return encode("MetadataRequest", version, {"topics": [{"name": "", "topic_id": ZERO_UUID}] * count})
+    def read(count: int) -> Message:
+        return decode_exactly("MetadataRequest", version, encode("MetadataRequest", version, {"topics": [{}] * count}))
 
-    assert (
-        len(decode_exactly("MetadataRequest", version, metadata(MAX_REQUEST_ELEMENTS))["topics"])
-        == MAX_REQUEST_ELEMENTS
-    )
-    with pytest.raises(MalformedMessage, match="more than 200000 elements"):
-        decode_exactly("MetadataRequest", version, metadata(MAX_REQUEST_ELEMENTS + 1))
+    assert len(read(10)["topics"]) == 10
+    with pytest.raises(MalformedMessage, match="elements in one request"):
+        read(11)
 
 
+@pytest.mark.usefixtures("ten_elements")
 def test_nested_elements_count_together() -> None:
-    topic = {"name": "t", "partition_indexes": [0] * 1000}
-    decode_exactly("DescribeProducersRequest", 0, encode("DescribeProducersRequest", 0, {"topics": [topic] * 199}))
-    with pytest.raises(MalformedMessage, match="elements"):
-        decode_exactly("DescribeProducersRequest", 0, encode("DescribeProducersRequest", 0, {"topics": [topic] * 200}))
+    def read(*partition_counts: int) -> Message:
+        topics = [{"partition_indexes": [0] * count} for count in partition_counts]
+        return decode_exactly("DescribeProducersRequest", 0, encode("DescribeProducersRequest", 0, {"topics": topics}))
+
+    assert len(read(4, 4)["topics"]) == 2
+    with pytest.raises(MalformedMessage, match="elements in one request"):
+        read(4, 5)
 
 
+@pytest.mark.usefixtures("ten_elements")
 def test_responses_are_not_bounded_so() -> None:
-    many = encode("DescribeProducersResponse", 0, {"topics": [{"name": ""}] * (MAX_REQUEST_ELEMENTS + 1)})
-    assert len(decode_exactly("DescribeProducersResponse", 0, many)["topics"]) == MAX_REQUEST_ELEMENTS + 1
+    many = encode("DescribeProducersResponse", 0, {"topics": [{}] * 11})
+    assert len(decode_exactly("DescribeProducersResponse", 0, many)["topics"]) == 11
+
+
+def test_a_large_request_is_counted() -> None:
+    body = uvarint(MAX_REQUEST_ELEMENTS + 2) + bytes(2 * MAX_REQUEST_ELEMENTS + 2)
+    with pytest.raises(MalformedMessage, match=f"more than {MAX_REQUEST_ELEMENTS} elements in one request"):
+        decode("DescribeProducersRequest", 0, body + bytes(MAX_REQUEST_ELEMENTS + 1))

@@ -28,7 +28,6 @@ from oncelog.wire.fetch import (
     records_size,
 )
 from oncelog.wire.hot import CurrentLeader, NodeEndpoint
-from oncelog.wire.primitives import MAX_REQUEST_ELEMENTS
 from oncelog.wire.produce import (
     ProducedPartition,
     ProducedTopic,
@@ -397,22 +396,30 @@ def test_every_truncation_of_fetch_is_refused(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [3, 9, 13])
-def test_the_topics_and_partitions_of_a_produce_request_are_bounded(version: int) -> None:
-    def request(topics: int) -> memoryview:
-        topic = ProduceTopic("", UUID(int=1), [ProducePartition(0, None)])
-        return memoryview(encode_produce_request(version, ProduceRequest(None, -1, 5, [topic] * topics)))
+def test_the_elements_of_a_produce_request_are_bounded(version: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("oncelog.wire.produce.MAX_REQUEST_ELEMENTS", 10)
+    topic = ProduceTopic("", UUID(int=1), [ProducePartition(0, None)])
 
-    assert len(decode_produce_request(request(MAX_REQUEST_ELEMENTS // 2), 0, version).topics) == 100_000
-    with pytest.raises(MalformedMessage, match="more than 200000 elements"):
-        decode_produce_request(request(MAX_REQUEST_ELEMENTS // 2 + 1), 0, version)
+    def read(topics: int) -> ProduceRequest:
+        body = encode_produce_request(version, ProduceRequest(None, -1, 5, [topic] * topics))
+        return decode_produce_request(memoryview(body), 0, version)
+
+    assert len(read(5).topics) == 5
+    with pytest.raises(MalformedMessage, match="elements in one request"):
+        read(6)
 
 
-@pytest.mark.parametrize("version", [4, 12, 13])
-def test_the_topics_and_partitions_of_a_fetch_request_are_bounded(version: int) -> None:
-    def request(topics: int) -> memoryview:
-        topic = FetchTopic("", UUID(int=1), [FetchPartition(0, -1, 0, -1, -1, 1)])
-        return memoryview(encode_fetch_request(version, FetchRequest(1, 2, 3, 1, 5, 6, [topic] * topics)))
+@pytest.mark.parametrize("version", [7, 12, 13])
+def test_the_elements_of_a_fetch_request_are_bounded(version: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("oncelog.wire.fetch.MAX_REQUEST_ELEMENTS", 10)
+    topic = FetchTopic("", UUID(int=1), [FetchPartition(0, -1, 0, -1, -1, 1)])
+    forgotten = ForgottenTopic("", UUID(int=1), (0,))
 
-    assert len(decode_fetch_request(request(MAX_REQUEST_ELEMENTS // 2), 0, version).topics) == 100_000
-    with pytest.raises(MalformedMessage, match="more than 200000 elements"):
-        decode_fetch_request(request(MAX_REQUEST_ELEMENTS // 2 + 1), 0, version)
+    def read(topics: int, forgotten_topics: int) -> FetchRequest:
+        request = FetchRequest(1, 2, 3, 1, 5, 6, [topic] * topics, [forgotten] * forgotten_topics)
+        return decode_fetch_request(memoryview(encode_fetch_request(version, request)), 0, version)
+
+    assert len(read(5, 5).topics) == 5
+    for topics, forgotten_topics in [(6, 0), (0, 6)]:
+        with pytest.raises(MalformedMessage, match="elements in one request"):
+            read(topics, forgotten_topics)

@@ -9,7 +9,6 @@ from uuid import UUID
 
 from oncelog.wire.primitives import (
     MalformedMessage,
-    check_count,
     compact_string,
     read_compact_count,
     read_compact_string,
@@ -29,7 +28,6 @@ FIRST_WITH_TOPIC_IDS = 13
 _INT32 = struct.Struct(">i")
 _LEADER = struct.Struct(">ii")
 _ENDPOINT_LEAST_BYTES = 11
-_TAG_LEAST_BYTES = 2
 
 
 class CurrentLeader(NamedTuple):
@@ -81,7 +79,6 @@ def read_tags(frame: memoryview, position: int) -> tuple[dict[int, memoryview], 
     if frame[position] == 0:
         return {}, position + 1
     count, position = read_uvarint(frame, position)
-    check_count(count, _TAG_LEAST_BYTES, len(frame) - position)
     values = {}
     for _ in range(count):
         tag, position = read_uvarint(frame, position)
