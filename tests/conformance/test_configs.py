@@ -16,7 +16,7 @@ from confluent_kafka.admin import (
 )
 
 from tests.support.batches import GZIP, LZ4, SNAPPY, ZSTD, batch_records, make_batch, read_batches
-from tests.support.compare import Ask, assert_same, masked, run
+from tests.support.compare import Ask, assert_equal, assert_same, masked, run
 from tests.support.confluent import TIMEOUT_S, create_topic, make_admin
 from tests.support.process import BrokerProcess
 from tests.support.raw import Message, RawClient
@@ -36,17 +36,6 @@ INVALID_REQUEST = 42
 TOPIC, BROKER = 2, 4
 SET, DELETE, APPEND, SUBTRACT = range(4)
 TOPIC_SOURCE = 1
-
-# Tiered storage and replication quotas: oncelog has neither, and says so by not listing their keys.
-NOT_SERVED = {
-    "follower.replication.throttled.replicas",
-    "leader.replication.throttled.replicas",
-    "local.retention.bytes",
-    "local.retention.ms",
-    "remote.log.copy.disable",
-    "remote.log.delete.on.disable",
-    "remote.storage.enable",
-}
 
 
 def describe(name: str, keys: list[str] | None = None, *, kind: int = TOPIC, version: int = 4) -> Ask:
@@ -84,11 +73,7 @@ def test_a_topics_configs_are_kafkas(both_brokers: Brokers, new_topic: Topics) -
     for kind, entries in configs.items():
         assert entries["retention.bytes"]["value"] == "123456789", kind
         assert entries["retention.bytes"]["config_source"] == TOPIC_SOURCE, kind
-    if len(configs) == 2:
-        expected = {key: entry for key, entry in configs["kafka"].items() if key not in NOT_SERVED}
-        assert set(configs["oncelog"]) == set(expected)
-        for key, entry in expected.items():
-            assert configs["oncelog"][key] == entry
+    assert_equal(configs)
 
 
 def test_a_new_topics_answer_lists_its_configs(both_brokers: Brokers, new_topic: Topics) -> None:
@@ -104,8 +89,8 @@ def test_a_new_topics_answer_lists_its_configs(both_brokers: Brokers, new_topic:
         (answer,) = run(broker, [Ask("create_topics", 7, {"topics": [topic], "timeout": 10_000})])
         entries = {each["name"]: each for each in answer["topics"][0]["configs"]}
         assert entries["cleanup.policy"]["value"] == "compact"
-        lists[kind] = {key: entry for key, entry in entries.items() if key not in NOT_SERVED}
-    assert all(each == lists[next(iter(lists))] for each in lists.values())
+        lists[kind] = entries
+    assert_equal(lists)
 
 
 DESCRIPTIONS = {
@@ -189,7 +174,7 @@ def test_changing(both_brokers: Brokers, new_topic: Topics, case: str) -> None:
     ask, code = CHANGES[case]
     assert_same(both_brokers, lambda: [ask(name)], [code])
     after = {kind: _own_configs(broker, name) for kind, broker in both_brokers.items()}
-    assert all(each == after[next(iter(after))] for each in after.values())
+    assert_equal(after)
 
 
 def _own_configs(broker: BrokerProcess, name: str) -> dict[str, str]:

@@ -22,6 +22,7 @@ Topics = Callable[[], str]
 Brokers = dict[str, BrokerProcess]
 
 UNKNOWN_TOPIC_OR_PARTITION = 3
+LEADER_NOT_AVAILABLE = 5
 INVALID_TOPIC = 17
 TOPIC_ALREADY_EXISTS = 36
 INVALID_PARTITIONS = 37
@@ -252,13 +253,12 @@ def test_describing(broker: BrokerProcess, new_topic: Topics) -> None:
 METADATA = {
     "a known topic": lambda name, topic_id: {"topics": [{"name": name}]},
     "an unknown topic": lambda name, topic_id: {"topics": [{"name": f"{name}-unknown"}]},
-    "an invalid name": lambda name, topic_id: {"topics": [{"name": "in valid"}], "allow_auto_topic_creation": True},
+    "an invalid name": lambda name, topic_id: {"topics": [{"name": "in valid"}]},
     "an empty name": lambda name, topic_id: {"topics": [{"name": ""}]},
     "several": lambda name, topic_id: {"topics": [{"name": f"{name}-unknown"}, {"name": name}]},
     "one twice": lambda name, topic_id: {"topics": [{"name": name}, {"name": name}]},
     "by id": lambda name, topic_id: {"topics": [{"name": None, "topic_id": topic_id}]},
     "by an unknown id": lambda name, topic_id: {"topics": [{"name": None, "topic_id": uuid.UUID(int=99)}]},
-    "by neither": lambda name, topic_id: {"topics": [{"name": None, "topic_id": None}]},
     "none": lambda name, topic_id: {"topics": []},
     "authorized operations": lambda name, topic_id: {
         "topics": [{"name": name}],
@@ -281,6 +281,20 @@ def test_metadata(both_brokers: Brokers, new_topic: Topics, case: str) -> None:
 
     def asks() -> list[Ask]:
         topic_id = ids[next(kinds)]
-        return [Ask("metadata", version, METADATA[case](name, topic_id)) for version in (12, 13)]
+        wanted = {"allow_auto_topic_creation": False, **METADATA[case](name, topic_id)}
+        return [Ask("metadata", version, wanted) for version in (12, 13)]
 
     assert_same(both_brokers, asks)
+
+
+def test_asking_for_metadata_may_create_a_topic(broker: BrokerProcess, new_topic: Topics) -> None:
+    """Kafka answers before the topic exists and oncelog after; either way the next question finds it."""
+    name = new_topic()
+    ask = {"topics": [{"name": name}], "allow_auto_topic_creation": True}
+    with RawClient(broker.address) as client:
+        deadline = time.monotonic() + 10
+        while (answer := client.request("metadata", 12, ask)["topics"][0])["error_code"] != 0:
+            assert answer["error_code"] in (UNKNOWN_TOPIC_OR_PARTITION, LEADER_NOT_AVAILABLE)
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        assert len(answer["partitions"]) == 1

@@ -36,9 +36,6 @@ class Ask(NamedTuple):
     body: Message
 
 
-Script = Callable[[RawClient], Iterable[Message]]
-
-
 def run(broker: BrokerProcess, asks: Iterable[Ask]) -> list[Message]:
     with RawClient(broker.address) as client:
         return [client.request(ask.api, ask.version, ask.body) for ask in asks]
@@ -78,5 +75,10 @@ def assert_same(
         answers[kind] = [masked(answer) for answer in run(broker, asks())]
         if codes is not None:
             assert error_codes(answers[kind]) == codes, f"{kind}: {answers[kind]}"
-    for other in answers.values():
-        assert other == answers[next(reversed(answers))]
+    assert_equal(answers)
+
+
+def assert_equal(answers: dict[str, Any]) -> None:
+    """What oncelog said is what Apache Kafka said; nothing to compare where only one of them was asked."""
+    if len(answers) == 2:
+        assert answers["oncelog"] == answers["kafka"]
