@@ -127,7 +127,7 @@ def crc32c_by_tables(data, uint32_t value=0):
         PyBuffer_Release(&view)
 
 
-cdef uint32_t crc_of(uint32_t value, const uint8_t *data, Py_ssize_t size):
+cdef uint32_t crc_of(uint32_t value, const uint8_t *data, Py_ssize_t size) noexcept:
     if size < RELEASE_GIL_BYTES:
         return oncelog_crc32c(value, data, size)
     with nogil:
@@ -667,10 +667,10 @@ cdef bint grow(Store *store, size_t more) noexcept:
 
 
 # Memory new to the process costs a page fault every 4 KiB, more than decoding what goes there. So a few large blocks
-# of columns that are gone are kept for the next ones. Touched only by threads that hold the interpreter's lock.
+# that columns and builders have left are kept for the next ones. Touched only with the interpreter's lock held.
 cdef enum:
     SHELF_SLOTS = 16
-    SHELF_BYTES = 67108864
+    SHELF_BYTES = 33554432
     SHELF_MIN_BLOCK_BYTES = 65536
 
 cdef Store shelf[SHELF_SLOTS]
@@ -697,7 +697,7 @@ cdef bint take_from_shelf(Store *store, size_t capacity) noexcept:
 
 
 cdef void give_up(uint8_t *data, size_t capacity) noexcept:
-    """Free a block, or keep it for later columns."""
+    """Free a block, or keep it for later."""
     global shelf_bytes
     cdef int slot
     if capacity >= SHELF_MIN_BLOCK_BYTES and capacity <= SHELF_BYTES - shelf_bytes:
@@ -848,9 +848,15 @@ cdef class Columns:
     cdef BinaryStore header_keys
     cdef BinaryStore header_values
     cdef Py_ssize_t taken_bytes
+    cdef bint is_broken  # memory ran out half way through `finish`
 
     def __cinit__(self):
-        self.start()
+        start_binary(&self.keys)
+        start_binary(&self.values)
+        start_binary(&self.header_keys)
+        start_binary(&self.header_values)
+        if not push32(&self.header_offsets, 0):
+            raise MemoryError()
 
     def __dealloc__(self):
         give_up(self.offsets.data, self.offsets.capacity)
@@ -861,16 +867,6 @@ cdef class Columns:
         free_binary(&self.header_keys)
         free_binary(&self.header_values)
 
-    cdef int start(self) except -1:
-        self.taken_bytes = 0
-        start_binary(&self.keys)
-        start_binary(&self.values)
-        start_binary(&self.header_keys)
-        start_binary(&self.header_values)
-        if not push32(&self.header_offsets, 0):
-            raise MemoryError()
-        return 0
-
     @property
     def record_count(self):
         return self.keys.count
@@ -880,9 +876,10 @@ cdef class Columns:
         return self.taken_bytes
 
     def finish(self):
-        cdef size_t count = self.keys.count
+        self.require_whole()
+        self.is_broken = True
         made = ColumnBuffers(
-            count,
+            self.keys.count,
             take(&self.offsets),
             take(&self.timestamps),
             take_binary(&self.keys),
@@ -891,10 +888,16 @@ cdef class Columns:
             take_binary(&self.header_keys),
             take_binary(&self.header_values),
         )
-        self.taken_bytes = 0
         if not push32(&self.header_offsets, 0):
             raise MemoryError()
+        self.taken_bytes = 0
+        self.is_broken = False
         return made
+
+    cdef int require_whole(self) except -1:
+        if self.is_broken:
+            raise MemoryError("memory ran out while these columns were finished: their records are gone")
+        return 0
 
     cdef ColumnsMark mark(self) noexcept:
         """How far the columns are filled, for `undo`."""
@@ -921,10 +924,12 @@ def decode_columns(payload, header, Columns columns not None):
     cdef const uint8_t *end
     cdef int32_t index = 0
     cdef Flaw flaw = SOUND
-    cdef ColumnsMark mark = columns.mark()
+    cdef ColumnsMark mark
     read_times(&times, header)
     PyObject_GetBuffer(payload, &view, PyBUF_SIMPLE)
     try:
+        columns.require_whole()
+        mark = columns.mark()
         if view.len > INT32_MAX - columns.taken_bytes:
             raise MessageTooLarge("columns hold less than 2 GiB; finish them before adding this batch")
         check_count(view.len, times.record_count)
@@ -1067,8 +1072,8 @@ cdef class BatchBuilder:
             self.base_timestamp = base_timestamp
 
     def __dealloc__(self):
-        free(self.records.data)
-        free(self.headers.data)
+        give_up(self.records.data, self.records.capacity)
+        give_up(self.headers.data, self.headers.capacity)
 
     @property
     def record_count(self):
