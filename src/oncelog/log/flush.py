@@ -15,8 +15,8 @@ from oncelog.log.storage import File, Storage
 
 class Unsynced:
     """What may be lost with the power, beside the bytes above the recovery point: indexes of segments sealed since the
-    last flush, and names changed in directories. Each change is an item of its own, so that a flush settles exactly
-    what had happened when it was asked for."""
+    last flush (and that a torn tail was cut off before), and names changed in directories. Each change is an item of
+    its own, so that a flush settles exactly what had happened when it was asked for."""
 
     __slots__ = ("_changes", "_items")
 

@@ -69,6 +69,7 @@ class PartitionLog:
         self._touched = not loaded.report.clean
         self._last_flush_ms = 0
         self._jitter_ms = 0
+        self._is_rolling = False
         self.topic_partition = topic_partition
         self.config = config
         self.leader_epochs: LeaderEpochCache = loaded.leader_epochs
@@ -190,7 +191,7 @@ class PartitionLog:
         last_offset = base_offset + header.last_offset_delta
         segment = self._segments.active
         try:
-            if segment.must_roll(size, last_offset, max_timestamp, now_ms, self._jitter_ms):
+            if self._is_rolling or segment.must_roll(size, last_offset, max_timestamp, now_ms, self._jitter_ms):
                 segment = self._roll(now_ms)
             if leader_epoch != self.leader_epochs.latest_epoch:
                 self.leader_epochs.assign(leader_epoch, base_offset)
@@ -238,8 +239,13 @@ class PartitionLog:
                 raise KafkaStorageError(f"cannot roll {self.topic_partition}: {error}") from error
 
     def _roll(self, now_ms: int) -> Segment:
-        """Everything that can fail comes first, and leaves the log as it was."""
+        """Everything that can fail comes first, and leaves the log as it was.
+
+        Except that the new segment's file may be there already: then the next append must not go to the old one, whose
+        offsets would run into the new one's. So a roll that has begun is tried until it succeeds.
+        """
         self._touched = True
+        self._is_rolling = True
         active = self._segments.active
         active.complete_time_index()
         active.write_out_indexes()
@@ -248,6 +254,7 @@ class PartitionLog:
         segment.create()
         active.seal()
         self._segments.add(segment)
+        self._is_rolling = False
         self._unsynced.sealed(active)
         self._unsynced.renamed_in(self._directory)
         self._choose_jitter()
@@ -497,10 +504,11 @@ class PartitionLog:
         items = self._unsynced.items()
         changed = {item for _, item in items}
         try:
-            files = [segment.file() for segment in segments]
+            files = [segment.file() for segment in segments if segment not in changed]
             for segment in self._segments:
                 if segment in changed:
-                    files += segment.index_files()
+                    files += segment.files()
+                    files += self._snapshots.files(self._segments.end_offset(segment, self.log_end_offset))
         except OSError as error:
             raise KafkaStorageError(f"cannot flush {self.topic_partition}: {error}") from error
         directories = sorted(item for item in changed if isinstance(item, str))

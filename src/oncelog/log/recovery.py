@@ -97,6 +97,8 @@ class LogLoader:
         snapshots = SnapshotFiles(self._storage, self._directory, names)
         found = [offset_of(name) for name in names if name.endswith(LOG_SUFFIX)]
         segments = [self._segment(offset) for offset in sorted(offset for offset in found if offset is not None)]
+        if segments:
+            snapshots.remove_below(segments[0].base_offset)
         epochs_known = self._load_epochs()
         end_offset = self._open_segments(segments, snapshots) if segments else self._log_start_offset
         if end_offset < self._log_start_offset:
@@ -107,6 +109,8 @@ class LogLoader:
                 self._log_start_offset,
             )
             self._remove_segments(segments)
+            snapshots.remove(snapshots.offsets)
+            self._producers.load((), self._now_ms)
             segments, end_offset = [], self._log_start_offset
         if not segments:
             segments = [self._segment(self._log_start_offset)]
@@ -126,6 +130,8 @@ class LogLoader:
         snapshots.remove_above(end_offset)
         snapshots.remove_stray(segments.base_offsets)
         self._report.broken_snapshots = snapshots.broken
+        if snapshots.broken:
+            snapshots.write(end_offset, self._producers.entries(), durable=True)
         recovery_point = end_offset if self._report.clean else min(self._recovery_point, end_offset)
         return LoadedLog(
             segments,
@@ -159,7 +165,7 @@ class LogLoader:
                 self._restore_producers(segments, snapshots, end_offset)
                 return end_offset
         self._restore_producers(segments[:trusted], snapshots, segments[trusted].base_offset)
-        return self._scan_segments(segments, trusted)
+        return self._scan_segments(segments, trusted, snapshots)
 
     def _trusted_count(self, segments: list[Segment]) -> int:
         """How many segments lie wholly below the recovery point; all, after a clean stop.
@@ -189,11 +195,17 @@ class LogLoader:
         segment.rebuild_indexes()
         self._report.rebuilt_indexes.append(segment.base_offset)
 
-    def _scan_segments(self, segments: list[Segment], first: int) -> int:
-        """Recover the segments from `first` on, and drop from the list what comes after the first bad batch."""
+    def _scan_segments(self, segments: list[Segment], first: int, snapshots: SnapshotFiles) -> int:
+        """Recover the segments from `first` on, and drop from the list what comes after the first bad batch.
+
+        Snapshots above were written without a sync, so they are written again on the way.
+        """
         end_offset = segments[first].base_offset
+        snapshots.remove_above(end_offset)
         for position in range(first, len(segments)):
             segment, following = segments[position], segments[position + 1 :]
+            if position and segment.base_offset not in snapshots.offsets:
+                snapshots.write(segment.base_offset, self._producers.entries())
             file_bytes, end_offset = self._scan_segment(segment, max(end_offset, segment.base_offset))
             self._scanned.append(segment)
             self._report.scanned_bytes += file_bytes
@@ -204,7 +216,7 @@ class LogLoader:
                 self._report.truncated_bytes += torn_bytes
                 self._remove_segments(following)
                 del segments[position + 1 :]
-                segment.discard_torn_write()
+                segment.cut_durably(segment.size_bytes)
                 break
             if following:
                 segment.seal()

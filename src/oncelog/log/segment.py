@@ -216,9 +216,10 @@ class Segment:
         self.time_index.seal()
         self._file = None
 
-    def index_files(self) -> list[File]:
-        """The indexes, to be synced once the segment is sealed. Until then recovery writes them anew."""
-        return [self._storage.open(path) for path in self.file_paths()[1:]]
+    def files(self) -> list[File]:
+        """All of it, to be synced once the segment is sealed. While it grows, its `.log` is enough: recovery writes the
+        indexes anew."""
+        return [self._storage.open(path) for path in self.file_paths()]
 
     def change_suffix(self, old: str, new: str) -> None:
         """Rename the files from one state of a replacement to the next, `.log` last: it makes the segment."""
@@ -386,11 +387,17 @@ class Segment:
         found = self.find_batch(offset)
         self.write_out_indexes()
         if found is not None:
-            self.file().truncate(found.position)
+            self.cut_durably(found.position)
             self.transaction_index.truncate_to_offset(found.header.base_offset)
             self.offset_index.truncate_to_position(found.position)
             self.time_index.truncate_to_offset(found.header.base_offset)
         return self.open_growing()
+
+    def cut_durably(self, size_bytes: int) -> None:
+        """Cut the `.log` and wait for the disk: batches that came back with the power would fit onto new ones."""
+        file = self.file()
+        file.truncate(size_bytes)
+        file.sync()
 
     def _repair(self, error: Exception) -> None:
         logger.warning("rebuilding the indexes of %s: %s", self.path, error)

@@ -15,7 +15,7 @@ from oncelog.log import producer_snapshot
 from oncelog.log.producer_snapshot import CorruptSnapshot
 from oncelog.log.producer_state import ProducerEntry
 from oncelog.log.segment_files import SNAPSHOT_SUFFIX, file_path, offset_of
-from oncelog.log.storage import TEMPORARY_SUFFIX, Storage
+from oncelog.log.storage import TEMPORARY_SUFFIX, File, Storage
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +54,10 @@ class SnapshotFiles:
         if offset not in self._offsets:
             insort(self._offsets, offset)
 
+    def files(self, offset: int) -> list[File]:
+        """The file of the snapshot at `offset`, if there is one."""
+        return [self._storage.open(self._path(offset))] if offset in self._offsets else []
+
     def newest(self, at_most: int) -> Snapshot | None:
         """The newest good snapshot at or below an offset."""
         for offset in reversed([offset for offset in self._offsets if offset <= at_most]):
@@ -71,6 +75,10 @@ class SnapshotFiles:
         for offset in offsets:
             self._storage.remove(self._path(offset))
             self._offsets.remove(offset)
+
+    def remove_below(self, offset: int) -> None:
+        """Forget those from which the log no longer leads on."""
+        self.remove([each for each in self._offsets if each < offset])
 
     def remove_above(self, offset: int) -> None:
         self.remove([each for each in self._offsets if each > offset])
