@@ -70,3 +70,17 @@ def test_waking_one_may_park_it_again_at_once() -> None:
     purgatory.appended(ORDERS, 1)
     purgatory.appended(ORDERS, 1)
     assert woken == [0, 1]
+
+
+def test_a_fetch_is_woken_once_even_if_waking_another_wakes_it_too() -> None:
+    purgatory = FetchPurgatory()
+    woken: list[str] = []
+
+    def append_more() -> None:
+        woken.append("first")
+        purgatory.appended(ORDERS, 1)
+
+    purgatory.park(WaitingFetch([ORDERS], 1, append_more))
+    purgatory.park(WaitingFetch([ORDERS], 1, lambda: woken.append("second")))
+    purgatory.appended(ORDERS, 1)
+    assert woken == ["first", "second"]

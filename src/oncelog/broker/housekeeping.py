@@ -25,7 +25,9 @@ FLUSH_CHECK_INTERVAL_MS: Final = 1_000
 """How often unflushed logs are looked at, unless `log.flush.scheduler.interval.ms` is shorter."""
 
 REMOVAL_INTERVAL_MS: Final = 10_000
-IDLE_CONNECTION_INTERVAL_MS: Final = 30_000
+
+IDLE_CHECK_INTERVAL_MS: Final = 30_000
+"""How often idle connections are looked for, unless `connections.max.idle.ms` is shorter."""
 
 
 class Timers(Protocol):
@@ -52,7 +54,8 @@ class Housekeeping:
         every(config.log_retention_check_interval_ms, self._retain)
         every(config.producer_id_expiration_check_interval_ms, self._expire)
         every(REMOVAL_INTERVAL_MS, self._remove)
-        every(IDLE_CONNECTION_INTERVAL_MS, self._timers.close_idle)
+        if config.connections_max_idle_ms >= 0:  # below, connections may be idle for ever
+            every(max(1, min(config.connections_max_idle_ms, IDLE_CHECK_INTERVAL_MS)), self._timers.close_idle)
         if config.log_cleaner_enable:
             every(config.log_cleaner_backoff_ms, self._clean)
 
@@ -64,8 +67,9 @@ class Housekeeping:
                     self._logs.flushed(flush, now_ms)
                 else:
                     self._logs.flush_failed(flush, error)
+                    self._broker.purgatory.changed(flush.log.topic_partition)
 
-            self._timers.run_in_thread(flush.run, ended)
+            self._broker.group_commit.run(flush.log, flush.run, ended)
 
     def _checkpoint(self, now_ms: int) -> None:
         try:

@@ -22,17 +22,20 @@ class WaitingFetch:
 
 class FetchPurgatory:
     def __init__(self) -> None:
+        self._parked: set[WaitingFetch] = set()
         self._waiting: dict[TopicPartition, dict[WaitingFetch, None]] = {}
 
     def __len__(self) -> int:
-        return len({fetch for fetches in self._waiting.values() for fetch in fetches})
+        return len(self._parked)
 
     def park(self, fetch: WaitingFetch) -> None:
+        self._parked.add(fetch)
         for partition in fetch.partitions:
             self._waiting.setdefault(partition, {})[fetch] = None
 
     def remove(self, fetch: WaitingFetch) -> None:
         """Forget a fetch that expired or whose connection is gone; unknown ones are fine."""
+        self._parked.discard(fetch)
         for partition in fetch.partitions:
             fetches = self._waiting.get(partition)
             if fetches is not None:
@@ -58,5 +61,6 @@ class FetchPurgatory:
 
     def _wake(self, fetches: list[WaitingFetch]) -> None:
         for fetch in fetches:
-            self.remove(fetch)
-            fetch.wake()
+            if fetch in self._parked:  # else one that was woken before it has ended this one too
+                self.remove(fetch)
+                fetch.wake()

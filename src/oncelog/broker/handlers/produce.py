@@ -19,6 +19,7 @@ from oncelog.errors import (
     InvalidRequiredAcks,
     InvalidTxnState,
     KafkaError,
+    MessageTooLarge,
     NotEnoughReplicas,
     UnknownTopicId,
     UnsupportedVersion,
@@ -27,8 +28,8 @@ from oncelog.log.config import LogConfig
 from oncelog.log.partition_log import Appended, PartitionLog
 from oncelog.records import compression, kernel
 from oncelog.records.batch import recompress
-from oncelog.records.validation import ValidatedBatch, validate_client_batch
-from oncelog.types import NO_OFFSET, NO_TIMESTAMP
+from oncelog.records.validation import BatchRules, ValidatedBatch, validate_client_batch
+from oncelog.types import NO_OFFSET, NO_TIMESTAMP, TopicPartition
 from oncelog.wire.api import ApiKey
 from oncelog.wire.produce import (
     ProducedPartition,
@@ -54,36 +55,43 @@ def handle(broker: BrokerState, request: Request) -> Answer:
     produce: ProduceRequest = request.body
     append = _Append(broker, request)
     topics = append.topics()
+    flushing = _flush(broker, request.version, topics, append.unflushed) if append.unflushed else None
     if produce.acks == ACKS_NONE:
         # The client hears nothing, so an error can only be shown by hanging up: it will refresh its metadata.
         failed = any(partition.error_code for topic in topics for partition in topic.partitions)
         return CLOSE if failed else NO_REPLY
-    if append.unflushed:
-        return _answer_once_flushed(broker, request.version, topics, append.unflushed)
-    return [encode_produce_response(request.version, topics, throttle_ms=0)]
+    return [encode_produce_response(request.version, topics, throttle_ms=0)] if flushing is None else flushing
 
 
-def _answer_once_flushed(
+def _flush(
     broker: BrokerState, version: int, topics: list[ProducedTopic], unflushed: list[Unflushed]
-) -> Pending:
-    """`flush.messages` promises the disk: the answer waits for a flush that covers every partition of the request."""
+) -> Pending | None:
+    """`flush.messages` promises the disk: the answer waits for flushes that cover every partition of the request. None
+    if none can begin, because the disk has failed meanwhile; then `topics` say so."""
     pending = Pending()
     remaining = len(unflushed)
 
-    def flush_ended(append: Unflushed, error: KafkaError | None) -> None:
+    def ended(append: Unflushed, error: KafkaError | None) -> None:
         nonlocal remaining
         if error is not None:
+            note_failure(broker, append.log.topic_partition, error)
             topic = topics[append.topic_position]
             partitions = list(topic.partitions)
             partitions[append.position] = failed_partition(partitions[append.position].index, error)
             topics[append.topic_position] = topic._replace(partitions=partitions)
         remaining -= 1
-        if remaining == 0:
+        if remaining == 0 and pending.on_complete is not None:
             pending.complete([encode_produce_response(version, topics, throttle_ms=0)])
 
     for append in unflushed:
-        broker.group_commit.wait(append.log, append.end_offset, partial(flush_ended, append))
-    return pending
+        broker.group_commit.wait(append.log, append.end_offset, partial(ended, append))
+    return pending if remaining else None
+
+
+def note_failure(broker: BrokerState, partition: TopicPartition, error: KafkaError) -> None:
+    broker.metrics.append_failed(error)
+    if broker.is_offline(*partition):
+        broker.purgatory.changed(partition)
 
 
 def failed_partition(index: int, error: KafkaError) -> ProducedPartition:
@@ -122,7 +130,7 @@ class _Append:
                 self._refuse_impossible(topic, name)
                 log, appended = self._append(name, partition)
             except KafkaError as error:
-                self._broker.metrics.append_failed(error)
+                note_failure(self._broker, TopicPartition(name, partition.index), error)
                 partitions.append(failed_partition(partition.index, error))
                 continue
             if log.log_end_offset - log.recovery_point >= log.config.flush_messages:
@@ -150,10 +158,11 @@ class _Append:
                 f"min.insync.replicas of {name} is {log.config.min_insync_replicas}, and this cluster has one node"
             )
         batch = partition.records if partition.records is not None else memoryview(b"")
-        validated = validate_client_batch(batch, rules=broker.batch_rules(log, self._now_ms))
+        rules = broker.batch_rules(log, self._now_ms)
+        validated = validate_client_batch(batch, rules=rules)
         if validated.header.is_transactional:
             raise InvalidTxnState("a transactional batch needs a transaction that its coordinator has verified")
-        batch, validated = _as_topic_compresses(log, batch, validated)
+        batch, validated = _as_topic_compresses(log, batch, validated, rules)
         appended = log.append(
             batch, validated, leader_epoch=broker.leader_epoch(name, partition.index), now_ms=self._now_ms
         )
@@ -168,7 +177,7 @@ class _Append:
 
 
 def _as_topic_compresses(
-    log: PartitionLog, batch: memoryview, validated: ValidatedBatch
+    log: PartitionLog, batch: memoryview, validated: ValidatedBatch, rules: BatchRules
 ) -> tuple[memoryview, ValidatedBatch]:
     """`compression.type` other than `producer` is the topic's word: the batch is stored as it says."""
     wanted = log.config.compression_type
@@ -177,7 +186,20 @@ def _as_topic_compresses(
     codec = compression.NONE if wanted == UNCOMPRESSED else compression.codec_named(wanted)
     if codec == validated.header.codec:
         return batch, validated
-    rebuilt = memoryview(recompress(batch, validated.header, codec, level=_compression_level(log.config, codec)))
+    rebuilt = memoryview(
+        recompress(
+            batch,
+            validated.header,
+            codec,
+            max_decompressed_bytes=rules.max_decompressed_bytes,
+            level=_compression_level(log.config, codec),
+        )
+    )
+    if len(rebuilt) > rules.max_message_bytes:
+        raise MessageTooLarge(
+            f"with the topic's compression.type, {wanted}, the batch has {len(rebuilt)} bytes; "
+            f"its max.message.bytes is {rules.max_message_bytes}"
+        )
     return rebuilt, validated._replace(header=kernel.parse_header(rebuilt))
 
 
