@@ -77,11 +77,10 @@ class KafkaConnection(asyncio.BufferedProtocol):
             for frame in self._frames.received(count):
                 if self._held or self._is_saturated:
                     self._held.append(frame)
-                else:
+                elif self._is_open:
                     self._serve(frame)
         except MalformedMessage as error:
-            self._server.metrics.malformed_requests += 1
-            self.hang_up(str(error))
+            self._refuse(error)
         self._balance_reading()
 
     def eof_received(self) -> bool:
@@ -91,18 +90,39 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._write_paused = True
 
     def resume_writing(self) -> None:
+        self.last_active_s = self._server.loop.time()
         self._write_paused = False
         self._pump()
         self._serve_held()
 
     def hang_up(self, reason: str) -> None:
-        if self._transport is not None:
-            logger.info("closing the connection of %s: %s", self._transport.get_extra_info("peername"), reason)
+        """Serve nothing more, and close once the client has taken what was answered before."""
+        if self._is_open:
+            assert self._transport is not None
+            logger.info("closing the connection of %s: %s", self._peer, reason)
             self._transport.close()
+
+    def cut_off(self, reason: str) -> None:
+        """Close now, whatever the client has not taken yet."""
+        if self._transport is not None:
+            logger.info("cutting off the connection of %s: %s", self._peer, reason)
+            self._transport.abort()
+
+    @property
+    def _peer(self) -> object:
+        return self._transport.get_extra_info("peername") if self._transport is not None else None
+
+    @property
+    def _is_open(self) -> bool:
+        return self._transport is not None and not self._transport.is_closing()
 
     @property
     def _is_saturated(self) -> bool:
         return self._line.is_full or self._write_paused
+
+    def _refuse(self, error: MalformedMessage) -> None:
+        self._server.metrics.malformed_requests += 1
+        self.hang_up(str(error))
 
     def _serve(self, frame: memoryview) -> None:
         began_s = time.perf_counter()
@@ -130,7 +150,9 @@ class KafkaConnection(asyncio.BufferedProtocol):
             place.chunks = self._server.dispatcher.frame(header, chunks)
             for ready in self._line.take_ready():
                 self._send(ready)
-            self._serve_held()
+            if self._reading_paused:
+                # Not at once: whoever completed this is in the middle of serving somebody else's request.
+                self._server.loop.call_soon(self._serve_held)
 
         pending.on_complete = completed
         timer = None
@@ -141,17 +163,16 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def _serve_held(self) -> None:
         try:
-            while self._held and not self._is_saturated and self._transport is not None:
+            while self._held and not self._is_saturated and self._is_open:
                 self._serve(self._held.popleft())
         except MalformedMessage as error:
-            self._server.metrics.malformed_requests += 1
-            self.hang_up(str(error))
+            self._refuse(error)
         self._balance_reading()
 
     def _balance_reading(self) -> None:
         """Read while there is room for what arrives; otherwise let the client's own socket fill up."""
         transport = self._transport
-        if transport is None or transport.is_closing():
+        if transport is None or not self._is_open:
             return
         wanted = not (self._held or self._is_saturated)
         if wanted and self._reading_paused:
@@ -161,10 +182,9 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._reading_paused = not wanted
 
     def _send(self, chunks: Chunks) -> None:
-        if self._transport is None:
-            return
-        self._outgoing.extend(chunks)
-        self._pump()
+        if self._is_open:
+            self._outgoing.extend(chunks)
+            self._pump()
 
     def _pump(self) -> None:
         """Hand over to the transport until it has enough; small pieces are joined, large ones read as they leave."""
@@ -183,6 +203,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
                     small, small_bytes = [], 0
         except KafkaStorageError as error:
             logger.error("reading records for an answer failed: %s", error)
+            self._outgoing.clear()  # what came next would be taken for the missing records
             self.hang_up("its records cannot be read")
             return
         if small and transport is not None:

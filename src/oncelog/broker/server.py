@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 from uuid import uuid4
 
 from oncelog.broker.config import BrokerConfig, Endpoint
@@ -62,6 +62,7 @@ class Server:
         self._connections: set[KafkaConnection] = set()
         self._listener: asyncio.Server | None = None
         self._timers: set[asyncio.TimerHandle] = set()
+        self._in_threads: set[asyncio.Future[Any]] = set()
 
     @property
     def config(self) -> BrokerConfig:
@@ -92,11 +93,14 @@ class Server:
 
     def run_in_thread(self, work: Callable[[], T], done: Callable[[T | None, Exception | None, int], None]) -> None:
         def finished(future: asyncio.Future[T]) -> None:
+            self._in_threads.discard(future)
             error = future.exception()
             assert error is None or isinstance(error, Exception)
             done(None if error else future.result(), error, now_ms())
 
-        self.loop.run_in_executor(self._pool, work).add_done_callback(finished)
+        future = self.loop.run_in_executor(self._pool, work)
+        self._in_threads.add(future)
+        future.add_done_callback(finished)
 
     def every(self, interval_ms: int, step: Callable[[int], None]) -> None:
         """Do a step again and again; one that fails is logged and comes again."""
@@ -115,15 +119,19 @@ class Server:
     def close_idle(self, _: int) -> None:
         oldest_s = self.loop.time() - self.config.connections_max_idle_ms / 1000
         for connection in [one for one in self._connections if one.last_active_s < oldest_s]:
-            connection.hang_up("idle for longer than connections.max.idle.ms")
+            connection.cut_off("idle for longer than connections.max.idle.ms")
 
-    def close(self) -> None:
+    async def close(self) -> None:
+        """Take no more requests, and wait for what runs in threads: a flush that fails even now takes its log offline,
+        which must then not be closed as if it were whole."""
         for timer in self._timers:
             timer.cancel()
         if self._listener is not None:
             self._listener.close()
         for connection in list(self._connections):
             connection.hang_up("the broker stops")
+        while self._in_threads:
+            await asyncio.wait(self._in_threads)
 
 
 @contextlib.contextmanager
@@ -153,15 +161,24 @@ def run(config: BrokerConfig) -> int:
 
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=LOG_FORMAT)
-    with data_folder_lock(config.log_dir):
+    threads = max(BACKGROUND_THREADS, config.num_recovery_threads_per_data_dir)
+    with (
+        data_folder_lock(config.log_dir),
+        contextlib.ExitStack() as at_the_end,
         # Leaving the pool waits for what runs in it: only then may the logs be closed.
-        with ThreadPoolExecutor(max(BACKGROUND_THREADS, config.num_recovery_threads_per_data_dir)) as pool:
-            broker = BrokerState.open(config, FileStorage(), now_ms=now_ms(), new_id=uuid4, parallel_map=pool.map)
-            with contextlib.closing(uvloop.new_event_loop()) as loop:
-                loop.run_until_complete(_serve(broker, loop, pool))
-        with ThreadPoolExecutor(STOP_THREADS) as pool:
-            broker.stop(now_ms(), pool.map)
+        ThreadPoolExecutor(threads) as pool,
+        contextlib.closing(uvloop.new_event_loop()) as loop,
+    ):
+        broker = BrokerState.open(config, FileStorage(), now_ms=now_ms(), new_id=uuid4, parallel_map=pool.map)
+        # Also if it cannot serve because its port is taken: the next start should be a quick one.
+        at_the_end.callback(_stop, broker)
+        loop.run_until_complete(_serve(broker, loop, pool))
     return 0
+
+
+def _stop(broker: BrokerState) -> None:
+    with ThreadPoolExecutor(STOP_THREADS) as pool:
+        broker.stop(now_ms(), pool.map)
 
 
 async def _serve(broker: BrokerState, loop: asyncio.AbstractEventLoop, pool: ThreadPoolExecutor) -> None:
@@ -182,4 +199,4 @@ async def _serve(broker: BrokerState, loop: asyncio.AbstractEventLoop, pool: Thr
     await stopped.wait()
     logger.info("stopping")
     broker.logs.begin_stop()
-    server.close()
+    await server.close()

@@ -14,12 +14,13 @@ replication.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from oncelog.broker.fetch_session import NO_SESSION, FetchContext, PartitionKey, TopicKey
 from oncelog.broker.purgatory import WaitingFetch
 from oncelog.broker.request import Answer, Chunks, Pending, Request
-from oncelog.errors import KafkaError, OffsetOutOfRange, UnknownTopicId
+from oncelog.errors import KafkaError, OffsetOutOfRange, UnknownServerError, UnknownTopicId
 from oncelog.log.partition_log import PartitionLog
 from oncelog.types import NO_LEADER_EPOCH, NO_OFFSET, IsolationLevel, TopicPartition
 from oncelog.wire.api import ApiKey
@@ -36,8 +37,9 @@ from oncelog.wire.fetch import (
 if TYPE_CHECKING:
     from oncelog.broker.state import BrokerState
 
+logger = logging.getLogger(__name__)
+
 API_KEY = ApiKey.FETCH
-FIRST_VERSION_WITH_SESSIONS = 7
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 
 Answers = list[tuple[PartitionKey, FetchedPartition]]
@@ -47,11 +49,17 @@ def handle(broker: BrokerState, request: Request) -> Answer:
     try:
         fetch = _Fetch(broker, request)
     except KafkaError as error:
-        return encode_fetch_response(request.version, FetchResponse([], error_code=error.code, session_id=NO_SESSION))
+        return refusal(broker, request.version, error)
     answers = fetch.read()
     if fetch.is_satisfied_by(answers):
         return fetch.encode(answers)
     return fetch.wait(answers)
+
+
+def refusal(broker: BrokerState, version: int, error: KafkaError) -> Chunks:
+    """The answer to a fetch that failed as a whole."""
+    broker.metrics.fetch_failed(error)
+    return encode_fetch_response(version, FetchResponse([], error_code=error.code, session_id=NO_SESSION))
 
 
 class _Fetch:
@@ -64,6 +72,7 @@ class _Fetch:
             self._fetch, self._version >= FIRST_VERSION_WITH_TOPIC_IDS, request.now_ms
         )
         self._max_bytes = min(self._fetch.max_bytes, broker.config.fetch_max_bytes)
+        self._min_bytes: int = min(self._fetch.min_bytes, self._max_bytes)  # more could never arrive
         self._committed_only = self._fetch.isolation_level == IsolationLevel.READ_COMMITTED
 
     def read(self) -> Answers:
@@ -91,7 +100,7 @@ class _Fetch:
                 return True
             if answer.records is not None:
                 size_bytes += answer.records.size_bytes
-        return size_bytes >= self._fetch.min_bytes
+        return size_bytes >= self._min_bytes
 
     def wait(self, answers: Answers) -> Pending:
         found_bytes = sum(answer.records.size_bytes for _, answer in answers if answer.records is not None)
@@ -99,13 +108,21 @@ class _Fetch:
 
         def finish() -> None:
             purgatory.remove(waiting)
-            pending.complete(self.encode(self.read()))
+            pending.complete(self._answer())
 
         partitions = [TopicPartition(self._topic_name(key), key.index) for key in self._context.partitions]
-        waiting = WaitingFetch(partitions, self._fetch.min_bytes - found_bytes, finish)
+        waiting = WaitingFetch(partitions, self._min_bytes - found_bytes, finish)
         pending = Pending(self._deadline_ms, expire=finish, abandon=lambda: purgatory.remove(waiting))
         purgatory.park(waiting)
         return pending
+
+    def _answer(self) -> Chunks:
+        """What there is by now. Must not raise: it runs inside whatever woke the fetch, such as a producer's append."""
+        try:
+            return self.encode(self.read())
+        except Exception:
+            logger.exception("bug: a waiting fetch failed")
+            return refusal(self._broker, self._version, UnknownServerError("the broker failed; its log says why"))
 
     def encode(self, answers: Answers) -> Chunks:
         topics: dict[TopicKey, list[FetchedPartition]] = {}
