@@ -1,0 +1,140 @@
+"""What the broker's tests share: waiting for a condition, reading the metrics page, and a broker without a socket."""
+
+from __future__ import annotations
+
+import re
+import time
+import urllib.request
+from collections.abc import Callable
+from typing import Any
+
+from prometheus_client import Metric
+from prometheus_client.parser import text_string_to_metric_families
+
+from oncelog.broker.config import BrokerConfig, Endpoint
+from oncelog.broker.dispatch import Dispatcher
+from oncelog.broker.group_commit import GroupCommit
+from oncelog.broker.request import Answer, Pending
+from oncelog.broker.state import BrokerState
+from oncelog.log.storage import Storage
+from tests.controller.support import counting_ids
+from tests.support.process import BrokerProcess
+from tests.support.raw import Message, decode_response, encode_request
+
+NOW_MS = 1_700_000_000_000
+DEADLINE_S = 20.0
+POLL_S = 0.005
+
+
+def await_that(condition: Callable[[], bool], what: str, within_s: float = DEADLINE_S) -> None:
+    deadline = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {within_s} s: {what}"
+        time.sleep(POLL_S)
+
+
+class MetricsPage:
+    """A broker's Prometheus page (it runs with `metrics.port=0`), read by Prometheus's own parser."""
+
+    PURGATORY = "kafka_server_delayedoperationpurgatory_size"
+    CONNECTIONS = "kafka_server_socketservermetrics_connection_count"
+
+    def __init__(self, broker: BrokerProcess) -> None:
+        ports = re.findall(r"metrics at http://[^:]+:(\d+)/metrics", broker.log)
+        self.url = f"http://{broker.host}:{ports[-1]}/metrics"
+
+    def families(self) -> dict[str, Metric]:
+        with urllib.request.urlopen(self.url, timeout=DEADLINE_S) as answer:
+            return {family.name: family for family in text_string_to_metric_families(answer.read().decode())}
+
+    def value(self, sample_name: str, **labels: str) -> float:
+        """Of one sample; 0 if there is none with these labels yet."""
+        samples = [sample for family in self.families().values() for sample in family.samples]
+        found = [sample.value for sample in samples if sample.name == sample_name and sample.labels == labels]
+        return sum(found)
+
+    @property
+    def waiting_fetches(self) -> int:
+        return int(self.value(self.PURGATORY))
+
+    @property
+    def connections(self) -> int:
+        return int(self.value(self.CONNECTIONS))
+
+
+class Threads:
+    """Flushes that end when the test says so."""
+
+    def __init__(self) -> None:
+        self.waiting: list[tuple[Callable[[], Any], Callable[[Any, Exception | None, int], None]]] = []
+
+    def run_in_thread(self, work: Callable[[], Any], done: Callable[[Any, Exception | None, int], None]) -> None:
+        self.waiting.append((work, done))
+
+    def run_all(self) -> None:
+        while self.waiting:
+            self.run_next()
+
+    def run_next(self) -> None:
+        work, done = self.waiting.pop(0)
+        try:
+            result, error = work(), None
+        except Exception as raised:
+            result, error = None, raised
+        done(result, error, NOW_MS)
+
+
+class Later:
+    """An answer that is still to come; `message` once it has."""
+
+    def __init__(self, pending: Pending, decode: Callable[[Any], Message]) -> None:
+        self.pending = pending
+        self.message: Message | None = None
+
+        def complete(chunks: Any) -> None:
+            assert self.message is None, "answered twice"
+            self.message = decode(chunks)
+
+        pending.on_complete = complete
+
+
+class Desk:
+    """A broker without a server. Requests and answers are bytes, made and read by kio as everywhere in the tests."""
+
+    def __init__(self, storage: Storage, data_dir: str, **settings: str) -> None:
+        texts = {name.replace("_", "."): text for name, text in settings.items()}
+        config = BrokerConfig.from_settings({"log.dirs": data_dir, **texts})
+        self.broker = BrokerState.open(config, storage, now_ms=NOW_MS, new_id=counting_ids())
+        self.broker.endpoint = Endpoint("broker.example", 9092)
+        self.threads = Threads()
+        self.broker.group_commit = GroupCommit(self.threads.run_in_thread)
+        self.dispatcher = Dispatcher(self.broker)
+
+    def dispatch(self, api: str, version: int, message: Message, now_ms: int = NOW_MS) -> Answer:
+        frame = encode_request(api, version, message)[4:]
+        return self.dispatcher.dispatch(memoryview(bytearray(frame)), now_ms)[1]
+
+    def ask(self, api: str, version: int, message: Message, now_ms: int = NOW_MS) -> Message:
+        """The answer, which must come at once."""
+        frame = encode_request(api, version, message)[4:]
+        header, answer = self.dispatcher.dispatch(memoryview(bytearray(frame)), now_ms)
+        assert isinstance(answer, dict | list), f"no answer yet: {answer}"
+        return self._decode(api, version, self.dispatcher.frame(header, answer))
+
+    def ask_later(self, api: str, version: int, message: Message, now_ms: int = NOW_MS) -> Later:
+        """The answer, which must not come yet."""
+        frame = encode_request(api, version, message)[4:]
+        header, answer = self.dispatcher.dispatch(memoryview(bytearray(frame)), now_ms)
+        assert isinstance(answer, Pending), f"answered at once: {answer}"
+        return Later(answer, lambda chunks: self._decode(api, version, self.dispatcher.frame(header, chunks)))
+
+    def create(self, topic: str, partitions: int = 1, **configs: str) -> None:
+        settings = [{"name": key.replace("_", "."), "value": value} for key, value in configs.items()]
+        wanted = {"name": topic, "num_partitions": partitions, "replication_factor": 1, "configs": settings}
+        (created,) = self.ask("create_topics", 7, {"topics": [wanted], "timeout": 1000})["topics"]
+        assert created["error_code"] == 0, created
+
+    def _decode(self, api: str, version: int, chunks: Any) -> Message:
+        data = b"".join(chunk if isinstance(chunk, bytes) else b"".join(chunk.chunks(1 << 20)) for chunk in chunks)
+        assert int.from_bytes(data[:4], "big") == len(data) - 4, "the size prefix lies"
+        return decode_response(api, version, data[4:])[1]

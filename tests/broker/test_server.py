@@ -1,0 +1,454 @@
+"""The server over real sockets: order, backpressure, clients that stall or vanish, limits, and stopping."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from oncelog.broker.answer_line import MAX_PENDING_ANSWERS
+from oncelog.broker.server import DataFolderInUse, data_folder_lock
+from tests.broker.support import MetricsPage, await_that
+from tests.support.batches import make_batch, read_records
+from tests.support.broker import OncelogBroker
+from tests.support.process import BrokerProcess
+from tests.support.raw import ConnectionClosedError, RawClient, decode_response, encode_header, encode_request
+from tests.support.requests import (
+    EARLIEST,
+    LATEST,
+    create_topic,
+    fetch,
+    fetch_request,
+    list_offset,
+    produce,
+    produce_request,
+)
+
+Topics = Callable[[], str]
+
+MIB = 1 << 20
+LONG_MS = 60_000
+MAX_IDLE_MS = 800
+CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
+UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID = 3, 100
+
+
+def offsets_request(topic: str, timestamp: int = LATEST) -> dict[str, object]:
+    wanted = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": timestamp}
+    return {"replica_id": -1, "isolation_level": 0, "topics": [{"name": topic, "partitions": [wanted]}]}
+
+
+def fill(client: RawClient, topic: str, mebibytes: int) -> None:
+    for number in range(mebibytes):
+        assert produce(client, topic, make_batch([bytes([number]) * (MIB - 200)]))["error_code"] == 0
+
+
+def stored_bytes(broker: BrokerProcess, topic: str) -> bytes:
+    return (broker.data_dir / f"{topic}-0" / f"{0:020}.log").read_bytes()
+
+
+def records_of(frame: bytes, version: int = 12) -> bytes:
+    _, answer = decode_response("fetch", version, frame)
+    ((partition,),) = [each["partitions"] for each in answer["responses"]]
+    records: bytes = partition["records"]
+    return records
+
+
+def small_window_client(broker: BrokerProcess) -> RawClient:
+    """The kernel takes little on behalf of a client that does not read."""
+    client = RawClient(broker.address)
+    client.socket.close()
+    client.socket = socket.socket()
+    client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)
+    client.socket.settimeout(30)
+    client.socket.connect(broker.address)
+    return client
+
+
+def await_standstill(progress: Callable[[], int], for_s: float = 0.5) -> int:
+    """The value that stays the same for a while."""
+    last, since = progress(), time.monotonic()
+    deadline = since + 20
+    while time.monotonic() - since < for_s:
+        assert time.monotonic() < deadline, "it never stands still"
+        if progress() != last:
+            last, since = progress(), time.monotonic()
+        time.sleep(0.01)
+    return last
+
+
+# --- order ---
+
+
+def test_pipelined_requests_are_answered_in_order(client: RawClient, new_topic: Topics) -> None:
+    topic = new_topic()
+    create_topic(client, topic)
+    requests = []
+    for number in range(300):
+        api, version, message = [
+            ("metadata", 12, {"topics": [{"name": topic, "topic_id": None}]}),
+            ("list_offsets", 7, offsets_request(topic)),
+            ("produce", 9, produce_request(topic, make_batch([b"%d" % number]))),
+            ("fetch", 12, fetch_request(topic, 0, max_wait=0)),
+        ][number % 4]
+        requests.append((api, version, encode_request(api, version, message, correlation_id=1000 + number)))
+    client.send_bytes(b"".join(frame for _, _, frame in requests))
+    produced = 0
+    for number, (api, version, _) in enumerate(requests):
+        correlation_id, answer = decode_response(api, version, client.receive_frame())
+        assert correlation_id == 1000 + number
+        if api == "produce":
+            assert answer["responses"][0]["partition_responses"][0]["base_offset"] == produced
+            produced += 1
+        elif api == "list_offsets":
+            assert answer["topics"][0]["partitions"][0]["offset"] == produced, "it saw what came before it, and no more"
+        elif api == "fetch":
+            assert len(read_records(answer["responses"][0]["partitions"][0]["records"])) == produced
+
+
+def test_requests_behind_a_long_poll_wait_for_it(client: RawClient, measured: BrokerProcess, new_topic: Topics) -> None:
+    topic = new_topic()
+    create_topic(client, topic)
+    waiting = client.send("fetch", 12, fetch_request(topic, 0, max_wait=LONG_MS))
+    offsets = client.send("list_offsets", 7, offsets_request(topic))
+    metadata = client.send("metadata", 12, {"topics": []})
+    with RawClient(measured.address) as other:
+        assert produce(other, topic, make_batch([b"wakes"]))["base_offset"] == 0
+    fetched = client.receive("fetch", 12, waiting)
+    assert b"wakes" in fetched["responses"][0]["partitions"][0]["records"]
+    assert client.receive("list_offsets", 7, offsets)["topics"][0]["partitions"][0]["error_code"] == 0
+    assert client.receive("metadata", 12, metadata)["brokers"]
+
+
+def test_a_connections_own_append_wakes_its_own_fetch(client: RawClient, new_topic: Topics) -> None:
+    topic = new_topic()
+    create_topic(client, topic)
+    waiting = client.send("fetch", 12, fetch_request(topic, 0, max_wait=LONG_MS))
+    produced = client.send("produce", 9, produce_request(topic, make_batch([b"own"])))
+    fetched = client.receive("fetch", 12, waiting)
+    assert b"own" in fetched["responses"][0]["partitions"][0]["records"]
+    assert client.receive("produce", 9, produced)["responses"][0]["partition_responses"][0]["error_code"] == 0
+
+
+# --- backpressure ---
+
+
+def test_more_waiting_requests_than_the_line_takes(
+    client: RawClient, measured: BrokerProcess, page: MetricsPage, new_topic: Topics
+) -> None:
+    topic = new_topic()
+    create_topic(client, topic)
+    count = 3 * MAX_PENDING_ANSWERS + 5
+    sent = [client.send("fetch", 12, fetch_request(topic, 0, max_wait=LONG_MS)) for _ in range(count)]
+    await_that(lambda: page.waiting_fetches >= MAX_PENDING_ANSWERS, "the line fills up")
+    assert await_standstill(lambda: page.waiting_fetches, for_s=0.2) == MAX_PENDING_ANSWERS
+    with RawClient(measured.address) as other:
+        produce(other, topic, make_batch([b"for all"]))
+    for correlation_id in sent:
+        fetched = client.receive("fetch", 12, correlation_id)
+        assert b"for all" in fetched["responses"][0]["partitions"][0]["records"]
+    assert page.waiting_fetches == 0
+
+
+def test_reading_pauses_while_the_line_is_full_and_then_goes_on(
+    client: RawClient, measured: BrokerProcess, new_topic: Topics
+) -> None:
+    """Requests of 100 MiB behind a long poll stay in the sockets, so their sender blocks; none of them is lost."""
+    topic = new_topic()
+    create_topic(client, topic)
+    client.send("fetch", 12, fetch_request(topic, 0, max_wait=LONG_MS))
+    nowhere = produce_request("no-such-topic", make_batch([bytes(256 * 1024)]))
+    frames = [encode_request("produce", 9, nowhere, correlation_id=number) for number in range(400)]
+    before = measured.rss_bytes
+    sent = 0
+
+    def send_all() -> None:
+        nonlocal sent
+        for frame in frames:
+            client.send_bytes(frame)
+            sent += 1
+
+    sender = threading.Thread(target=send_all)
+    sender.start()
+    stuck_at = await_standstill(lambda: sent)
+    assert MAX_PENDING_ANSWERS < stuck_at < len(frames)
+    assert measured.rss_bytes < before + 48 * MIB
+    with RawClient(measured.address) as other:
+        produce(other, topic, make_batch([b"go on"]))
+    assert b"go on" in records_of(client.receive_frame())
+    for number in range(len(frames)):
+        correlation_id, answer = decode_response("produce", 9, client.receive_frame())
+        assert correlation_id == number
+        assert answer["responses"][0]["partition_responses"][0]["error_code"] == UNKNOWN_TOPIC_OR_PARTITION
+    sender.join()
+
+
+def test_a_reader_that_does_not_read(client: RawClient, measured: BrokerProcess, new_topic: Topics) -> None:
+    """48 MiB are asked for and not taken: the broker keeps them in their file, serves others, and then sends it all."""
+    topic = new_topic()
+    create_topic(client, topic)
+    fill(client, topic, 48)
+    before = measured.rss_bytes
+    with small_window_client(measured) as reader:
+        request = fetch_request(topic, 0, max_bytes=50 * MIB)
+        for number in range(3):
+            reader.send_bytes(encode_request("fetch", 12, request, correlation_id=number))
+        reader.send_bytes(encode_request("metadata", 12, {"topics": []}, correlation_id=3))
+        for _ in range(50):
+            assert produce(client, topic, make_batch([b"meanwhile"]))["error_code"] == 0
+        peak = max(measured.rss_bytes for _ in range(20) if not time.sleep(0.01))
+        assert peak < before + 16 * MIB, f"{(peak - before) / MIB:.0f} MiB more"
+        stored = stored_bytes(measured, topic)
+        for _ in range(3):
+            records = records_of(reader.receive_frame())
+            assert len(records) > 48 * MIB - 48 * 200
+            assert records == stored[: len(records)]
+        assert decode_response("metadata", 12, reader.receive_frame())[0] == 3
+
+
+def test_records_that_vanish_under_a_reader(client: RawClient, measured: BrokerProcess, new_topic: Topics) -> None:
+    """The rest of the answer cannot be read any more: the connection ends there, and nothing else takes its place."""
+    topic = new_topic()
+    create_topic(client, topic)
+    fill(client, topic, 16)
+    stored = stored_bytes(measured, topic)
+    with small_window_client(measured) as reader:
+        reader.send("fetch", 12, fetch_request(topic, 0, max_bytes=20 * MIB))
+        reader.send("fetch", 12, fetch_request(topic, 0, max_bytes=2 * MIB))
+        # Something of the answer is here, so the broker has begun; the most that it can be ahead is in its buffers.
+        assert reader.socket.recv(1, socket.MSG_PEEK)
+        os.truncate(measured.data_dir / f"{topic}-0" / f"{0:020}.log", 12 * MIB)
+        received = bytearray()
+        with contextlib.suppress(ConnectionError):
+            while chunk := reader.socket.recv(MIB):
+                received += chunk
+    (size,) = struct.unpack_from(">i", received)
+    assert len(received) < size + 4, "not all could be sent"
+    at = bytes(received).index(stored[:61])
+    assert bytes(received[at:]) == stored[: len(received) - at]
+    await_that(lambda: "its records cannot be read" in measured.log, "the broker says why it hung up")
+    assert list_offset(client, topic, EARLIEST)["error_code"] == 0
+
+
+# --- long polls ---
+
+
+@pytest.mark.parametrize("goes", ["politely", "with a reset"])
+def test_a_client_that_vanishes_leaves_no_waiting_fetch(
+    client: RawClient, measured: BrokerProcess, page: MetricsPage, new_topic: Topics, goes: str
+) -> None:
+    topic = new_topic()
+    create_topic(client, topic, partitions=2)
+    await_that(lambda: page.waiting_fetches == 0, "nobody waits yet")
+    with contextlib.ExitStack() as stack:
+        for _ in range(4):
+            vanishing = stack.enter_context(RawClient(measured.address))
+            for partition in (0, 1, 0):
+                vanishing.send("fetch", 12, fetch_request(topic, 0, partition=partition, max_wait=LONG_MS))
+            if goes == "with a reset":
+                vanishing.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        await_that(lambda: page.waiting_fetches == 12, "all of them wait")
+    await_that(lambda: page.waiting_fetches == 0, "the broker forgets them")
+    assert produce(client, topic, make_batch())["error_code"] == 0
+
+
+def test_an_append_wakes_a_fetch_within_milliseconds(
+    client: RawClient, measured: BrokerProcess, page: MetricsPage, new_topic: Topics
+) -> None:
+    topic = new_topic()
+    create_topic(client, topic)
+    delays = []
+    with RawClient(measured.address) as other:
+        for offset in range(10):
+            waiting = client.send("fetch", 12, fetch_request(topic, offset, max_wait=LONG_MS))
+            await_that(lambda: page.waiting_fetches == 1, "it waits")
+            began = time.monotonic()
+            produce(other, topic, make_batch())
+            fetched = client.receive("fetch", 12, waiting)
+            delays.append(time.monotonic() - began)
+            assert len(read_records(fetched["responses"][0]["partitions"][0]["records"])) == 1
+    assert min(delays) < 0.02, delays
+    assert max(delays) < 2, delays
+
+
+@pytest.mark.parametrize("version", [12, 13])
+def test_a_topic_deleted_under_a_waiting_fetch(
+    client: RawClient, measured: BrokerProcess, page: MetricsPage, new_topic: Topics, version: int
+) -> None:
+    topic = new_topic()
+    topic_id = create_topic(client, topic)
+    request = fetch_request(topic, 0, max_wait=LONG_MS, topic_id=topic_id)
+    waiting = client.send("fetch", version, request)
+    await_that(lambda: page.waiting_fetches == 1, "it waits")
+    with RawClient(measured.address) as other:
+        named = {"topics": [{"name": topic, "topic_id": None}], "timeout": 1000}
+        assert other.request("delete_topics", 6, named)["responses"][0]["error_code"] == 0
+    ((partition,),) = [each["partitions"] for each in client.receive("fetch", version, waiting)["responses"]]
+    assert partition["error_code"] == (UNKNOWN_TOPIC_OR_PARTITION if version == 12 else UNKNOWN_TOPIC_ID)
+    assert page.waiting_fetches == 0
+
+
+# --- connections ---
+
+
+def test_what_is_no_request_ends_the_connection(client: RawClient, measured: BrokerProcess, page: MetricsPage) -> None:
+    bad = [
+        encode_header(999, 0, 1, "x", flexible=False) + bytes(20),  # an API that nobody knows
+        encode_header(11, 5, 1, "x", flexible=False) + bytes(20),  # JoinGroup: known, and not served
+        encode_header(3, 99, 1, "x", flexible=True) + bytes(20),  # a version of Metadata that is not served
+    ]
+    before = page.value("oncelog_malformed_requests_total")
+    for payload in bad:
+        with RawClient(measured.address) as hostile:
+            good = hostile.send("metadata", 12, {"topics": []})
+            hostile.send_bytes(struct.pack(">i", len(payload)) + payload)
+            hostile.send_bytes(encode_request("metadata", 12, {"topics": []}, correlation_id=77))
+            assert hostile.receive("metadata", 12, good)["brokers"]
+            assert hostile.is_closed_by_peer(), "what comes after it must not be answered"
+    assert page.value("oncelog_malformed_requests_total") == before + len(bad)
+    assert client.request("metadata", 12, {"topics": []})["brokers"]
+
+
+@pytest.fixture
+def limited(tmp_path: Path) -> Iterator[BrokerProcess]:
+    settings = {"max.connections": "3", "connections.max.idle.ms": str(MAX_IDLE_MS), "metrics.port": "0"}
+    with OncelogBroker(tmp_path, settings) as broker:
+        yield broker
+
+
+def is_served(client: RawClient) -> bool:
+    try:
+        return bool(client.request("metadata", 12, {"topics": []})["brokers"])
+    except (ConnectionClosedError, ConnectionError):
+        return False
+
+
+def test_limits_of_connections(limited: BrokerProcess) -> None:
+    page = MetricsPage(limited)
+    idle = [RawClient(limited.address) for _ in range(2)]
+    busy = RawClient(limited.address)
+    stuck = None
+    try:
+        assert all(is_served(client) for client in [*idle, busy])
+        with RawClient(limited.address) as one_too_many:
+            assert not is_served(one_too_many)
+        assert page.value("kafka_server_socketservermetrics_connections_refused_total") == 1
+        began = time.monotonic()
+        while page.connections > 1:
+            assert time.monotonic() - began < 10, "idle connections were not closed"
+            assert is_served(busy)
+            time.sleep(0.02)
+        assert time.monotonic() - began > 0.9 * MAX_IDLE_MS / 1000, "they were not idle for long enough"
+        assert all(client.is_closed_by_peer() for client in idle)
+        assert is_served(busy)
+        stuck = stuck_reader(limited, busy)
+        await_that(lambda: page.connections == 0, "everybody is idle, also a reader who does not read")
+    finally:
+        for client in [*idle, busy, stuck]:
+            if client is not None:
+                client.close()
+
+
+def stuck_reader(broker: BrokerProcess, helper: RawClient) -> RawClient:
+    """Asks for more than the sockets hold, and takes nothing."""
+    create_topic(helper, "large")
+    fill(helper, "large", 16)
+    reader = small_window_client(broker)
+    reader.send("fetch", 12, fetch_request("large", 0, max_bytes=20 * MIB))
+    return reader
+
+
+def test_a_slow_reader_is_not_an_idle_one(limited: BrokerProcess) -> None:
+    """It sends nothing for longer than the limit, but it takes what it is sent."""
+    with RawClient(limited.address) as helper:
+        reader = stuck_reader(limited, helper)
+    began = time.monotonic()
+    with reader:
+        reader.socket.settimeout(None)
+        (left,) = struct.unpack(">i", reader.socket.recv(4, socket.MSG_WAITALL))
+        while left:
+            chunk = reader.socket.recv(min(left, MIB // 2), socket.MSG_WAITALL)
+            assert chunk, f"cut off with {left} bytes to come"
+            left -= len(chunk)
+            time.sleep(0.06)
+    assert time.monotonic() - began > 2 * MAX_IDLE_MS / 1000
+
+
+# --- starting and stopping ---
+
+
+def test_one_broker_per_data_folder(tmp_path: Path) -> None:
+    folder = str(tmp_path / "data")
+    told = f"{folder} is in use by another broker .process {os.getpid()}"
+    with data_folder_lock(folder), pytest.raises(DataFolderInUse, match=told):
+        data_folder_lock(folder).__enter__()
+    with data_folder_lock(folder):
+        pass
+
+
+def test_a_port_that_is_taken(measured: BrokerProcess, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "oncelog", "broker", "--data", str(tmp_path), "--listen", measured.bootstrap]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert "Traceback" not in ended.stderr
+    assert "address already in use" in ended.stderr.splitlines()[-1].lower()
+    assert (tmp_path / CLEAN_SHUTDOWN_FILE).exists(), "the next start would have to recover"
+
+
+class Load:
+    """Connections that append as fast as they are answered, until the broker goes."""
+
+    def __init__(self, broker: BrokerProcess, topic: str, count: int = 3) -> None:
+        self.acknowledged: list[int] = []
+        self._broker = broker
+        self._topic = topic
+        self._threads = [threading.Thread(target=self._append, args=(number,)) for number in range(count)]
+        for thread in self._threads:
+            thread.start()
+
+    def _append(self, number: int) -> None:
+        with contextlib.suppress(ConnectionClosedError, ConnectionError), RawClient(self._broker.address) as client:
+            while True:
+                self.acknowledged.append(produce(client, self._topic, make_batch([b"%d" % number]))["base_offset"])
+
+    def join(self) -> None:
+        for thread in self._threads:
+            thread.join(20)
+            assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_stopping_under_load(tmp_path: Path, number: signal.Signals) -> None:
+    with OncelogBroker(tmp_path, {"metrics.port": "0"}) as broker, RawClient(broker.address) as client:
+        page = MetricsPage(broker)
+        create_topic(client, "flushed", configs={"flush.messages": "1"})
+        create_topic(client, "quiet")
+        for _ in range(5):
+            client.send("fetch", 12, fetch_request("quiet", 0, max_wait=LONG_MS))
+        load = Load(broker, "flushed")
+        await_that(lambda: len(load.acknowledged) > 200 and page.waiting_fetches == 5, "the broker is busy")
+        assert broker.process is not None
+        broker.process.send_signal(number)
+        assert broker.process.wait(20) == 0
+        load.join()
+        with pytest.raises(ConnectionClosedError):
+            client.receive_frame()
+        assert "Traceback" not in broker.log
+        assert (broker.data_dir / CLEAN_SHUTDOWN_FILE).exists()
+        broker.process = None
+        broker.start()
+        with RawClient(broker.address) as again:
+            end = list_offset(again, "flushed", LATEST)["offset"]
+            assert max(load.acknowledged) < end <= max(load.acknowledged) + 1 + 3, "3 may have been on their way"
+            found = {record.offset for record in read_records(fetch(again, "flushed")["records"])}
+        assert found >= set(load.acknowledged)
