@@ -6,11 +6,13 @@ from collections.abc import Callable, Mapping
 from itertools import count
 from uuid import UUID
 
+from oncelog.controller.identity import Identity
 from oncelog.controller.state import ConfigResource, ControllerState, Outcome, ResourceType
 from oncelog.controller.topics import Cluster
 from oncelog.errors import InvalidConfig
 
-CLUSTER = Cluster(node_id=1, directory_id=UUID(int=99), default_partitions=3, default_replication_factor=1)
+IDENTITY = Identity("the-cluster", 1, UUID(int=99))
+CLUSTER = Cluster(node_id=1, directory_id=IDENTITY.directory_id, default_partitions=3, default_replication_factor=1)
 
 
 class TwoKeys:

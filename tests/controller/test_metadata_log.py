@@ -23,7 +23,7 @@ from oncelog.controller.topics import NewTopic, TopicToDelete, create_topics, de
 from oncelog.errors import KafkaStorageError
 from oncelog.log.storage import File, FileStorage
 from oncelog.records import kernel
-from tests.controller.support import CLUSTER, SCHEMA, apply, counting_ids
+from tests.controller.support import CLUSTER, IDENTITY, SCHEMA, apply, counting_ids
 
 NOW_MS = 1_700_000_000_000
 NEVER = 1 << 40
@@ -32,7 +32,7 @@ ids = counting_ids()
 
 def open_controller(folder: Path, storage: FileStorage | None = None, snapshot_bytes: int = NEVER) -> Controller:
     return Controller.open(
-        storage or FileStorage(), str(folder), 1, max_bytes_between_snapshots=snapshot_bytes, now_ms=NOW_MS
+        storage or FileStorage(), str(folder), IDENTITY, max_bytes_between_snapshots=snapshot_bytes, now_ms=NOW_MS
     )
 
 

@@ -22,11 +22,12 @@ from oncelog.controller.configs import ALL_BROKERS
 from oncelog.controller.controller import Controller
 from oncelog.controller.identity import Identity, load_or_create
 from oncelog.controller.records import MetadataRecord, RecordType
-from oncelog.controller.state import ConfigResource, Outcome, ResourceType, Topic
+from oncelog.controller.state import FIRST_LEADER_EPOCH, ConfigResource, Outcome, ResourceType, Topic
 from oncelog.controller.topic_names import is_internal
 from oncelog.controller.topics import Cluster, NewTopic, create_topics
 from oncelog.errors import (
     FencedLeaderEpoch,
+    InvalidConfig,
     KafkaError,
     KafkaStorageError,
     UnknownLeaderEpoch,
@@ -92,7 +93,7 @@ class BrokerState:
         controller = Controller.open(
             storage,
             config.log_dir,
-            config.node_id,
+            identity,
             max_bytes_between_snapshots=config.metadata_log_max_record_bytes_between_snapshots,
             now_ms=now_ms,
         )
@@ -253,7 +254,7 @@ class BrokerState:
     # --- starting ---
 
     def _open_logs(self, now_ms: int, parallel_map: ParallelMap) -> None:
-        configs = {name: self.log_config(name) for name in self.controller.state.topics}
+        configs = {name: self._stored_log_config(name) for name in self.controller.state.topics}
 
         def config_of(partition: TopicPartition, topic_id: UUID | None) -> LogConfig | None:
             """None for a folder of a topic that was deleted, even if another one has its name by now."""
@@ -271,6 +272,27 @@ class BrokerState:
             self._create_logs(topic.id, missing, now_ms)
         for log in self.logs.logs.values():
             log.advance_high_watermark(log.log_end_offset)  # one replica: what is written can be read
+            self._begin_epoch(log)
+
+    def _stored_log_config(self, topic: str) -> LogConfig:
+        try:
+            return self.log_config(topic)
+        except InvalidConfig as error:
+            raise InvalidConfig(
+                f"topic {topic} was configured with what this broker cannot keep: {error.message}; "
+                "change that with the broker that wrote this folder"
+            ) from error
+
+    def _begin_epoch(self, log: PartitionLog) -> None:
+        """Note where the leader's epoch begins, as Kafka does: a reader may ask about epochs in which nothing was
+        written. The first one needs no note."""
+        epoch = self.leader_epoch(log.topic_partition.topic, log.topic_partition.partition)
+        if epoch > FIRST_LEADER_EPOCH and epoch != log.leader_epochs.latest_epoch:
+            try:
+                log.leader_epochs.assign(epoch, log.log_end_offset)
+            except OSError as error:
+                logger.error("%s is offline: its leader epochs cannot be written: %s", log.topic_partition, error)
+                log.offline = True
 
     def _has_log(self, partition: TopicPartition) -> bool:
         return partition in self.logs.logs or partition in self.logs.report.failed

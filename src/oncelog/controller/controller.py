@@ -1,6 +1,7 @@
 """The controller of a cluster of one: plans become durable, then true.
 
-`commit` is the only way to change the state: records to the disk first, replay second, answer last.
+`commit` is the only way to change the state: records to the disk first, replay second, answer last. Opening a folder
+decides first whether its metadata can be served, and writes only then.
 """
 
 from __future__ import annotations
@@ -8,10 +9,16 @@ from __future__ import annotations
 import logging
 from typing import TypeVar
 
-from oncelog.controller.features import missing_features
-from oncelog.controller.metadata_log import MetadataLog
+from oncelog.controller.features import METADATA_VERSION, missing_features
+from oncelog.controller.identity import Identity
+from oncelog.controller.metadata_log import METADATA_PARTITION, MetadataLog
 from oncelog.controller.producer_ids import ProducerIds, reserve_block
+from oncelog.controller.quorum_state import read_quorum_state
+from oncelog.controller.records import MetadataRecord
+from oncelog.controller.snapshot import BOOTSTRAP_FILE, decode_snapshot
 from oncelog.controller.state import ControllerState, Outcome
+from oncelog.controller.takeover import check_known_folders, check_quorum, check_servable, elections
+from oncelog.controller.topics import MAX_PARTITIONS_PER_REQUEST
 from oncelog.log.storage import Storage
 
 logger = logging.getLogger(__name__)
@@ -31,13 +38,31 @@ class Controller:
 
     @classmethod
     def open(
-        cls, storage: Storage, data_directory: str, node_id: int, *, max_bytes_between_snapshots: int, now_ms: int
+        cls, storage: Storage, data_directory: str, identity: Identity, *, max_bytes_between_snapshots: int, now_ms: int
     ) -> Controller:
+        """Raises UnreadableMetadata, UnservableMetadata and KafkaStorageError."""
+        directory = f"{data_directory}/{METADATA_PARTITION}"
+        quorum = read_quorum_state(storage, directory)
+        check_quorum(quorum, identity.node_id)
         state = ControllerState()
-        log = MetadataLog.open(storage, data_directory, state, now_ms)
-        controller = cls(state, log, node_id, max_bytes_between_snapshots)
-        controller.commit(Outcome(missing_features(state.features), None), now_ms)
+        log = MetadataLog.open(storage, directory, state, now_ms, last_epoch=quorum.leader_epoch)
+        check_known_folders(storage.list_directory(data_directory), log.end_offset)
+        check_servable(state, identity)
+        first_records = _first_records(storage, data_directory, state, identity)
+        controller = cls(state, log, identity.node_id, max_bytes_between_snapshots)
+        controller._begin(first_records, now_ms)
         return controller
+
+    def _begin(self, first_records: list[MetadataRecord], now_ms: int) -> None:
+        """Make the metadata complete, and this node the leader of every partition."""
+        if self._log.has_open_transaction:
+            self._log.abort_transaction("the controller stopped before the transaction ended", now_ms)
+        self.commit(Outcome(first_records, None), now_ms)
+        records = elections(self.state, self._node_id)
+        for start in range(0, len(records), MAX_PARTITIONS_PER_REQUEST):
+            self.commit(Outcome(records[start : start + MAX_PARTITIONS_PER_REQUEST], None), now_ms)
+        if self.state.client_quotas:
+            logger.warning("%d client quotas are kept and not enforced", len(self.state.client_quotas))
 
     @property
     def metadata_offset(self) -> int:
@@ -67,3 +92,18 @@ class Controller:
         except OSError as error:
             # The log still has everything; the next write tries again.
             logger.warning("the metadata snapshot could not be written: %s", error)
+
+
+def _first_records(
+    storage: Storage, data_directory: str, state: ControllerState, identity: Identity
+) -> list[MetadataRecord]:
+    """What metadata begins with and this one lacks: what Kafka's format command left for its first start, and the
+    features that this version adds."""
+    path = f"{data_directory}/{BOOTSTRAP_FILE}"
+    is_new = METADATA_VERSION not in state.features
+    prepared = decode_snapshot(storage.read_all(path)) if is_new and storage.exists(path) else []
+    planned = ControllerState()
+    for record in prepared:
+        planned.replay(record)
+    check_servable(planned, identity)
+    return prepared + missing_features({**state.features, **planned.features})

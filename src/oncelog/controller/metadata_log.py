@@ -2,18 +2,23 @@
 
 Owns durability: `append` returns only after an fsync. The records of one write are one batch, so a crash leaves all of
 them or none. The two newest snapshots are kept, and the log from the older one on, so that a damaged snapshot costs
-nothing. Never decides what is written.
+nothing. Reads what Kafka wrote as well: control batches are its quorum's and say nothing here. Never decides what is
+written.
+
+Every opening writes in an epoch of its own, as every start of a Kafka controller does: what was written by whom is told
+apart, and an epoch never goes back.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-from oncelog.controller.records import MetadataRecord, UnreadableMetadata, decode_record, encode_record
-from oncelog.controller.snapshot import SnapshotId, decode_snapshot, encode_snapshot
+from oncelog.controller.records import MetadataRecord, RecordType, UnreadableMetadata, decode_record, encode_record
+from oncelog.controller.snapshot import DamagedSnapshot, SnapshotId, decode_snapshot, encode_snapshot
 from oncelog.controller.state import ControllerState
 from oncelog.controller.topic_names import METADATA_TOPIC
+from oncelog.controller.transactions import TransactionBuffer
 from oncelog.errors import KafkaStorageError
 from oncelog.log.config import UNLIMITED_RETENTION, LogConfig
 from oncelog.log.partition_log import PartitionLog
@@ -26,9 +31,7 @@ from oncelog.types import TopicPartition
 logger = logging.getLogger(__name__)
 
 METADATA_PARTITION = TopicPartition(METADATA_TOPIC, 0)
-METADATA_EPOCH = 1
-"""One node elects no one: its first epoch is its last."""
-
+NO_EPOCH = 0
 KEPT_SNAPSHOTS = 2
 READ_BYTES = 1 << 20
 LOG_CONFIG = LogConfig(
@@ -41,17 +44,24 @@ LOG_CONFIG = LogConfig(
 
 
 class MetadataLog:
-    def __init__(self, storage: Storage, directory: str, log: PartitionLog, snapshots: list[SnapshotId]) -> None:
+    def __init__(
+        self, storage: Storage, directory: str, log: PartitionLog, snapshots: list[SnapshotId], epoch: int
+    ) -> None:
         self._storage = storage
         self._directory = directory
         self._log = log
         self._snapshots = snapshots
+        self._epoch = epoch
         self.bytes_since_snapshot = 0
+        # The log ends inside a metadata transaction: what is appended would belong to it, unless it is aborted first.
+        self.has_open_transaction = False
 
     @classmethod
-    def open(cls, storage: Storage, data_directory: str, state: ControllerState, now_ms: int) -> MetadataLog:
-        """Open or create the log, and replay into the empty `state` what it holds. Raises UnreadableMetadata."""
-        directory = f"{data_directory}/{METADATA_PARTITION}"
+    def open(
+        cls, storage: Storage, directory: str, state: ControllerState, now_ms: int, *, last_epoch: int = NO_EPOCH
+    ) -> MetadataLog:
+        """Open or create the log, and replay into the empty `state` what it holds. `last_epoch` is one that is known
+        to be used. Raises UnreadableMetadata."""
         storage.make_directory(directory)
         snapshots = _find_snapshots(storage, directory)
         start_offset = _load_newest_snapshot(storage, directory, snapshots, state)
@@ -62,9 +72,9 @@ class MetadataLog:
                 f"{directory} holds offsets {log.log_start_offset} to {log.log_end_offset}, and no snapshot leads "
                 f"there (the best one ends at {start_offset}); restore the missing files"
             )
-        metadata_log = cls(storage, directory, log, snapshots)
-        for record in metadata_log._read_from(start_offset):
-            state.replay(record)
+        used = max(last_epoch, log.leader_epochs.latest_epoch, *(snapshot.epoch for snapshot in snapshots))
+        metadata_log = cls(storage, directory, log, snapshots, used + 1)
+        metadata_log._replay_from(start_offset, state)
         return metadata_log
 
     @property
@@ -74,11 +84,11 @@ class MetadataLog:
     def append(self, records: Sequence[MetadataRecord], now_ms: int) -> None:
         """Raises KafkaStorageError; the records are then not in force, though a restart may find them."""
         rows = [(now_ms, None, encode_record(record), ()) for record in records]
-        batch = build_batch(rows, leader_epoch=METADATA_EPOCH)
+        batch = build_batch(rows, leader_epoch=self._epoch)
         self._log.append(
             batch,
             kernel.parse_header(batch),
-            leader_epoch=METADATA_EPOCH,
+            leader_epoch=self._epoch,
             now_ms=now_ms,
             origin=AppendOrigin.REPLICATION,
         )
@@ -98,8 +108,8 @@ class MetadataLog:
 
     def write_snapshot(self, state: ControllerState, now_ms: int) -> None:
         """Write the whole state beside the log, then let go of the log before the snapshot that is now second."""
-        snapshot = SnapshotId(self._log.log_end_offset, METADATA_EPOCH)
-        data = encode_snapshot(state, now_ms, METADATA_EPOCH)
+        snapshot = SnapshotId(self._log.log_end_offset, self._epoch)
+        data = encode_snapshot(state, now_ms, self._epoch)
         self._storage.write_atomically(f"{self._directory}/{snapshot.file_name}", data)
         self._snapshots = sorted({*self._snapshots, snapshot})
         self.bytes_since_snapshot = 0
@@ -112,23 +122,39 @@ class MetadataLog:
             for removal in self._log.take_removals(now_ms):
                 removal.run()
 
+    def abort_transaction(self, reason: str, now_ms: int) -> None:
+        """Raises KafkaStorageError."""
+        self.append([MetadataRecord(RecordType.ABORT_TRANSACTION, {"reason": reason})], now_ms)
+        self.has_open_transaction = False
+
     def close(self, now_ms: int) -> None:
         self._log.close(clean=True, now_ms=now_ms)
 
-    def _read_from(self, offset: int) -> Iterator[MetadataRecord]:
+    def _replay_from(self, offset: int, state: ControllerState) -> None:
+        transaction = TransactionBuffer()
+        for record_offset, frame in self._read_from(offset):
+            try:
+                _replay(transaction.feed(decode_record(frame)), state)
+            except UnreadableMetadata as error:
+                raise UnreadableMetadata(f"{self._directory}, offset {record_offset}: {error}") from error
+        self.has_open_transaction = transaction.is_open
+
+    def _read_from(self, offset: int) -> Iterator[tuple[int, bytes]]:
+        """The frames of all records from `offset` on, with their offsets."""
         end = self._log.log_end_offset
         while offset < end:
             data = self._log.read(offset, READ_BYTES, upper_bound=end).read_all()
             headers, good_bytes = kernel.scan(data, 0, len(data), True)
             if not headers:
-                raise UnreadableMetadata(f"the metadata log is damaged at offset {offset}")
+                raise UnreadableMetadata(f"{self._directory} is damaged at offset {offset}")
             self.bytes_since_snapshot += good_bytes
             position = 0
             for header in headers:
                 batch = memoryview(data)[position : position + header.size_bytes]
                 position += header.size_bytes
-                if header.next_offset > offset and not header.is_control:
-                    yield from (decode_record(record.value or b"") for record in decode_records(batch))
+                if not header.is_control:
+                    records = decode_records(batch)
+                    yield from ((record.offset, record.value or b"") for record in records if record.offset >= offset)
                 offset = max(offset, header.next_offset)
 
 
@@ -144,11 +170,18 @@ def _load_newest_snapshot(storage: Storage, directory: str, snapshots: list[Snap
         path = f"{directory}/{snapshots[-1].file_name}"
         try:
             records = decode_snapshot(storage.read_all(path))
-        except UnreadableMetadata as error:
+        except DamagedSnapshot as error:
             logger.warning("%s is not used: %s", path, error)
             snapshots.pop()
             continue
-        for record in records:
-            state.replay(record)
+        _replay(records, state)
         return snapshots[-1].end_offset
     return 0
+
+
+def _replay(records: Iterable[MetadataRecord], state: ControllerState) -> None:
+    for record in records:
+        try:
+            state.replay(record)
+        except (LookupError, ValueError) as error:
+            raise UnreadableMetadata(f"a {record.type.name} record does not fit what came before it") from error

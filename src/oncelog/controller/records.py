@@ -21,13 +21,34 @@ class UnreadableMetadata(OncelogError):  # noqa: N818 - it is what the operator 
 
 
 class RecordType(IntEnum):
+    """Every type of Kafka 4.3. One that is not here is newer, and refused: what it changes cannot be guessed."""
+
+    REGISTER_BROKER = 0
+    UNREGISTER_BROKER = 1
     TOPIC = 2
     PARTITION = 3
     CONFIG = 4
+    PARTITION_CHANGE = 5
+    FENCE_BROKER = 7
+    UNFENCE_BROKER = 8
     REMOVE_TOPIC = 9
+    DELEGATION_TOKEN = 10
+    USER_SCRAM_CREDENTIAL = 11
     FEATURE_LEVEL = 12
+    CLIENT_QUOTA = 14
     PRODUCER_IDS = 15
+    BROKER_REGISTRATION_CHANGE = 17
+    ACCESS_CONTROL_ENTRY = 18
+    REMOVE_ACCESS_CONTROL_ENTRY = 19
     NO_OP = 20
+    ZK_MIGRATION_STATE = 21
+    REMOVE_USER_SCRAM_CREDENTIAL = 22
+    BEGIN_TRANSACTION = 23
+    END_TRANSACTION = 24
+    ABORT_TRANSACTION = 25
+    REMOVE_DELEGATION_TOKEN = 26
+    REGISTER_CONTROLLER = 27
+    CLEAR_ELR = 28
 
     @property
     def schema(self) -> str:
@@ -35,7 +56,29 @@ class RecordType(IntEnum):
         return "".join(word.capitalize() for word in self.name.split("_")) + "Record"
 
 
-WRITTEN_VERSIONS = {RecordType.PARTITION: 2}
+IGNORED = frozenset(
+    {
+        # Who is in the cluster, and whether it is well: one node is its whole cluster, and it runs.
+        RecordType.REGISTER_BROKER,
+        RecordType.UNREGISTER_BROKER,
+        RecordType.FENCE_BROKER,
+        RecordType.UNFENCE_BROKER,
+        RecordType.BROKER_REGISTRATION_CHANGE,
+        RecordType.REGISTER_CONTROLLER,
+        # Which replicas outside the ISR may lead: there are no other replicas.
+        RecordType.CLEAR_ELR,
+        # A sign of life, and the end of a migration that Kafka 4 requires to be over.
+        RecordType.NO_OP,
+        RecordType.ZK_MIGRATION_STATE,
+        # Having had a token is what counts (see `takeover`).
+        RecordType.REMOVE_DELEGATION_TOKEN,
+    }
+)
+"""Records that change nothing for a single node. Their bodies are not read, whatever their version."""
+
+_BODY_UNREAD = IGNORED | {RecordType.DELEGATION_TOKEN}
+
+WRITTEN_VERSIONS = {RecordType.PARTITION: 2, RecordType.PARTITION_CHANGE: 2}
 """The versions that Kafka writes at our metadata.version, where they are not 0."""
 
 
@@ -60,8 +103,13 @@ def decode_record(value: bytes | memoryview) -> MetadataRecord:
         type_code, position = read_uvarint(view, position)
         version, position = read_uvarint(view, position)
         if frame_version != FRAME_VERSION or type_code not in _KNOWN_TYPES:
-            raise UnreadableMetadata(f"metadata record of type {type_code} in frame version {frame_version} is unknown")
+            raise UnreadableMetadata(
+                f"a metadata record of type {type_code} in frame version {frame_version} is unknown; "
+                "the folder was written by a newer version than this one understands"
+            )
         record_type = RecordType(type_code)
+        if record_type in _BODY_UNREAD:
+            return MetadataRecord(record_type, {})
         return MetadataRecord(record_type, decode_exactly(record_type.schema, version, view, position))
     except (*GARBLED, MalformedMessage, UnsupportedVersion) as error:
-        raise UnreadableMetadata(f"metadata record cannot be decoded: {error}") from error
+        raise UnreadableMetadata(f"a metadata record cannot be decoded: {error}") from error

@@ -1,7 +1,8 @@
 """The state as one file, in the format of KRaft's `.checkpoint` files: what a metadata log may be replaced with.
 
 A snapshot is a sequence of record batches: a control batch with a SnapshotHeader, the records that recreate the state,
-a control batch with a SnapshotFooter. Without its footer it is torn and not trusted.
+a control batch with a SnapshotFooter. Without its footer it is torn and not trusted. Kafka's own may have more control
+records, about its quorum, and `bootstrap.checkpoint` is one as well: what a newly formatted folder begins with.
 """
 
 from __future__ import annotations
@@ -20,9 +21,14 @@ from oncelog.records.batch import build_batch, decode_records
 from oncelog.wire.codec import encode
 
 RECORDS_PER_BATCH = 1000
+BOOTSTRAP_FILE = "bootstrap.checkpoint"
 FILE_NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint", re.ASCII)
 _CONTROL_KEY = struct.Struct(">hh")
 _CONTROL_KEY_VERSION = 0
+
+
+class DamagedSnapshot(UnreadableMetadata):
+    """The file is not what was written."""
 
 
 class ControlType(IntEnum):
@@ -67,11 +73,15 @@ def encode_snapshot(state: ControllerState, last_timestamp_ms: int, epoch: int) 
 
 
 def decode_snapshot(data: bytes) -> list[MetadataRecord]:
-    """Raises UnreadableMetadata if a byte of it is wrong or its end is missing."""
+    """Raises DamagedSnapshot, and UnreadableMetadata if it is whole and has a record that cannot be understood."""
+    return [decode_record(frame) for frame in _frames(data)]
+
+
+def _frames(data: bytes) -> list[bytes]:
     headers, good_bytes = kernel.scan(data, 0, len(data), True)
     if good_bytes != len(data):
-        raise UnreadableMetadata(f"the snapshot is damaged after {good_bytes} of {len(data)} bytes")
-    records: list[MetadataRecord] = []
+        raise DamagedSnapshot(f"the snapshot is damaged after {good_bytes} of {len(data)} bytes")
+    frames: list[bytes] = []
     controls: list[int] = []
     position = 0
     for header in headers:
@@ -81,10 +91,10 @@ def decode_snapshot(data: bytes) -> list[MetadataRecord]:
             if header.is_control:
                 controls.append(_CONTROL_KEY.unpack(record.key or b"")[1])
             else:
-                records.append(decode_record(record.value or b""))
+                frames.append(record.value or b"")
     if controls[:1] != [ControlType.SNAPSHOT_HEADER] or controls[-1:] != [ControlType.SNAPSHOT_FOOTER]:
-        raise UnreadableMetadata("the snapshot lacks its header or its footer")
-    return records
+        raise DamagedSnapshot("the snapshot lacks its header or its footer")
+    return frames
 
 
 def state_records(state: ControllerState) -> Iterator[MetadataRecord]:
@@ -96,6 +106,9 @@ def state_records(state: ControllerState) -> Iterator[MetadataRecord]:
             RecordType.PRODUCER_IDS,
             {"broker_id": NO_BROKER, "broker_epoch": NO_BROKER_EPOCH, "next_producer_id": state.next_producer_id},
         )
+    for quota, limit in state.client_quotas.items():
+        entity = [{"entity_type": kind, "entity_name": name} for kind, name in quota.entity]
+        yield MetadataRecord(RecordType.CLIENT_QUOTA, {"entity": entity, "key": quota.key, "value": limit})
     for topic in state.topics.values():
         yield from _topic_records(topic)
     for resource, configs in state.configured_resources():

@@ -1,19 +1,21 @@
 """What the metadata log adds up to: topics with their partitions, configs, features, the next producer id.
 
-`replay` is the only method that changes anything, and it never refuses: whether a record may be written was decided
-before it was. Everything else here answers questions. Plans for writes are in `topics`, `configs`, `producer_ids`.
+`replay` is the only method that changes anything, and it never judges: whether a record may be written was decided
+before it was, and whether what others wrote can be served is for `takeover` to say. A record that does not fit what
+came before it raises LookupError or ValueError. Everything else here answers questions. Plans for writes are in
+`topics`, `configs`, `producer_ids`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from types import MappingProxyType
 from typing import Generic, NamedTuple, TypeVar
 from uuid import UUID
 
-from oncelog.controller.records import MetadataRecord, RecordType
+from oncelog.controller.records import IGNORED, MetadataRecord, RecordType
 from oncelog.wire.codec import Message
 
 T = TypeVar("T")
@@ -21,6 +23,9 @@ T = TypeVar("T")
 NO_CONFIGS: Mapping[str, str] = MappingProxyType({})
 FIRST_LEADER_EPOCH = 0
 FIRST_PARTITION_EPOCH = 0
+LEADER_UNCHANGED = -2
+"""In a PartitionChangeRecord. Any other leader, even the same one, begins an epoch."""
+FEATURE_OFF = 0
 
 
 class Outcome(NamedTuple, Generic[T]):
@@ -67,11 +72,22 @@ class Topic:
         return len(self.partitions[0].replicas)
 
 
+class ClientQuota(NamedTuple):
+    """Whom a quota is for, and what it limits; a name of None is everyone without one of their own."""
+
+    entity: tuple[tuple[str, str | None], ...]
+    key: str
+
+
 class ControllerState:
     def __init__(self) -> None:
         self.topics: dict[str, Topic] = {}
         self.features: dict[str, int] = {}
         self.next_producer_id = 0
+        self.client_quotas: dict[ClientQuota, float] = {}
+        self.access_controls: set[UUID] = set()
+        self.scram_users: set[tuple[str, int]] = set()
+        self.had_delegation_tokens = False
         self._topics_by_id: dict[UUID, Topic] = {}
         self._configs: dict[ConfigResource, dict[str, str]] = {}
         self._names_by_unified_name: dict[str, set[str]] = {}
@@ -94,9 +110,8 @@ class ControllerState:
         return min(others) if others else None
 
     def replay(self, record: MetadataRecord) -> None:
-        replay = _REPLAYS.get(record.type)
-        if replay is not None:
-            replay(self, record.body)
+        if record.type not in IGNORED:
+            _REPLAYS[record.type](self, record.body)
 
     def _replay_topic(self, record: Message) -> None:
         topic = Topic(record["topic_id"], record["name"])
@@ -114,6 +129,21 @@ class ControllerState:
             tuple(record["replicas"]),
             tuple(record["isr"]),
             tuple(record["directories"]),
+        )
+
+    def _replay_partition_change(self, record: Message) -> None:
+        partitions = self._topics_by_id[record["topic_id"]].partitions
+        before = partitions[record["partition_id"]]
+        leader = record.get("leader", LEADER_UNCHANGED)
+        is_led_anew = leader != LEADER_UNCHANGED
+        partitions[before.index] = replace(
+            before,
+            leader=leader if is_led_anew else before.leader,
+            leader_epoch=before.leader_epoch + is_led_anew,
+            partition_epoch=before.partition_epoch + 1,
+            replicas=_changed(record.get("replicas"), before.replicas),
+            isr=_changed(record.get("isr"), before.isr),
+            directories=_changed(record.get("directories"), before.directories),
         )
 
     def _replay_remove_topic(self, record: Message) -> None:
@@ -136,20 +166,57 @@ class ControllerState:
             self._configs.pop(resource, None)
 
     def _replay_feature_level(self, record: Message) -> None:
-        self.features[record["name"]] = record["feature_level"]
+        if record["feature_level"] == FEATURE_OFF:
+            self.features.pop(record["name"], None)
+        else:
+            self.features[record["name"]] = record["feature_level"]
 
     def _replay_producer_ids(self, record: Message) -> None:
         self.next_producer_id = record["next_producer_id"]
+
+    def _replay_client_quota(self, record: Message) -> None:
+        entity = tuple((part["entity_type"], part["entity_name"]) for part in record["entity"])
+        quota = ClientQuota(entity, record["key"])
+        if record["remove"]:
+            self.client_quotas.pop(quota, None)
+        else:
+            self.client_quotas[quota] = record["value"]
+
+    def _replay_access_control_entry(self, record: Message) -> None:
+        self.access_controls.add(record["id"])
+
+    def _replay_remove_access_control_entry(self, record: Message) -> None:
+        self.access_controls.discard(record["id"])
+
+    def _replay_user_scram_credential(self, record: Message) -> None:
+        self.scram_users.add((record["name"], record["mechanism"]))
+
+    def _replay_remove_user_scram_credential(self, record: Message) -> None:
+        self.scram_users.discard((record["name"], record["mechanism"]))
+
+    def _replay_delegation_token(self, record: Message) -> None:
+        self.had_delegation_tokens = True
 
 
 _REPLAYS: dict[RecordType, Callable[[ControllerState, Message], None]] = {
     RecordType.TOPIC: ControllerState._replay_topic,
     RecordType.PARTITION: ControllerState._replay_partition,
+    RecordType.PARTITION_CHANGE: ControllerState._replay_partition_change,
     RecordType.REMOVE_TOPIC: ControllerState._replay_remove_topic,
     RecordType.CONFIG: ControllerState._replay_config,
     RecordType.FEATURE_LEVEL: ControllerState._replay_feature_level,
     RecordType.PRODUCER_IDS: ControllerState._replay_producer_ids,
+    RecordType.CLIENT_QUOTA: ControllerState._replay_client_quota,
+    RecordType.ACCESS_CONTROL_ENTRY: ControllerState._replay_access_control_entry,
+    RecordType.REMOVE_ACCESS_CONTROL_ENTRY: ControllerState._replay_remove_access_control_entry,
+    RecordType.USER_SCRAM_CREDENTIAL: ControllerState._replay_user_scram_credential,
+    RecordType.REMOVE_USER_SCRAM_CREDENTIAL: ControllerState._replay_remove_user_scram_credential,
+    RecordType.DELEGATION_TOKEN: ControllerState._replay_delegation_token,
 }
+
+
+def _changed(new: Sequence[T] | None, present: tuple[T, ...]) -> tuple[T, ...]:
+    return present if new is None else tuple(new)
 
 
 def unify(name: str) -> str:

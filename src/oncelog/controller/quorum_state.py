@@ -1,0 +1,43 @@
+"""`quorum-state`: what a Kafka controller wrote down about elections beside its metadata log.
+
+Read once at the start, never written: a node alone elects no one. It says up to which epoch the metadata may have been
+written, and whether this folder holds all of it or a copy of what others decided.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import NamedTuple
+
+from oncelog.log.storage import Storage
+
+logger = logging.getLogger(__name__)
+
+FILE_NAME = "quorum-state"
+NO_LEADER = -1
+NO_EPOCH = 0
+
+
+class QuorumState(NamedTuple):
+    leader_id: int
+    leader_epoch: int
+    voters: frozenset[int]
+    """Empty where the voters are in the metadata log itself (kraft.version 1)."""
+
+
+NO_QUORUM = QuorumState(NO_LEADER, NO_EPOCH, frozenset())
+
+
+def read_quorum_state(storage: Storage, directory: str) -> QuorumState:
+    """What the file in the metadata log's folder says; NO_QUORUM if there is none or it is damaged."""
+    path = f"{directory}/{FILE_NAME}"
+    if not storage.exists(path):
+        return NO_QUORUM
+    try:
+        found = json.loads(storage.read_all(path))
+        voters = frozenset(int(voter["voterId"]) for voter in found.get("currentVoters") or ())
+        return QuorumState(int(found["leaderId"]), int(found["leaderEpoch"]), voters)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        logger.warning("going on without %s, which cannot be read: %r", path, error)
+        return NO_QUORUM
