@@ -228,7 +228,7 @@ def test_jitter_spreads_partitions_but_not_runs() -> None:
 def test_a_failed_roll_refuses_the_append_and_is_tried_again() -> None:
     storage = FaultyStorage()
     log = open_log(storage)
-    while log.active_segment.size_bytes < 930:
+    while log.active_segment.size_bytes < 800:
         append(log, make_batch([b"x"]))
     end = log.log_end_offset
     failures = 0
@@ -236,7 +236,7 @@ def test_a_failed_roll_refuses_the_append_and_is_tried_again() -> None:
         storage.fail_at(storage.operations + operation, errno.ENOSPC)
         try:
             # The first one needs a new segment, the later ones would fit into the old: but its successor may exist.
-            append(log, make_batch([b"x" * (50 if not failures else 1)]))
+            append(log, make_batch([b"x" * (200 if not failures else 1)]))
             break
         except KafkaStorageError:
             failures += 1

@@ -320,3 +320,55 @@ def test_batches_without_producer_are_recovered_too() -> None:
     for number in range(30):
         append(log, make_batch([b"%d" % number]))
     assert values(open_log(storage)) == expected(30)
+
+
+# --- one accident after another ---
+
+
+def test_what_was_cut_off_does_not_come_back_with_the_power() -> None:
+    """A whole batch beyond the torn one would fit onto the batch that takes the torn one's place."""
+    size = len(batch_of(0))
+    for seed in range(30):
+        storage = FaultyStorage()
+        log = open_log(storage)
+        for sequence in range(6):
+            append(log, batch_of(sequence))
+        request = log.flush_request()
+        assert request is not None
+        request.run()
+        storage.content(log.active_segment.path)[3 * size + 70] ^= 1
+        recovered = open_log(storage)
+        assert recovered.log_end_offset == 3
+        append(recovered, make_batch([b"3"], timestamp_ms=START_MS))  # of the same size, from elsewhere
+        again = open_log(storage.after_power_loss(seed))
+        assert again.log_end_offset in (3, 4)
+
+
+def test_a_snapshot_that_the_log_no_longer_leads_on_from_is_not_believed() -> None:
+    storage = written(clean=True)
+    first, second, third = storage.paths(".log")[:3]
+    for path in (first, second):
+        storage.remove(path)
+    newer = [path for path in storage.paths(".snapshot") if int(path[-29:-9]) >= int(third[-24:-4])]
+    for path in newer:
+        storage.remove(path)
+    assert storage.paths(".snapshot") != []
+    log = open_log(storage)
+    assert log.recovery.snapshot_offset is None
+    assert storage.paths(".snapshot")[0] > third[:-4]
+
+
+def test_snapshots_above_the_recovery_point_are_written_again() -> None:
+    storage = written()
+    right = {path: bytes(storage.content(path)) for path in storage.paths(".snapshot")}
+    for path in right:
+        storage.content(path)[:] = b"torn"
+    log = open_log(storage)
+    assert {path: bytes(storage.content(path)) for path in storage.paths(".snapshot")} == right
+    assert log.recovery.broken_snapshots == []
+
+
+def test_a_log_that_starts_over_forgets_its_producers() -> None:
+    log = open_log(written(), log_start_offset=1000)
+    assert len(log.producers) == 0
+    assert append(log, batch_of(COUNT + 5)).base_offset == 1000

@@ -146,6 +146,7 @@ class FaultyStorage:
         inode = self._names.get(path)
         if inode is None:
             if not create:
+                self._end(fault)
                 raise FileNotFoundError(errno.ENOENT, "no such file", path)
             inode = Inode()
             self._name(path, inode)
@@ -205,7 +206,7 @@ class FaultyStorage:
         return bytes(self._inode(path).cached)
 
     def write_atomically(self, path: str, data: Buffer) -> None:
-        replace_file(self, path, data)
+        replace_file(self, path, data, durable=True)
 
     def free_bytes(self, path: str) -> int:
         return 2**40

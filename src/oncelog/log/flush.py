@@ -6,39 +6,50 @@ Running touches no state of the log, so the log may grow meanwhile; what it adds
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from oncelog.errors import KafkaStorageError
-from oncelog.log.segment import Segment
-from oncelog.log.storage import File, Storage
+from oncelog.log.storage import File, Storage, directory_of
+
+
+class Change(NamedTuple):
+    number: int
+    path: str
+    is_directory: bool
 
 
 class Unsynced:
-    """What may be lost with the power, beside the bytes above the recovery point: indexes of segments sealed since the
-    last flush (and that a torn tail was cut off before), and names changed in directories. Each change is an item of
-    its own, so that a flush settles exactly what had happened when it was asked for."""
+    """What may be lost with the power, beside the bytes above the recovery point: files written beside the log, and
+    names changed in directories. Each change is noted by itself, so that a flush settles exactly what had happened when
+    it was asked for."""
 
-    __slots__ = ("_changes", "_items")
+    __slots__ = ("_changes", "_count")
 
     def __init__(self) -> None:
-        self._changes = 0
-        self._items: set[tuple[int, Segment | str]] = set()
+        self._count = 0
+        self._changes: set[Change] = set()
 
-    def sealed(self, segment: Segment) -> None:
-        self._add(segment)
+    def written(self, *paths: str) -> None:
+        """Files were written, and perhaps got their names."""
+        for path in paths:
+            self._add(path, is_directory=False)
+            self.renamed_in(directory_of(path))
 
     def renamed_in(self, directory: str) -> None:
-        self._add(directory)
+        self._add(directory, is_directory=True)
 
-    def _add(self, item: Segment | str) -> None:
-        self._changes += 1
-        self._items.add((self._changes, item))
+    def _add(self, path: str, *, is_directory: bool) -> None:
+        self._count += 1
+        self._changes.add(Change(self._count, path, is_directory))
 
-    def items(self) -> frozenset[tuple[int, Segment | str]]:
-        return frozenset(self._items)
+    def changes(self) -> frozenset[Change]:
+        return frozenset(self._changes)
 
-    def settle(self, items: frozenset[tuple[int, Segment | str]]) -> None:
-        self._items -= items
+    def settle(self, changes: frozenset[Change]) -> None:
+        self._changes -= changes
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +58,17 @@ class FlushRequest:
     offset: int  # everything below is durable afterwards
     files: tuple[File, ...]
     directories: tuple[str, ...]
-    settles: frozenset[tuple[int, Segment | str]]  # of the book
+    settles: frozenset[Change]
+
+    @classmethod
+    def make(cls, storage: Storage, offset: int, logs: Iterable[File], changes: frozenset[Change]) -> FlushRequest:
+        """Opens everything that will be synced: names may change before it runs."""
+        files = list(logs)
+        for path in sorted({change.path for change in changes if not change.is_directory}):
+            with contextlib.suppress(FileNotFoundError):  # retention was faster
+                files.append(storage.open(path))
+        directories = sorted({change.path for change in changes if change.is_directory})
+        return cls(storage, offset, tuple(files), tuple(directories), changes)
 
     def run(self) -> None:
         """Sync, or raise KafkaStorageError. A failed sync must not be tried again: the kernel may have dropped the

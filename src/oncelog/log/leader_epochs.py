@@ -16,7 +16,7 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from oncelog.log.checkpoints import CorruptCheckpoint, decode_lines, encode_lines
-from oncelog.log.storage import Storage
+from oncelog.log.storage import Storage, replace_file
 from oncelog.types import NO_LEADER_EPOCH, NO_OFFSET
 
 FILE_NAME: Final = "leader-epoch-checkpoint"
@@ -38,26 +38,30 @@ UNDEFINED: Final = EpochEndOffset(NO_LEADER_EPOCH, NO_OFFSET)
 
 
 class LeaderEpochCache:
-    """Epochs and start offsets, both strictly increasing."""
+    """Epochs and start offsets, both strictly increasing.
 
-    __slots__ = ("_entries", "_latest_epoch", "_path", "_storage")
+    The file is replaced whenever they change, but not synced: that is the log's to do with its next flush. Until then
+    recovery finds the new epochs in the batches themselves.
+    """
+
+    __slots__ = ("_entries", "_latest_epoch", "_storage", "path")
 
     def __init__(self, storage: Storage, directory: str) -> None:
         self._storage = storage
-        self._path = f"{directory}/{FILE_NAME}"
+        self.path = f"{directory}/{FILE_NAME}"
         self._entries: list[EpochEntry] = []
         self._latest_epoch = NO_LEADER_EPOCH
 
     def load(self) -> bool:
         """Read the file; whether there was one. Raise CorruptCheckpoint if it cannot be believed."""
-        if not self._storage.exists(self._path):
+        if not self._storage.exists(self.path):
             return False
-        entries = [EpochEntry(*_numbers(line)) for line in decode_lines(self._storage.read_all(self._path), self._path)]
+        entries = [EpochEntry(*_numbers(line)) for line in decode_lines(self._storage.read_all(self.path), self.path)]
         if any(
             earlier.epoch >= later.epoch or earlier.start_offset > later.start_offset
             for earlier, later in pairwise(entries)
         ):
-            raise CorruptCheckpoint(f"{self._path}: epochs or offsets are not in order")
+            raise CorruptCheckpoint(f"{self.path}: epochs or offsets are not in order")
         self._set(entries)
         return True
 
@@ -121,7 +125,7 @@ class LeaderEpochCache:
 
     def _write(self, entries: list[EpochEntry]) -> None:
         lines = [f"{entry.epoch} {entry.start_offset}" for entry in entries]
-        self._storage.write_atomically(self._path, encode_lines(lines))
+        replace_file(self._storage, self.path, encode_lines(lines), durable=False)
         self._set(entries)
 
     def _set(self, entries: list[EpochEntry]) -> None:

@@ -29,7 +29,7 @@ from oncelog.log.segment import FoundTimestamp, Segment
 from oncelog.log.segment_files import CLEANED_SUFFIX, SWAP_SUFFIX, Removal, mark_deleted
 from oncelog.log.segments import Segments
 from oncelog.log.snapshot_files import SnapshotFiles
-from oncelog.log.storage import Storage
+from oncelog.log.storage import Storage, directory_of
 from oncelog.log.transaction_index import AbortedTransaction
 from oncelog.records import kernel
 from oncelog.records.batch import BatchHeader, ControlMarker, build_control_batch
@@ -61,11 +61,10 @@ class PartitionLog:
         self._snapshots: SnapshotFiles = loaded.snapshots
         self._removals: list[Removal] = []
         self._unsynced = Unsynced()
-        for segment in loaded.scanned:
-            self._unsynced.sealed(segment)
+        for path in loaded.written:
+            self._unsynced.written(path)
         if not loaded.report.clean:
-            self._unsynced.renamed_in(directory.rpartition("/")[0])
-            self._unsynced.renamed_in(directory)
+            self._unsynced.renamed_in(directory_of(directory))
         self._touched = not loaded.report.clean
         self._last_flush_ms = 0
         self._jitter_ms = 0
@@ -195,6 +194,7 @@ class PartitionLog:
                 segment = self._roll(now_ms)
             if leader_epoch != self.leader_epochs.latest_epoch:
                 self.leader_epochs.assign(leader_epoch, base_offset)
+                self._unsynced.written(self.leader_epochs.path)
         except OSError as error:
             raise KafkaStorageError(f"cannot prepare {self.topic_partition} for a write: {error}") from error
         kernel.stamp(batch, 0, base_offset, leader_epoch)
@@ -255,8 +255,7 @@ class PartitionLog:
         active.seal()
         self._segments.add(segment)
         self._is_rolling = False
-        self._unsynced.sealed(active)
-        self._unsynced.renamed_in(self._directory)
+        self._unsynced.written(*active.file_paths(), self._snapshots.path(segment.base_offset), segment.path)
         self._choose_jitter()
         return segment
 
@@ -376,6 +375,7 @@ class PartitionLog:
             return
         try:
             self.leader_epochs.truncate_from_start(offset)
+            self._unsynced.written(self.leader_epochs.path)
         except OSError as error:
             raise KafkaStorageError(f"cannot write the leader epochs of {self.topic_partition}: {error}") from error
         self.log_start_offset = offset
@@ -465,7 +465,7 @@ class PartitionLog:
             kept = [self._new_segment(offset, now_ms)]
             kept[0].create()
         self._segments = Segments(kept)
-        self._unsynced.renamed_in(self._directory)
+        self._unsynced.written(self.leader_epochs.path, *kept[-1].file_paths())
         self._forget_above(self.log_end_offset, now_ms)
 
     def _forget_above(self, end_offset: int, now_ms: int) -> None:
@@ -500,19 +500,12 @@ class PartitionLog:
         return self._request(segments, offset)
 
     def _request(self, segments: Iterable[Segment], offset: int) -> FlushRequest:
-        """Sync the bytes of these segments, and everything in the book that is still part of the log."""
-        items = self._unsynced.items()
-        changed = {item for _, item in items}
+        """Sync the bytes of these segments, and everything else that changed since the last flush."""
         try:
-            files = [segment.file() for segment in segments if segment not in changed]
-            for segment in self._segments:
-                if segment in changed:
-                    files += segment.files()
-                    files += self._snapshots.files(self._segments.end_offset(segment, self.log_end_offset))
+            logs = [segment.file() for segment in segments]
+            return FlushRequest.make(self._storage, offset, logs, self._unsynced.changes())
         except OSError as error:
             raise KafkaStorageError(f"cannot flush {self.topic_partition}: {error}") from error
-        directories = sorted(item for item in changed if isinstance(item, str))
-        return FlushRequest(self._storage, offset, tuple(files), tuple(directories), items)
 
     def flushed(self, request: FlushRequest, now_ms: int) -> None:
         """A request has run: what it covered is durable."""
@@ -547,11 +540,11 @@ class PartitionLog:
         active = self._segments.active
         active.complete_time_index()
         active.write_out_indexes()
-        self._unsynced.sealed(active)
+        self._snapshots.write(self.log_end_offset, self.producers.entries())
+        self._unsynced.written(*active.file_paths(), self._snapshots.path(self.log_end_offset))
         request = self._request(self._segments.from_offset(self.recovery_point), self.log_end_offset)
         request.run()
         self.flushed(request, now_ms)
-        self._snapshots.write(self.log_end_offset, self.producers.entries(), durable=True)
 
     def delete(self) -> None:
         """Remove the log with all its files."""

@@ -58,7 +58,7 @@ class LoadedLog(NamedTuple):
     log_start_offset: int
     log_end_offset: int
     recovery_point: int
-    scanned: list[Segment]  # sealed, and with indexes that are not on the disk yet
+    written: list[str]  # files that recovery wrote and nobody has synced
     report: RecoveryReport
 
 
@@ -131,7 +131,7 @@ class LogLoader:
         snapshots.remove_stray(segments.base_offsets)
         self._report.broken_snapshots = snapshots.broken
         if snapshots.broken:
-            snapshots.write(end_offset, self._producers.entries(), durable=True)
+            snapshots.write(end_offset, self._producers.entries())
         recovery_point = end_offset if self._report.clean else min(self._recovery_point, end_offset)
         return LoadedLog(
             segments,
@@ -141,9 +141,17 @@ class LogLoader:
             start_offset,
             end_offset,
             recovery_point,
-            [segment for segment in segments.sealed if segment in self._scanned],
+            self._written(segments, snapshots),
             self._report,
         )
+
+    def _written(self, segments: Segments, snapshots: SnapshotFiles) -> list[str]:
+        """The growing segment's own files are left out: its bytes lie above the recovery point, its indexes change."""
+        if self._report.clean and not snapshots.broken:
+            return []
+        sealed = [path for segment in segments.sealed if segment in self._scanned for path in segment.file_paths()]
+        above = min((segment.base_offset for segment in self._scanned), default=segments.active.base_offset)
+        return [*sealed, self._epochs.path, *(snapshots.path(each) for each in snapshots.offsets if each >= above)]
 
     # --- segments ---
 

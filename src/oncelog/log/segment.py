@@ -216,11 +216,6 @@ class Segment:
         self.time_index.seal()
         self._file = None
 
-    def files(self) -> list[File]:
-        """All of it, to be synced once the segment is sealed. While it grows, its `.log` is enough: recovery writes the
-        indexes anew."""
-        return [self._storage.open(path) for path in self.file_paths()]
-
     def change_suffix(self, old: str, new: str) -> None:
         """Rename the files from one state of a replacement to the next, `.log` last: it makes the segment."""
         parts: list[Segment | OffsetIndex | TimeIndex | TransactionIndex] = [self.time_index, self.offset_index, self]

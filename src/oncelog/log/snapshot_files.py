@@ -15,7 +15,7 @@ from oncelog.log import producer_snapshot
 from oncelog.log.producer_snapshot import CorruptSnapshot
 from oncelog.log.producer_state import ProducerEntry
 from oncelog.log.segment_files import SNAPSHOT_SUFFIX, file_path, offset_of
-from oncelog.log.storage import TEMPORARY_SUFFIX, File, Storage
+from oncelog.log.storage import Storage, replace_file
 
 logger = logging.getLogger(__name__)
 
@@ -40,31 +40,19 @@ class SnapshotFiles:
     def offsets(self) -> list[int]:
         return list(self._offsets)
 
-    def write(self, offset: int, entries: Collection[ProducerEntry], *, durable: bool = False) -> None:
-        """Write the snapshot at `offset`. One that need not survive a power loss is not synced: its CRC will tell."""
-        data = producer_snapshot.encode(entries)
-        path = self._path(offset)
-        if durable:
-            self._storage.write_atomically(path, data)
-        else:
-            file = self._storage.open(path + TEMPORARY_SUFFIX, create=True)
-            file.truncate(0)
-            file.append(data)
-            self._storage.rename(path + TEMPORARY_SUFFIX, path)
+    def write(self, offset: int, entries: Collection[ProducerEntry]) -> None:
+        """Write the snapshot at `offset`, without waiting for the disk: if the power takes it, its CRC will tell."""
+        replace_file(self._storage, self.path(offset), producer_snapshot.encode(entries), durable=False)
         if offset not in self._offsets:
             insort(self._offsets, offset)
-
-    def files(self, offset: int) -> list[File]:
-        """The file of the snapshot at `offset`, if there is one."""
-        return [self._storage.open(self._path(offset))] if offset in self._offsets else []
 
     def newest(self, at_most: int) -> Snapshot | None:
         """The newest good snapshot at or below an offset."""
         for offset in reversed([offset for offset in self._offsets if offset <= at_most]):
             try:
-                entries = producer_snapshot.decode(self._storage.read_all(self._path(offset)))
+                entries = producer_snapshot.decode(self._storage.read_all(self.path(offset)))
             except (CorruptSnapshot, FileNotFoundError) as error:
-                logger.warning("rebuilding producers from the log: %s: %s", self._path(offset), error)
+                logger.warning("rebuilding producers from the log: %s: %s", self.path(offset), error)
                 self.broken.append(offset)
                 self.remove([offset])
                 continue
@@ -73,7 +61,7 @@ class SnapshotFiles:
 
     def remove(self, offsets: Iterable[int]) -> None:
         for offset in offsets:
-            self._storage.remove(self._path(offset))
+            self._storage.remove(self.path(offset))
             self._offsets.remove(offset)
 
     def remove_below(self, offset: int) -> None:
@@ -87,5 +75,5 @@ class SnapshotFiles:
         """Keep those that a segment begins with, and the newest: nothing would ever look for the others."""
         self.remove([offset for offset in self._offsets[:-1] if offset not in base_offsets])
 
-    def _path(self, offset: int) -> str:
+    def path(self, offset: int) -> str:
         return file_path(self._directory, offset, SNAPSHOT_SUFFIX)

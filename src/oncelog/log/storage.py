@@ -196,21 +196,30 @@ class FileStorage:
             return file.read()
 
     def write_atomically(self, path: str, data: Buffer) -> None:
-        replace_file(self, path, data)
+        replace_file(self, path, data, durable=True)
 
     def free_bytes(self, path: str) -> int:
         return shutil.disk_usage(path).free
 
 
-def replace_file(storage: Storage, path: str, data: Buffer) -> None:
-    """The steps of `write_atomically`, from the other operations of a storage: each must be durable before the next."""
+def replace_file(storage: Storage, path: str, data: Buffer, *, durable: bool) -> None:
+    """The steps of `write_atomically`, from the other operations of a storage: each is durable before the next.
+
+    Not `durable`, the replacement is atomic only for readers: the power may take all of it, or leave a torn file.
+    """
     temporary = path + TEMPORARY_SUFFIX
     file = storage.open(temporary, create=True)
     try:
         file.truncate(0)
         file.append(data)
-        file.sync()
+        if durable:
+            file.sync()
     finally:
         file.close()
     storage.rename(temporary, path)
-    storage.sync_directory(path.rpartition("/")[0])
+    if durable:
+        storage.sync_directory(directory_of(path))
+
+
+def directory_of(path: str) -> str:
+    return path.rpartition("/")[0]
