@@ -117,7 +117,13 @@ def audit_with_confluent(bootstrap_servers: str, load: NumberedLoad) -> AuditRep
     """The audit over what confluent-kafka reads: a witness that shares no code with the broker."""
     audit = Audit(load.ledger)
     consumer = confluent_kafka.Consumer(
-        {"bootstrap.servers": bootstrap_servers, "group.id": "audit", "enable.partition.eof": True, "log_level": 0}
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "group.id": "unused",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "log_level": 0,
+        }
     )
     consumer.assign([confluent_kafka.TopicPartition(TOPIC, index, 0) for index in range(PARTITIONS)])
     ended: set[int] = set()

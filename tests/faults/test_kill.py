@@ -13,7 +13,7 @@ from tests.faults import vandal
 from tests.faults.scene import Scene, no_acknowledged_record_is_lost_doubled_or_misplaced
 
 KILLS = 100
-KILLS_PER_DAMAGE = 8
+KILLS_PER_DAMAGE = 10
 MAX_LIFE_S = 0.15
 
 
@@ -36,9 +36,9 @@ def test_a_hundred_kills(tmp_path: Path, rng: random.Random) -> None:
 def test_kills_with_damage_in_between(
     tmp_path: Path, rng: random.Random, damage: Callable[[Path, random.Random], list[Path]]
 ) -> None:
-    with Scene(tmp_path, records_per_second=10_000) as scene:
+    with Scene(tmp_path, records_per_second=10_000, record_bytes=1_000) as scene:
         # Some segments are rolled first: only then are there snapshots to damage.
-        scene.await_progress(10_000)
+        scene.await_progress(6_000)
         damaged: list[Path] = []
         for _ in range(KILLS_PER_DAMAGE):
             live_and_crash(scene, rng)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.faults.scene import TOPIC
@@ -15,12 +16,13 @@ BATCH_HEADER_BYTES = 61
 
 
 def newest_files(data_dir: Path, suffix: str) -> list[Path]:
-    """Of every partition the newest file of that kind, unless it is empty."""
+    """Of every partition the newest file of that kind that is not empty."""
     found = []
-    for directory in sorted(data_dir.glob(f"**/{TOPIC}-*")):
+    for directory in sorted(data_dir.glob(f"{TOPIC}-*")):
         files = [path for path in directory.glob(f"*{suffix}") if re.fullmatch(r"\d{20}", path.stem)]
-        if files and max(files).stat().st_size:
-            found.append(max(files))
+        filled = [path for path in files if path.stat().st_size]
+        if filled:
+            found.append(max(filled))
     return found
 
 
@@ -67,30 +69,26 @@ def cut_the_newest_indexes_short(data_dir: Path, rng: random.Random) -> list[Pat
 
 
 def append_a_torn_batch(data_dir: Path, rng: random.Random) -> list[Path]:
-    """The beginning of a batch of that very segment, as a crash in the middle of a write would leave it."""
-    files = newest_files(data_dir, ".log")
-    for path in files:
-        content = path.read_bytes()
-        with open(path, "ab") as file:
-            file.write(content[: rng.randrange(1, BATCH_HEADER_BYTES + 200)])
-    return files
+    """The beginning of a batch of that topic, as a crash in the middle of a write would leave it."""
+    batch = newest_files(data_dir, ".log")[0].read_bytes()
+    return _append(data_dir, lambda: batch[: rng.randrange(1, BATCH_HEADER_BYTES + 200)])
 
 
 def append_zeros(data_dir: Path, rng: random.Random) -> list[Path]:
     """What some file systems leave behind after power loss: the size was grown, the data never written."""
-    files = newest_files(data_dir, ".log")
-    for path in files:
-        with open(path, "ab") as file:
-            file.write(bytes(rng.randrange(1, 5_000)))
-    return files
+    return _append(data_dir, lambda: bytes(rng.randrange(1, 5_000)))
 
 
 def append_noise(data_dir: Path, rng: random.Random) -> list[Path]:
-    files = newest_files(data_dir, ".log")
-    for path in files:
+    return _append(data_dir, lambda: rng.randbytes(rng.randrange(1, 5_000)))
+
+
+def _append(data_dir: Path, junk: Callable[[], bytes]) -> list[Path]:
+    active_segments = [max(directory.glob("*.log")) for directory in sorted(data_dir.glob(f"{TOPIC}-*"))]
+    for path in active_segments:
         with open(path, "ab") as file:
-            file.write(rng.randbytes(rng.randrange(1, 5_000)))
-    return files
+            file.write(junk())
+    return active_segments
 
 
 HARMLESS_DAMAGE = (

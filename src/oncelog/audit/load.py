@@ -21,10 +21,12 @@ PATIENT_AND_IDEMPOTENT: Mapping[str, object] = {
     "enable.idempotence": True,
     "message.timeout.ms": 300_000,
     "socket.timeout.ms": 10_000,
-    "retry.backoff.ms": 20,
-    "reconnect.backoff.ms": 10,
-    "reconnect.backoff.max.ms": 100,
-    "topic.metadata.refresh.interval.ms": 1_000,
+    "retry.backoff.ms": 5,
+    "reconnect.backoff.ms": 5,
+    "reconnect.backoff.max.ms": 20,
+    # The broker comes back under its old address. By default librdkafka forgets a broker that is gone and starts all
+    # over from the bootstrap servers, which takes it a second or two each time.
+    "metadata.recovery.strategy": "none",
     # Every broken connection would be a line on stderr, in a load whose connections are broken on purpose.
     "log_level": 0,
 }
@@ -32,6 +34,7 @@ PATIENT_AND_IDEMPOTENT: Mapping[str, object] = {
 
 POLL_EVERY_RECORDS = 100
 QUEUE_POLL_S = 0.01
+MAX_POLL_S = 0.1
 FLUSH_TIMEOUT_S = 120.0
 
 
@@ -80,7 +83,8 @@ class NumberedLoad:
         while not self._stopping.is_set() and (count is None or self.sent < count):
             self._send_one(self.sent % len(self._partitions))
             if self.sent % POLL_EVERY_RECORDS == 0:
-                self._producer.poll(self._ahead_s(begun))
+                self._producer.poll(0)
+                self._wait_for_pace(begun)
 
     def stop(self) -> None:
         """Make `run` return. May be called from any thread."""
@@ -95,11 +99,13 @@ class NumberedLoad:
         self._producer.purge()
         self._producer.poll(0)
 
-    def _ahead_s(self, begun: float) -> float:
-        """How long to wait so as not to be faster than asked."""
+    def _wait_for_pace(self, begun: float) -> None:
+        """Take answers in until it is time for the next records."""
         if self._records_per_second is None:
-            return 0.0
-        return max(0.0, self.sent / self._records_per_second - (time.monotonic() - begun))
+            return
+        due = begun + self.sent / self._records_per_second
+        while not self._stopping.is_set() and (ahead_s := due - time.monotonic()) > 0:
+            self._producer.poll(min(ahead_s, MAX_POLL_S))
 
     def _send_one(self, index: int) -> None:
         record_id = RecordId(self._streams[index], self._next_numbers[index])
