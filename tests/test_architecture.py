@@ -17,7 +17,7 @@ FLOORS = [
     {"coordinator", "replication", "controller"},
     {"client"},
     {"broker"},
-    {"producer", "consumer", "admin", "audit"},
+    {"producer", "consumer", "admin", "audit", "faults"},
     {"cli", "web", "spark"},
 ]
 FLOOR_OF = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}
@@ -42,6 +42,8 @@ SHELLS = {
     "oncelog.audit.load": "sends numbered records with a client that is not ours",
     "oncelog.audit.ports": "finds free ports",
     "oncelog.audit.proxy": "stands between client and broker and breaks connections",
+    "oncelog.faults.connection": "the two sockets of one client behind the fault proxy",
+    "oncelog.faults.proxy": "listeners and their thread; makes the sources of chance from the seed",
 }
 SHELL_ROOMS = {"cli"}
 

@@ -35,6 +35,7 @@ COMMANDS = {
     "consume": Command("print the records of a topic"),
     "producers": Command("who writes to a topic: producer ids, epochs, sequences"),
     "audit": Command("lost, duplicated and out of order records of topics"),
+    "faults": Command("a proxy that breaks connections to a cluster by a seeded script"),
     "demo": Command("the whole system at work, faults included, in about a minute", needs_bootstrap=False),
 }
 

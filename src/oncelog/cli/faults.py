@@ -1,0 +1,60 @@
+"""`oncelog faults`: a proxy in the foreground that breaks the connections to a cluster by a seeded script."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+import threading
+
+from oncelog.errors import InvalidConfig
+from oncelog.faults.proxy import FaultProxy
+from oncelog.faults.rules import RULE_NAMES, Rule
+
+EPILOG = f"""\
+Prints one line, "ready HOST:PORT", on stdout once clients can connect; Ctrl-C or SIGTERM ends it with a report of
+what was done. The brokers named by --bootstrap-server are the ones behind the proxy. Clients stay behind it: the
+addresses in the brokers' answers are exchanged for ports of the proxy.
+
+A rule is a fault, the APIs it is for (none: all), and options: probability=P or every=N, limit=N, and the fault's
+time in milliseconds. The faults: {", ".join(RULE_NAMES)}.
+
+examples:
+  oncelog -b 127.0.0.1:9092 faults --listen 127.0.0.1:19092 --seed 7 \\
+      --rule 'drop_response Produce probability=0.02' --rule 'delay Produce ms=5-50' --rule 'cut every=200'
+  oncelog faults --rule 'duplicate_request Produce probability=0.1'
+"""
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser(
+        "faults",
+        help="a proxy that breaks connections to a cluster by a seeded script",
+        description="Stand between Kafka clients and a cluster, and break what passes by a seeded script.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--listen", metavar="HOST:PORT", default="127.0.0.1:0", help="where clients connect (default: a free port)"
+    )
+    parser.add_argument("--rule", dest="rules", metavar="RULE", action="append", default=[], help="may be repeated")
+    parser.add_argument("--seed", metavar="N", type=int, help="makes the same faults happen again (default: random)")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    host, _, port = args.listen.rpartition(":")
+    if not host or not port.isdecimal():
+        raise InvalidConfig(f"--listen {args.listen} is no address; write HOST:PORT")
+    rules = [Rule.parse(text) for text in args.rules]
+    stopped = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopped.set())
+    with FaultProxy(args.bootstrap_server, rules, seed=args.seed, host=host, port=int(port)) as proxy:
+        print(proxy, file=sys.stderr)
+        print(f"ready {proxy.bootstrap_servers}", flush=True)
+        stopped.wait()
+    report = proxy.report()
+    print(json.dumps(report.to_dict()) if args.json else report)
+    return 0
