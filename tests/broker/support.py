@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import time
 import urllib.request
@@ -18,6 +19,7 @@ from oncelog.broker.request import Answer, Pending
 from oncelog.broker.state import BrokerState
 from oncelog.log.storage import Storage
 from tests.controller.support import counting_ids
+from tests.support.faulty_storage import Fault, FaultyStorage
 from tests.support.process import BrokerProcess
 from tests.support.raw import Message, decode_response, encode_request
 
@@ -60,6 +62,25 @@ class MetricsPage:
     @property
     def connections(self) -> int:
         return int(self.value(self.CONNECTIONS))
+
+
+class FailingStorage(FaultyStorage):
+    """A disk in memory whose next operation of a kind can be made to fail."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._next: tuple[str, int, bool] | None = None
+
+    def fail_next(self, what: str, error: int = errno.EIO, *, sticky: bool = False) -> None:
+        """`sticky`: and everything after it, until `heal`."""
+        self._next = (what, error, sticky)
+
+    def _begin(self, what: str, path: str) -> Fault | None:
+        if self._next is not None and self._next[0] == what:
+            _, error, sticky = self._next
+            self._next = None
+            self.fail_at(self.operations, error, sticky=sticky)
+        return super()._begin(what, path)
 
 
 class Threads:
