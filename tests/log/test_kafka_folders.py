@@ -91,7 +91,7 @@ def test_a_missing_index_is_rebuilt_byte_for_byte_even_after_a_clean_stop(suffix
     for path in folder.glob(f"*{suffix}"):
         path.unlink()
     log = open_log(folder, clean=True)
-    assert log.recovery.rebuilt_indexes == [0, 21, 42, 63, 84, 105, 120]
+    assert log.recovery.rebuilt_indexes == (0, 21, 42, 63, 84, 105, 120)
     log.close(clean=True, now_ms=CAPTURED_MS)
     assert files(folder) == files(FOLDERS / "clean" / str(PARTITION))
 

@@ -574,3 +574,25 @@ def test_damage_in_the_middle_of_the_log_is_reported_to_the_reader() -> None:
     storage.content(log.active_segment.path)[16] = 1
     with pytest.raises(CorruptMessage):
         log.read(1, 1000, upper_bound=8)
+
+
+def test_a_flush_asked_for_before_a_truncation_says_nothing_about_what_came_after() -> None:
+    log = open_log()
+    fill(log, 10)
+    request = log.flush_request()
+    assert request is not None
+    log.truncate_to(4, START_MS)
+    fill(log, 10)
+    request.run()
+    log.flushed(request, START_MS)
+    assert log.recovery_point == 0
+
+
+def test_nothing_is_acknowledged_by_an_offline_log_not_even_a_repeat() -> None:
+    log = open_log()
+    append(log, make_batch([b"a"], producer_id=9, sequence=0))
+    log.flush_failed(OSError("gone"))
+    with pytest.raises(KafkaStorageError):
+        append(log, make_batch([b"a"], producer_id=9, sequence=0))
+    with pytest.raises(KafkaStorageError):
+        end_transaction(log, 9, COMMIT)

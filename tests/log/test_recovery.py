@@ -119,7 +119,7 @@ def test_after_the_first_bad_batch_everything_goes_even_whole_segments() -> None
     storage.content(logs[2])[300] ^= 1
     log = open_log(storage)
     bases = [int(path[-24:-4]) for path in logs]
-    assert log.recovery.removed_segments == bases[:2:-1]
+    assert list(log.recovery.removed_segments) == bases[:2:-1]
     assert storage.paths(".log") == logs[:3]
     assert {int(path[-29:-9]) for path in storage.paths(".snapshot")} == set(bases[1:3]), "no snapshot of what is gone"
     assert bases[2] <= log.log_end_offset < bases[3]
@@ -154,7 +154,7 @@ def test_only_segments_that_reach_the_recovery_point_are_scanned() -> None:
     for recovery_point in (0, 1, bases[1], bases[1] + 1, bases[2], COUNT):
         log = open_log(storage.after_kill(), recovery_point=recovery_point)
         first = max(index for index, base in enumerate(bases) if base < recovery_point or base == 0)
-        assert log.recovery.rebuilt_indexes == bases[first:]
+        assert list(log.recovery.rebuilt_indexes) == bases[first:]
         assert log.recovery.scanned_bytes == sum(len(storage.content(path)) for path in logs[first:])
         assert log.recovery_point == recovery_point, "nothing became durable by being read"
 
@@ -208,7 +208,7 @@ def test_a_broken_snapshot_is_never_believed(caplog: pytest.LogCaptureFixture) -
     with caplog.at_level(logging.WARNING):
         log = open_log(storage, clean=True)
     assert "rebuilding producers" in caplog.text
-    assert log.recovery.broken_snapshots == [COUNT]
+    assert log.recovery.broken_snapshots == (COUNT,)
     assert log.recovery.snapshot_offset == log.active_segment.base_offset
     holds(log, COUNT)
     again = open_log(storage, clean=True)
@@ -365,7 +365,7 @@ def test_snapshots_above_the_recovery_point_are_written_again() -> None:
         storage.content(path)[:] = b"torn"
     log = open_log(storage)
     assert {path: bytes(storage.content(path)) for path in storage.paths(".snapshot")} == right
-    assert log.recovery.broken_snapshots == []
+    assert log.recovery.broken_snapshots == ()
 
 
 def test_a_log_that_starts_over_forgets_its_producers() -> None:

@@ -59,16 +59,19 @@ class FlushRequest:
     files: tuple[File, ...]
     directories: tuple[str, ...]
     settles: frozenset[Change]
+    truncations: int  # of the log before it was asked for: `offset` means another place after the next one
 
     @classmethod
-    def make(cls, storage: Storage, offset: int, logs: Iterable[File], changes: frozenset[Change]) -> FlushRequest:
+    def make(
+        cls, storage: Storage, offset: int, logs: Iterable[File], changes: frozenset[Change], *, truncations: int
+    ) -> FlushRequest:
         """Opens everything that will be synced: names may change before it runs."""
         files = list(logs)
         for path in sorted({change.path for change in changes if not change.is_directory}):
             with contextlib.suppress(FileNotFoundError):  # retention was faster
                 files.append(storage.open(path))
         directories = sorted({change.path for change in changes if change.is_directory})
-        return cls(storage, offset, tuple(files), tuple(directories), changes)
+        return cls(storage, offset, tuple(files), tuple(directories), changes, truncations)
 
     def run(self) -> None:
         """Sync, or raise KafkaStorageError. A failed sync must not be tried again: the kernel may have dropped the

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import logging
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from oncelog.errors import KafkaStorageError, OffsetOutOfRange, RecordListTooLarge
@@ -69,6 +70,7 @@ class PartitionLog:
         self._last_flush_ms = 0
         self._jitter_ms = 0
         self._is_rolling = False
+        self._truncations = 0
         self.topic_partition = topic_partition
         self.config = config
         self.leader_epochs: LeaderEpochCache = loaded.leader_epochs
@@ -126,6 +128,8 @@ class PartitionLog:
         verified: bool = True,
     ) -> Appended:
         """Write one validated data batch, or recognise it as written already. Offset and epoch are set in place."""
+        if self.offline:
+            raise self._offline_error()
         if isinstance(validated, BatchHeader):
             header, max_timestamp = validated, validated.max_timestamp
         else:
@@ -156,6 +160,8 @@ class PartitionLog:
         transaction_version: int = 1,
     ) -> Appended:
         """Write the marker that ends a producer's transaction in this partition."""
+        if self.offline:
+            raise self._offline_error()
         batch = build_control_batch(marker, producer_id=producer_id, producer_epoch=producer_epoch, timestamp_ms=now_ms)
         header = kernel.parse_header(batch)
         self.producers.check_marker(header, marker, AppendOrigin.COORDINATOR, transaction_version=transaction_version)
@@ -178,8 +184,6 @@ class PartitionLog:
         now_ms: int,
     ) -> int:
         """Give the batch its offset and write it: all of it, or nothing and KafkaStorageError."""
-        if self.offline:
-            raise self._offline_error()
         size = header.size_bytes
         if size > self.config.segment_bytes:
             raise RecordListTooLarge(
@@ -217,6 +221,13 @@ class PartitionLog:
         logger.error("%s is offline: %s: %s", self.topic_partition, what, error)
         return KafkaStorageError(f"{self.topic_partition} is offline: {what}: {error}")
 
+    @contextmanager
+    def _storage_errors(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise KafkaStorageError(f"cannot {what} {self.topic_partition}: {error}") from error
+
     def _offline_error(self) -> KafkaStorageError:
         return KafkaStorageError(f"{self.topic_partition} is offline after a disk error; restart with a healthy disk")
 
@@ -233,10 +244,8 @@ class PartitionLog:
     def roll(self, now_ms: int) -> None:
         """Begin a new segment now, unless the active one is empty."""
         if self._segments.active.size_bytes:
-            try:
+            with self._storage_errors("roll"):
                 self._roll(now_ms)
-            except OSError as error:
-                raise KafkaStorageError(f"cannot roll {self.topic_partition}: {error}") from error
 
     def _roll(self, now_ms: int) -> Segment:
         """Everything that can fail comes first, and leaves the log as it was.
@@ -303,26 +312,29 @@ class PartitionLog:
     def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
         """The aborted transactions that a reader of [start_offset, end_offset) must leave out."""
         aborted: list[AbortedTransaction] = []
-        for segment in self._segments.from_offset(start_offset):
-            found, is_complete = segment.transaction_index.collect(start_offset, end_offset)
-            aborted += found
-            if is_complete:
-                break
+        with self._storage_errors("read aborted transactions of"):
+            for segment in self._segments.from_offset(start_offset):
+                found, is_complete = segment.transaction_index.collect(start_offset, end_offset)
+                aborted += found
+                if is_complete:
+                    break
         return aborted
 
     def find_offset_by_timestamp(self, timestamp: int) -> FoundTimestamp | None:
         """The first record that is not older than `timestamp`, as ListOffsets asks."""
-        for segment in self._segments.from_offset(self.log_start_offset):
-            if segment.largest_timestamp() >= timestamp:
-                found = segment.find_timestamp(timestamp, self.log_start_offset)
-                if found is not None:
-                    return found
+        with self._storage_errors("look for a timestamp in"):
+            for segment in self._segments.from_offset(self.log_start_offset):
+                if segment.largest_timestamp() >= timestamp:
+                    found = segment.find_timestamp(timestamp, self.log_start_offset)
+                    if found is not None:
+                        return found
         return None
 
     def max_timestamp(self) -> FoundTimestamp | None:
         """The first record that has the newest timestamp of the log."""
-        newest = max(self._segments, key=lambda segment: segment.max_timestamp().timestamp)
-        return newest.find_max_timestamp()
+        segments = self._segments.from_offset(self.log_start_offset)
+        with self._storage_errors("look for the newest timestamp in"):
+            return max(segments, key=lambda segment: segment.max_timestamp().timestamp).find_max_timestamp()
 
     def end_offset_for_epoch(self, epoch: int) -> EpochEndOffset:
         """The last epoch not after `epoch` that this log knows, and where it ended: (-1, -1) if none."""
@@ -373,47 +385,42 @@ class PartitionLog:
     def _advance_log_start(self, offset: int) -> None:
         if offset <= self.log_start_offset:
             return
-        try:
+        with self._storage_errors("write the leader epochs of"):
             self.leader_epochs.truncate_from_start(offset)
-            self._unsynced.written(self.leader_epochs.path)
-        except OSError as error:
-            raise KafkaStorageError(f"cannot write the leader epochs of {self.topic_partition}: {error}") from error
+        self._unsynced.written(self.leader_epochs.path)
         self.log_start_offset = offset
         self.high_watermark = max(self.high_watermark, offset)
         self.producers.on_log_start_offset(offset)
 
     def apply_retention(self, now_ms: int) -> list[Segment]:
         """Take out of use what `retention.ms`, `retention.bytes` and `delete_records` allow to go."""
-        count = deletable_count(
-            self._segments,
-            self.config,
-            log_start_offset=self.log_start_offset,
-            log_end_offset=self.log_end_offset,
-            high_watermark=self.high_watermark,
-            now_ms=now_ms,
-        )
-        if count == 0 or self.offline:
+        if self.offline:
             return []
-        if count == len(self._segments):
-            self.roll(now_ms)
-        deleted = self._segments.sealed[:count]
-        self._advance_log_start(self._segments.end_offset(deleted[-1], self.log_end_offset))
-        self._segments.remove(deleted)
-        self._retire(deleted, now_ms, with_snapshots=True)
+        with self._storage_errors("apply retention to"):
+            count = deletable_count(
+                self._segments,
+                self.config,
+                log_start_offset=self.log_start_offset,
+                log_end_offset=self.log_end_offset,
+                high_watermark=self.high_watermark,
+                now_ms=now_ms,
+            )
+            if count == len(self._segments):
+                self._roll(now_ms)
+            deleted = self._segments.sealed[:count]
+            if deleted:
+                self._advance_log_start(self._segments.end_offset(deleted[-1], self.log_end_offset))
+                self._segments.remove(deleted)
+                self._retire(deleted, now_ms)
+                self._snapshots.remove_below(self._segments.first.base_offset)
         return deleted
 
-    def _retire(self, segments: Sequence[Segment], now_ms: int, *, with_snapshots: bool) -> None:
+    def _retire(self, segments: Sequence[Segment], now_ms: int) -> None:
         """Rename the files of segments that are no longer part of the log; their removal can wait."""
         due_ms = now_ms + self.config.file_delete_delay_ms
-        try:
-            for segment in segments:
-                self._removals.append(mark_deleted(self._storage, segment.file_paths(), due_ms))
-            if with_snapshots:
-                gone = {segment.base_offset for segment in segments}
-                self._snapshots.remove([offset for offset in self._snapshots.offsets if offset in gone])
-        except OSError as error:
-            raise KafkaStorageError(f"cannot remove segments of {self.topic_partition}: {error}") from error
         self._unsynced.renamed_in(self._directory)
+        for segment in segments:
+            self._removals.append(mark_deleted(self._storage, segment.file_paths(), due_ms))
 
     def take_removals(self, now_ms: int) -> list[Removal]:
         """Removals whose `file.delete.delay.ms` is over. The caller runs them."""
@@ -432,13 +439,13 @@ class PartitionLog:
                 segment.change_suffix(CLEANED_SUFFIX, SWAP_SUFFIX)
             self._storage.sync_directory(self._directory)
             self._segments.replace(old, new)
-            self._retire(old, now_ms, with_snapshots=False)
+            self._retire(old, now_ms)
             for segment in new:
                 segment.change_suffix(SWAP_SUFFIX, "")
+            gone = {segment.base_offset for segment in old} - {segment.base_offset for segment in new}
+            self._snapshots.remove([offset for offset in self._snapshots.offsets if offset in gone])
         except OSError as error:
             raise self._go_offline("replacing segments failed halfway", error) from error
-        gone = {segment.base_offset for segment in old} - {segment.base_offset for segment in new}
-        self._snapshots.remove([offset for offset in self._snapshots.offsets if offset in gone])
 
     def truncate_to(self, offset: int, now_ms: int) -> None:
         """Cut off everything from the batch that holds `offset` on, and forget it."""
@@ -451,6 +458,7 @@ class PartitionLog:
 
     def _truncate_to(self, offset: int, now_ms: int) -> None:
         self._touched = True
+        self._truncations += 1
         above = [segment for segment in self._segments if segment.base_offset >= offset]
         kept = [segment for segment in self._segments if segment.base_offset < offset]
         for segment in reversed(above):  # the last one first: a crash must not leave a hole
@@ -501,15 +509,16 @@ class PartitionLog:
 
     def _request(self, segments: Iterable[Segment], offset: int) -> FlushRequest:
         """Sync the bytes of these segments, and everything else that changed since the last flush."""
-        try:
+        with self._storage_errors("flush"):
             logs = [segment.file() for segment in segments]
-            return FlushRequest.make(self._storage, offset, logs, self._unsynced.changes())
-        except OSError as error:
-            raise KafkaStorageError(f"cannot flush {self.topic_partition}: {error}") from error
+            return FlushRequest.make(
+                self._storage, offset, logs, self._unsynced.changes(), truncations=self._truncations
+            )
 
     def flushed(self, request: FlushRequest, now_ms: int) -> None:
-        """A request has run: what it covered is durable."""
-        self.recovery_point = max(self.recovery_point, min(request.offset, self.log_end_offset))
+        """A request has run: what it covered is durable, unless it was cut off and overwritten meanwhile."""
+        if request.truncations == self._truncations:
+            self.recovery_point = max(self.recovery_point, request.offset)
         self._unsynced.settle(request.settles)
         self._last_flush_ms = now_ms
 
@@ -527,12 +536,12 @@ class PartitionLog:
 
     def close(self, *, clean: bool, now_ms: int) -> None:
         """Let go of the files. A clean close makes everything durable, with a snapshot: opening need not scan."""
-        if clean and not self.offline:
-            try:
-                self._close_cleanly(now_ms)
-            except OSError as error:
-                raise self._go_offline("a clean close failed", error) from error
-        self._segments.active.release()
+        try:
+            if clean and not self.offline:
+                with self._storage_errors("cleanly close"):
+                    self._close_cleanly(now_ms)
+        finally:
+            self._segments.active.release()
 
     def _close_cleanly(self, now_ms: int) -> None:
         if not self._touched and self.log_end_offset in self._snapshots.offsets:
@@ -549,7 +558,5 @@ class PartitionLog:
     def delete(self) -> None:
         """Remove the log with all its files."""
         self._segments.active.release()
-        try:
+        with self._storage_errors("delete"):
             self._storage.remove_directory(self._directory)
-        except OSError as error:
-            raise KafkaStorageError(f"cannot delete the log of {self.topic_partition}: {error}") from error

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from oncelog.errors import CorruptMessage, InvalidRecord
@@ -37,17 +37,17 @@ from oncelog.types import NO_LEADER_EPOCH, NO_PRODUCER_ID, TopicPartition
 logger = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class RecoveryReport:
     """What opening a log found and mended."""
 
     clean: bool
     scanned_bytes: int = 0
     truncated_bytes: int = 0
-    removed_segments: list[int] = field(default_factory=list)
-    rebuilt_indexes: list[int] = field(default_factory=list)
+    removed_segments: tuple[int, ...] = ()
+    rebuilt_indexes: tuple[int, ...] = ()
     snapshot_offset: int | None = None
-    broken_snapshots: list[int] = field(default_factory=list)
+    broken_snapshots: tuple[int, ...] = ()
 
 
 class LoadedLog(NamedTuple):
@@ -129,7 +129,7 @@ class LogLoader:
         self._epochs.truncate_from_start(start_offset)
         snapshots.remove_above(end_offset)
         snapshots.remove_stray(segments.base_offsets)
-        self._report.broken_snapshots = snapshots.broken
+        self._report = replace(self._report, broken_snapshots=tuple(snapshots.broken))
         if snapshots.broken:
             snapshots.write(end_offset, self._producers.entries())
         recovery_point = end_offset if self._report.clean else min(self._recovery_point, end_offset)
@@ -167,7 +167,7 @@ class LogLoader:
                 end_offset = self._open_growing(segments[-1])
             except CorruptMessage as error:
                 logger.warning("%s: closed cleanly, yet: %s", segments[-1].path, error)
-                self._report.clean = False
+                self._report = replace(self._report, clean=False)
                 trusted -= 1
             else:
                 self._restore_producers(segments, snapshots, end_offset)
@@ -201,7 +201,10 @@ class LogLoader:
     def _rebuild_indexes(self, segment: Segment, error: CorruptIndex) -> None:
         logger.warning("%s: rebuilding its indexes: %s", segment.path, error)
         segment.rebuild_indexes()
-        self._report.rebuilt_indexes.append(segment.base_offset)
+        self._note_rebuilt(segment)
+
+    def _note_rebuilt(self, segment: Segment) -> None:
+        self._report = replace(self._report, rebuilt_indexes=(*self._report.rebuilt_indexes, segment.base_offset))
 
     def _scan_segments(self, segments: list[Segment], first: int, snapshots: SnapshotFiles) -> int:
         """Recover the segments from `first` on, and drop from the list what comes after the first bad batch.
@@ -216,12 +219,12 @@ class LogLoader:
                 snapshots.write(segment.base_offset, self._producers.entries())
             file_bytes, end_offset = self._scan_segment(segment, max(end_offset, segment.base_offset))
             self._scanned.append(segment)
-            self._report.scanned_bytes += file_bytes
-            self._report.rebuilt_indexes.append(segment.base_offset)
+            self._report = replace(self._report, scanned_bytes=self._report.scanned_bytes + file_bytes)
+            self._note_rebuilt(segment)
             torn_bytes = file_bytes - segment.size_bytes
             if torn_bytes or self._is_hole(end_offset, following):
                 logger.warning("%s: cutting off %d bytes after offset %d", segment.path, torn_bytes, end_offset - 1)
-                self._report.truncated_bytes += torn_bytes
+                self._report = replace(self._report, truncated_bytes=torn_bytes)
                 self._remove_segments(following)
                 del segments[position + 1 :]
                 segment.cut_durably(segment.size_bytes)
@@ -260,8 +263,9 @@ class LogLoader:
 
     def _remove_segments(self, segments: list[Segment]) -> None:
         """The last one first, and durably before anything before them is cut: a hole in the log must never appear."""
+        removed = (segment.base_offset for segment in reversed(segments))
+        self._report = replace(self._report, removed_segments=(*self._report.removed_segments, *removed))
         for segment in reversed(segments):
-            self._report.removed_segments.append(segment.base_offset)
             segment.release()
             for path in segment.file_paths():
                 self._storage.remove(path)
@@ -271,7 +275,8 @@ class LogLoader:
     # --- what the segments tell ---
 
     def _restore_producers(self, segments: list[Segment], snapshots: SnapshotFiles, end_offset: int) -> None:
-        self._report.snapshot_offset = restore_producers(self._producers, segments, snapshots, end_offset, self._now_ms)
+        used = restore_producers(self._producers, segments, snapshots, end_offset, self._now_ms)
+        self._report = replace(self._report, snapshot_offset=used)
 
     def _check_transaction_indexes(self, segments: list[Segment], snapshots: SnapshotFiles) -> None:
         for position, segment in enumerate(segments):
