@@ -33,6 +33,11 @@ class Capture(NamedTuple):
     payload: bytes
 
 
+def topics() -> dict[str, int]:
+    """The topics that the requests speak of, and how many partitions each has."""
+    return {name: topic["partitions"] for name, topic in json.loads(CAPTURES.read_text())["topics"].items()}
+
+
 def load(address: tuple[str, int]) -> list[Capture]:
     """Every captured request, with its topics created on the broker at `address` and named by their ids there."""
     stored = json.loads(CAPTURES.read_text())
