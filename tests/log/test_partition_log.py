@@ -573,7 +573,7 @@ def test_damage_in_the_middle_of_the_log_is_reported_to_the_reader() -> None:
     fill(log, 8)
     storage.content(log.active_segment.path)[16] = 1
     with pytest.raises(CorruptMessage):
-        log.read(1, 1000, upper_bound=8)
+        log.read(0, 1000, upper_bound=8)
 
 
 def test_a_flush_asked_for_before_a_truncation_says_nothing_about_what_came_after() -> None:

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from oncelog.errors import CorruptMessage
-from oncelog.log.batch_scan import hop_batches, scan_batches
+from oncelog.log.batch_scan import HOP_BYTES, hop_batches, scan_batches
 from oncelog.log.config import LogConfig
 from oncelog.log.file_slice import EMPTY, FileSlice
 from oncelog.log.index import (
@@ -36,7 +36,8 @@ from oncelog.log.segment_files import (
 )
 from oncelog.log.storage import TEMPORARY_SUFFIX, File, Storage
 from oncelog.log.transaction_index import TransactionIndex
-from oncelog.records.batch import BatchHeader, Buffer, Record, decode_records
+from oncelog.records import kernel
+from oncelog.records.batch import MAGIC, BatchHeader, Buffer, Record, decode_records
 from oncelog.types import NO_TIMESTAMP
 
 logger = logging.getLogger(__name__)
@@ -251,10 +252,25 @@ class Segment:
             return self._find_batch(offset)
 
     def _find_batch(self, offset: int) -> FoundBatch | None:
-        for position, header in self._hop_from(self.offset_index.lookup(offset)):
+        entry = self.offset_index.lookup(offset)
+        near = self._find_near(entry, offset)
+        if near is not None:
+            return near
+        for position, header in self._hop_from(entry):
             if header.last_offset >= offset:
                 return FoundBatch(position, header)
         return None
+
+    def _find_near(self, entry: OffsetPosition, offset: int) -> FoundBatch | None:
+        """What one read behind an index entry shows, if nothing about it is odd: among small batches this is all."""
+        data = self.file().read(entry.position, min(HOP_BYTES, self.size_bytes - entry.position))
+        found = kernel.find_batch(data, 0, len(data), offset)
+        if found < 0:
+            return None
+        first, header = kernel.parse_header(data), kernel.parse_header(data, found)
+        is_right = entry.position == 0 or self.base_offset <= first.base_offset <= entry.offset
+        is_whole = header.magic == MAGIC and header.size_bytes <= self.size_bytes - entry.position - found
+        return FoundBatch(entry.position + found, header) if is_right and is_whole else None
 
     def _hop_from(self, entry: OffsetPosition) -> Iterator[tuple[int, BatchHeader]]:
         """The batches from an index entry on; raise CorruptIndex if it does not point to the batch it names."""
