@@ -20,7 +20,13 @@ from typing import TYPE_CHECKING
 from oncelog.broker.fetch_session import NO_SESSION, FetchContext, PartitionKey, TopicKey
 from oncelog.broker.purgatory import WaitingFetch
 from oncelog.broker.request import Answer, Chunks, Pending, Request
-from oncelog.errors import KafkaError, OffsetOutOfRange, UnknownServerError, UnknownTopicId
+from oncelog.errors import (
+    KafkaError,
+    OffsetOutOfRange,
+    UnknownServerError,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
 from oncelog.log.partition_log import PartitionLog
 from oncelog.types import NO_LEADER_EPOCH, NO_OFFSET, IsolationLevel, TopicPartition
 from oncelog.wire.api import ApiKey
@@ -148,6 +154,9 @@ class _Fetch:
             name = self._topic_name(key)
             if not name:
                 raise UnknownTopicId(f"no topic has the id {key.topic.topic_id}")
+            if self._broker.topic_id(name) is None:
+                # Also while its logs are being deleted, one by one, the first of which may have woken this fetch.
+                raise UnknownTopicOrPartition(f"there is no topic {name}")
             log = self._broker.partition(name, key.index)
             self._broker.check_leader_epoch(name, key.index, partition.current_leader_epoch)
             return self._read_log(log, partition, min(remaining, partition.max_bytes), first)
