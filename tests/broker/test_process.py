@@ -167,9 +167,8 @@ time.sleep(60)
 """
 
 
-@pytest.mark.parametrize("sibling", [[], ["fork"]], ids=["alone", "with a forked sibling"])
-def test_ends_with_a_killed_parent(sibling: list[str]) -> None:
-    command = [sys.executable, "-c", PARENT, *sibling]
+def end_of_a_killed_parent(*arguments: str) -> None:
+    command = [sys.executable, "-c", PARENT, *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as parent:
         try:
             assert parent.stdout is not None
@@ -180,6 +179,21 @@ def test_ends_with_a_killed_parent(sibling: list[str]) -> None:
             assert not Path(scratch).exists()
         finally:
             os.killpg(parent.pid, signal.SIGKILL)
+
+
+def test_ends_with_a_killed_parent() -> None:
+    end_of_a_killed_parent()
+
+
+def test_ends_with_a_killed_parent_despite_a_forked_sibling() -> None:
+    end_of_a_killed_parent("fork")
+
+
+def test_ends_with_a_killed_parent_without_pidfd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on macOS, or on a kernel before 5.3."""
+    (tmp_path / "sitecustomize.py").write_text("import os\nvars(os).pop('pidfd_open', None)\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    end_of_a_killed_parent()
 
 
 def start_in_child(answers: multiprocessing.Queue[object]) -> None:
