@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,9 +19,6 @@ from confluent_kafka.admin import (
     AclOperation,
     AclPermissionType,
     AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
     ResourcePatternType,
     ResourceType,
     ScramCredentialInfo,
@@ -215,12 +212,13 @@ def read_to_the_end(broker: BrokerProcess, partitions: set[tuple[str, int]]) -> 
         while unread:
             message = consumer.poll(TIMEOUT_S)
             assert message is not None, f"{unread} do not end"
-            partition = (message.topic(), message.partition())
-            if message.error() is None:
+            partition = (str(message.topic()), int(message.partition() or 0))
+            error = message.error()
+            if error is None:
                 seen = (message.offset(), message.timestamp(), message.key(), message.value(), message.headers() or [])
                 found[partition].append(seen)
             else:
-                assert message.error().code() == KafkaError._PARTITION_EOF
+                assert error.code() == KafkaError._PARTITION_EOF
                 unread.discard(partition)
         return found
     finally:
@@ -334,3 +332,55 @@ def the_metadata_is_still_kafkas(data_dir: Path) -> None:
     epochs = [int(epoch) for epoch in re.findall(r"partitionLeaderEpoch: (\d+)", shown)]
     assert epochs == sorted(epochs)
     assert epochs[-1] > epochs[0]
+
+
+ACL = (ResourceType.TOPIC, "orders", ResourcePatternType.LITERAL, "User:alice", "*")
+ALLOWED = (AclOperation.READ, AclPermissionType.ALLOW)
+AUTHORIZER = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS",
+}
+
+
+def test_rules_of_access_are_not_dropped(tmp_path: Path) -> None:
+    """A folder is copied while Kafka runs, which is what a kill would leave, each time with other rules in it."""
+    with KafkaBroker(tmp_path / "kafka", AUTHORIZER) as kafka:
+        limit_clients(kafka)
+        admin = make_admin(kafka)
+        (created,) = admin.create_acls([AclBinding(*ACL, *ALLOWED)]).values()
+        created.result()
+        with_acls = shutil.copytree(kafka.data_dir, tmp_path / "acls")
+        (deleted,) = admin.delete_acls([AclBindingFilter(*ACL, *ALLOWED)]).values()
+        deleted.result()
+        password = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
+        change_user(admin, UserScramCredentialUpsertion("alice", password, b"secret"))
+        with_scram = shutil.copytree(kafka.data_dir, tmp_path / "scram")
+        change_user(admin, UserScramCredentialDeletion("alice", ScramMechanism.SCRAM_SHA_256))
+    assert "has 1 ACLs, which this broker would not enforce" in refusal(with_acls)
+    assert "SCRAM credentials (of alice)" in refusal(with_scram)
+    with successor(kafka) as broker:
+        assert "1 client quotas are kept and not enforced" in broker.log
+
+
+def limit_clients(kafka: BrokerProcess) -> None:
+    entity = [{"entity_type": "client-id", "entity_name": "greedy"}]
+    limit = [{"key": "producer_byte_rate", "value": 1e6, "remove": False}]
+    with RawClient(kafka.address) as client:
+        entries = [{"entity": entity, "ops": limit}]
+        (answer,) = client.request("alter_client_quotas", 1, {"entries": entries, "validate_only": False})["entries"]
+        assert answer["error_code"] == 0, answer
+
+
+def change_user(admin: AdminClient, change: UserScramCredentialUpsertion | UserScramCredentialDeletion) -> None:
+    (changed,) = admin.alter_user_scram_credentials([change]).values()
+    changed.result()
+
+
+def refusal(data_dir: Path) -> str:
+    """What oncelog says when it does not start on this folder."""
+    command = [sys.executable, "-m", "oncelog", "broker", "--data", str(data_dir), "--node-id", "1"]
+    command += ["--listen", "127.0.0.1:0"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=TIMEOUT_S)
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1
+    return done.stderr
