@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import signal
@@ -12,13 +13,16 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from oncelog.broker.answer_line import MAX_PENDING_ANSWERS
-from oncelog.broker.server import DataFolderInUse, data_folder_lock
-from tests.broker.support import MetricsPage, await_that
+from oncelog.broker.server import DataFolderInUse, Server, data_folder_lock
+from oncelog.log.storage import FileStorage
+from tests.broker.support import Desk, MetricsPage, await_that
 from tests.support.batches import make_batch, read_records
 from tests.support.broker import OncelogBroker
 from tests.support.process import BrokerProcess
@@ -453,3 +457,62 @@ def test_stopping_under_load(tmp_path: Path, number: signal.Signals) -> None:
             assert max(load.acknowledged) < end <= max(load.acknowledged) + 1 + 3, "3 may have been on their way"
             found = {record.offset for record in read_records(fetch(again, "flushed")["records"])}
         assert found >= set(load.acknowledged)
+
+
+# --- the shell itself ---
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Iterator[Server]:
+    desk = Desk(FileStorage(), str(tmp_path / "data"))
+    with ThreadPoolExecutor(2) as pool, contextlib.closing(uvloop.new_event_loop()) as loop:
+        yield Server(desk.broker, loop, pool)
+    desk.broker.stop(0)
+
+
+def test_a_step_that_fails_comes_again(shell: Server, caplog: pytest.LogCaptureFixture) -> None:
+    comes_again = asyncio.Event()
+    times = 0
+
+    def step(now_ms: int) -> None:
+        nonlocal times
+        times += 1
+        if times == 1:
+            raise ZeroDivisionError("oops")
+        comes_again.set()
+
+    async def scenario() -> None:
+        shell.every(1, step)
+        await asyncio.wait_for(comes_again.wait(), 10)
+        await shell.close()
+        times_then = times
+        await asyncio.sleep(0.02)
+        assert times == times_then, "it ends with the server"
+
+    shell.loop.run_until_complete(scenario())
+    assert "bug: a housekeeping step failed" in caplog.text
+
+
+def test_closing_waits_for_what_runs_in_threads_and_for_what_follows(shell: Server) -> None:
+    """A flush may lead to another; and a failed one must be heard of before the logs are closed."""
+    may_end = threading.Event()
+    outcomes: list[object] = []
+
+    def failing() -> None:
+        assert may_end.wait(10)
+        raise OSError("the disk is gone")
+
+    def first_done(result: int | None, error: Exception | None, now_ms: int) -> None:
+        outcomes.append((result, error))
+        shell.run_in_thread(failing, second_done)
+        shell.loop.call_later(0.02, may_end.set)
+
+    def second_done(_: None, error: Exception | None, now_ms: int) -> None:
+        outcomes.append(str(error))
+
+    async def scenario() -> None:
+        shell.run_in_thread(lambda: 42, first_done)
+        await shell.close()
+        assert outcomes == [(42, None), "the disk is gone"]
+
+    shell.loop.run_until_complete(scenario())
