@@ -160,6 +160,8 @@ class Link:
             try:
                 for frame in self._lanes[direction].assembler.received(count):
                     take(frame, now_ms)
+                    # Frame by frame: what happens must not depend on how many of them one read brought.
+                    self._advance(now_ms)
                     if self._is_cut:
                         break
             except OncelogError as error:
@@ -173,10 +175,7 @@ class Link:
 
     def tick(self, now_ms: int) -> list[Effect]:
         """What is due by now."""
-        for lane in self._lanes.values():
-            self._release(lane, now_ms)
-        if self._cut_at_ms is not None and now_ms >= self._cut_at_ms:
-            self._cut(BROKEN_BY_RULE, flush=True)
+        self._advance(now_ms)
         effects, self._effects = self._effects, []
         return effects
 
@@ -274,6 +273,12 @@ class Link:
         if lane.held is not None:
             self._tally.of(lane.direction, lane.held.frame.api_key).swallowed += 1
             lane.held = None
+
+    def _advance(self, now_ms: int) -> None:
+        for lane in self._lanes.values():
+            self._release(lane, now_ms)
+        if self._cut_at_ms is not None and now_ms >= self._cut_at_ms:
+            self._cut(BROKEN_BY_RULE, flush=True)
 
     def _release(self, lane: _Lane, now_ms: int) -> None:
         if lane.held is not None and (lane.has_ended or now_ms >= lane.held.until_ms):

@@ -92,6 +92,10 @@ class Rule:
         for word, value in (("every", self.every), ("limit", self.limit)):
             if value is not None and value < 1:
                 raise InvalidConfig(f"{word}={value} of {self.name} is less than 1")
+        if self.fault not in MS_NAMES:
+            if self.ms != (0, 0):
+                raise InvalidConfig(f"{self.name} has no time, and ms={self.ms} no meaning")
+            return
         shortest, longest = self.ms
         if not 0 <= shortest <= longest <= MAX_MS:
             raise InvalidConfig(
@@ -164,7 +168,7 @@ class Rule:
         options = dict(_option(name, word) for word in words if "=" in word)
         try:
             rule: Rule = getattr(cls, name)(*apis, **options)
-        except TypeError as error:  # an option that this fault lacks, or lacks the time it needs
+        except TypeError as error:  # an option that there is not, or a time that is missing
             raise InvalidConfig(f"{text!r}: {str(error).partition('() ')[2]}") from None
         return rule
 
