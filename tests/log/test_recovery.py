@@ -137,6 +137,18 @@ def test_a_hole_between_segments_ends_the_log_but_not_if_compaction_made_it() ->
         assert open_log(storage, config=config).log_end_offset == end
 
 
+def test_a_gap_after_a_segment_that_was_once_compacted_is_no_hole() -> None:
+    storage = written()
+    content = storage.content(storage.paths(".log")[1])
+    size = len(batch_of(13))
+    del content[4 * size : 5 * size]  # a batch in the middle, and the last: as compaction would
+    del content[-size:]
+    log = open_log(storage)
+    assert log.log_end_offset == COUNT
+    assert log.recovery.removed_segments == ()
+    assert len(read_records(log)) == COUNT - 2
+
+
 def test_nothing_below_the_recovery_point_is_cut() -> None:
     """A flipped bit in what was durable long ago is for readers to notice: cutting there would lose all after it."""
     storage = written()

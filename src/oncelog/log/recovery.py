@@ -222,7 +222,7 @@ class LogLoader:
             self._report = replace(self._report, scanned_bytes=self._report.scanned_bytes + file_bytes)
             self._note_rebuilt(segment)
             torn_bytes = file_bytes - segment.size_bytes
-            if torn_bytes or self._is_hole(end_offset, following):
+            if torn_bytes or self._is_hole(segment, end_offset, following):
                 logger.warning("%s: cutting off %d bytes after offset %d", segment.path, torn_bytes, end_offset - 1)
                 self._report = replace(self._report, truncated_bytes=torn_bytes)
                 self._remove_segments(following)
@@ -235,10 +235,12 @@ class LogLoader:
             self._epochs.save()
         return end_offset
 
-    def _is_hole(self, end_offset: int, following: list[Segment]) -> bool:
+    def _is_hole(self, segment: Segment, end_offset: int, following: list[Segment]) -> bool:
         """Whether a power loss took the end of a segment and left the next: a log is a prefix of what was written.
-        Only compaction leaves gaps that belong there."""
-        return bool(following) and end_offset < following[0].base_offset and not self._config.compacts
+        Only compaction leaves gaps that belong there, perhaps under a policy of former times."""
+        if not following or end_offset >= following[0].base_offset or self._config.compacts:
+            return False
+        return not _was_compacted(segment)
 
     def _scan_segment(self, segment: Segment, next_offset: int) -> tuple[int, int]:
         """Read a segment into its indexes, the epochs and the producers; its file's size and the offset after it."""
@@ -398,6 +400,17 @@ def scan_above(file: File, recovery_point: int) -> Iterator[ScannedBatches]:
         yield scanned
         position = scanned.end_position
     yield from scan_batches(file, position, file.size, verify_crc=True)
+
+
+def _was_compacted(segment: Segment) -> bool:
+    """Whether offsets are missing between the batches of a segment, or within one."""
+    next_offset = segment.base_offset
+    for scanned in scan_batches(segment.file(), 0, segment.size_bytes, verify_crc=False):
+        for header in scanned.headers:
+            if header.base_offset != next_offset or header.record_count != header.last_offset_delta + 1:
+                return True
+            next_offset = header.next_offset
+    return False
 
 
 def _in_order(headers: list[BatchHeader], next_offset: int, base_offset: int) -> list[BatchHeader]:
