@@ -1,14 +1,30 @@
 from __future__ import annotations
 
+import json
+from importlib import resources
 from uuid import UUID
 
 import pytest
 
-from oncelog.controller.records import MetadataRecord, RecordType, UnreadableMetadata, decode_record, encode_record
+from oncelog.controller.records import (
+    IGNORED,
+    MetadataRecord,
+    RecordType,
+    UnreadableMetadata,
+    decode_record,
+    encode_record,
+)
 
 # As Kafka 4.3.1 wrote it into its own metadata log: frame 1, type 12, version 0.
 KAFKA_FEATURE = bytes.fromhex("010c00116d657461646174612e76657273696f6e001e00")
 KAFKA_CONFIG = bytes.fromhex("0104000401146d696e2e696e73796e632e7265706c69636173023100")
+
+WITHOUT_SCHEMA = {
+    RecordType.CLEAR_ELR,
+    RecordType.DELEGATION_TOKEN,
+    RecordType.REMOVE_DELEGATION_TOKEN,
+    RecordType.ZK_MIGRATION_STATE,
+}
 
 
 def test_a_frame_is_kafkas() -> None:
@@ -37,6 +53,17 @@ def test_a_record_that_kafka_wrote() -> None:
 def test_there_and_back(record_type: RecordType, body: dict[str, object]) -> None:
     record = MetadataRecord(record_type, body)
     assert decode_record(encode_record(record)) == record
+
+
+@pytest.mark.parametrize("record_type", [each for each in RecordType if each not in WITHOUT_SCHEMA])
+def test_types_are_numbered_as_kafka_numbers_them(record_type: RecordType) -> None:
+    definition = resources.files("oncelog.wire").joinpath("schemas", f"{record_type.schema}.json")
+    assert json.loads(definition.read_text())["apiKey"] == record_type
+
+
+@pytest.mark.parametrize("record_type", sorted(IGNORED))
+def test_what_is_ignored_need_not_be_understood(record_type: RecordType) -> None:
+    assert decode_record(bytes([1, record_type, 9]) + b"of a later version") == MetadataRecord(record_type, {})
 
 
 @pytest.mark.parametrize(
