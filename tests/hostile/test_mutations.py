@@ -27,7 +27,7 @@ from tests.support.requests import create_topic, fetch, list_offset, produce
 
 MUTATIONS = 200_000
 ROUND = 10_000
-DEFAULT_SEED = 20_250_731
+DEFAULT_SEED = 8
 CONNECTIONS = 24
 PIPELINE = 24
 ANSWER_TIMEOUT_S = 1.0
