@@ -167,7 +167,7 @@ def test_a_snapshot_that_ends_inside_a_batch_is_continued_there(tmp_path: Path) 
     moved = record(RecordType.PARTITION_CHANGE, partition_id=0, topic_id=TOPIC_ID, leader=1)
     for each in (feature(), topic(), partition(), moved):
         state.replay(each)
-    write_log(tmp_path, [feature(), topic(), partition(), moved, moved])
+    write_log(tmp_path, [feature(), topic(), partition()], [moved, moved])
     data = encode_snapshot(state, NOW_MS, KAFKA_EPOCH)
     (tmp_path / "__cluster_metadata-0" / SnapshotId(5, KAFKA_EPOCH).file_name).write_bytes(data)
     assert open_controller(tmp_path).state.topics["orders"].partitions[0].leader_epoch == 2
