@@ -19,7 +19,7 @@ native: setup
 	@$(BIN)/python setup.py -q build_ext --inplace
 
 test: setup native
-	@$(BIN)/python -m pytest tests
+	@$(BIN)/python -m pytest tests -n 2 --dist loadfile
 
 lint: setup
 	@$(BIN)/ruff check src tests bench tools

@@ -24,7 +24,7 @@ MAX_EXAMPLES = 10
 """Findings that a partition's report quotes; the counts are complete."""
 
 
-class TooManyStreams(OncelogError):  # noqa: N818 - errors are named after what is wrong, as in oncelog.errors
+class TooManyStreams(OncelogError):
     """The records name more streams than one audit follows."""
 
 

@@ -38,7 +38,7 @@ MAX_POLL_S = 0.1
 FLUSH_TIMEOUT_S = 120.0
 
 
-class ClientMissing(OncelogError):  # noqa: N818 - errors are named after what is wrong, as in oncelog.errors
+class ClientMissing(OncelogError):
     """confluent-kafka is not installed."""
 
 

@@ -43,7 +43,7 @@ SCRATCH_VARIABLE = "ONCELOG_PARENT_SCRATCH"
 """Set for the child alone: the temporary directory to remove if the parent was killed before it could."""
 
 
-class BrokerFailed(OncelogError):  # noqa: N818 - errors are named after what is wrong, as in oncelog.errors
+class BrokerFailed(OncelogError):
     """The broker's process ended, or did not become ready in time; the message shows the end of its log."""
 
 

@@ -46,7 +46,7 @@ LOCK_FILE = ".lock"
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
-class DataFolderInUse(OncelogError):  # noqa: N818 - it is what the operator is told
+class DataFolderInUse(OncelogError):
     """Another process has the data folder open."""
 
 

@@ -49,7 +49,7 @@ DUPLICATES_METRIC = re.compile(r"^oncelog_duplicates_recognised_total (\S+)$", r
 INTERRUPTED_EXIT_CODE = 130
 
 
-class DemoStalled(OncelogError):  # noqa: N818 - errors are named after what is wrong, as in oncelog.errors
+class DemoStalled(OncelogError):
     """The client got no answer for a long time, although the broker runs."""
 
 

@@ -32,11 +32,11 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class BrokersUnreachable(OncelogError):  # noqa: N818 - errors are named after what is wrong, as in oncelog.errors
+class BrokersUnreachable(OncelogError):
     """No broker answers at any of the addresses, and none has yet: the addresses are probably wrong."""
 
 
-class ConnectionLost(OncelogError):  # noqa: N818
+class ConnectionLost(OncelogError):
     """The connection broke before the answer came; the broker may or may not have executed the request."""
 
 

@@ -33,7 +33,7 @@ MAX_ANSWER_BYTES = 1024 * 1024 * 1024
 MAX_CORRELATION_ID = 2**31 - 1
 
 
-class ProtocolViolation(OncelogError):  # noqa: N818 - errors are named after what is wrong, as in oncelog.errors
+class ProtocolViolation(OncelogError):
     """The broker answered something that was not asked."""
 
 

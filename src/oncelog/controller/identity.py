@@ -19,7 +19,7 @@ FILE_NAME = "meta.properties"
 FORMAT_VERSION = "1"
 
 
-class WrongDataFolder(OncelogError):  # noqa: N818 - it is what the operator is told, not a code
+class WrongDataFolder(OncelogError):
     """The data folder belongs to another node, or its meta.properties cannot be read."""
 
 

@@ -16,7 +16,7 @@ from oncelog.wire.primitives import GARBLED, read_uvarint, uvarint
 FRAME_VERSION = 1
 
 
-class UnreadableMetadata(OncelogError):  # noqa: N818 - it is what the operator is told, not a code
+class UnreadableMetadata(OncelogError):
     """The metadata log holds what this version of oncelog cannot understand; it is left as it is."""
 
 

@@ -28,7 +28,7 @@ ACCESS_ADVICE = (
 )
 
 
-class UnservableMetadata(OncelogError):  # noqa: N818 - it is what the operator is told, not a code
+class UnservableMetadata(OncelogError):
     """The metadata asks for something that this broker cannot keep; the folder is left as it is."""
 
 

@@ -26,7 +26,7 @@ this bound a request of the largest allowed size, well formed and empty, would t
 _KEPT_UUIDS = 4096
 
 
-class MalformedMessage(OncelogError):  # noqa: N818
+class MalformedMessage(OncelogError):
     """Bytes that are not the message they claim to be. The only answer is to close the connection."""
 
 
