@@ -372,7 +372,7 @@ class PolicyViolation(KafkaError):
 
 
 class OutOfOrderSequenceNumber(KafkaError):
-    """The sequence number does not follow the last one of this producer: a gap, an old duplicate or a partial overlap."""
+    """The sequence number does not follow this producer's last one: a gap, an old duplicate or a partial overlap."""
 
     code = 45
     name = "OUT_OF_ORDER_SEQUENCE_NUMBER"

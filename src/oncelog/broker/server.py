@@ -136,12 +136,16 @@ class Server:
 
 @contextlib.contextmanager
 def data_folder_lock(directory: str) -> Iterator[None]:
-    """One broker per data folder: two would overwrite each other's records."""
+    """One broker per data folder: two would overwrite each other's records.
+
+    Both kinds of lock, since they do not see each other: `lockf` keeps Apache Kafka out, and `flock` a second broker in
+    this very process."""
     os.makedirs(directory, exist_ok=True)
     descriptor = os.open(os.path.join(directory, LOCK_FILE), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             owner = os.read(descriptor, 32).decode(errors="replace").strip() or "unknown"
             raise DataFolderInUse(

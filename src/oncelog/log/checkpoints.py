@@ -47,12 +47,13 @@ def decode_lines(data: bytes, path: str) -> list[str]:
 
 
 def read_offsets(storage: Storage, directory: str, name: str) -> dict[TopicPartition, int]:
-    """Offsets per partition; nothing if the file is not there."""
+    """Offsets per partition; nothing if the file is not there, or empty as Kafka creates it."""
     path = f"{directory}/{name}"
-    if not storage.exists(path):
+    data = storage.read_all(path) if storage.exists(path) else b""
+    if not data:
         return {}
     offsets = {}
-    for line in decode_lines(storage.read_all(path), path):
+    for line in decode_lines(data, path):
         try:
             topic, partition, offset = line.split(" ")
             offsets[TopicPartition(topic, int(partition))] = int(offset)
