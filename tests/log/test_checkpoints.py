@@ -38,9 +38,12 @@ def test_no_file_means_no_offsets(storage: FaultyStorage) -> None:
     assert read_offsets(storage, "data", NAME) == {}
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"0\n", b"9\n0\n", b"0\n2\na 1 2\n", b"0\n1\na one 2\n", b"0\n1\na 1\n", b"\xff"]
-)
+def test_an_empty_file_means_no_offsets_as_kafka_creates_it(storage: FaultyStorage) -> None:
+    storage.write_atomically(f"data/{NAME}", b"")
+    assert read_offsets(storage, "data", NAME) == {}
+
+
+@pytest.mark.parametrize("content", [b"0\n", b"9\n0\n", b"0\n2\na 1 2\n", b"0\n1\na one 2\n", b"0\n1\na 1\n", b"\xff"])
 def test_damaged_offsets_are_refused(storage: FaultyStorage, content: bytes) -> None:
     storage.open(f"data/{NAME}", create=True).append(content)
     with pytest.raises(CorruptCheckpoint):
