@@ -2,7 +2,7 @@
 
 Everything lands in ``~/.cache/oncelog`` (``$ONCELOG_CACHE`` moves it), never in the checkout. A part is fetched into a
 neighbouring folder and renamed when complete, so that its folder's existence means it is whole. A lock file keeps two
-test runs from fetching the same part at once.
+test runs from fetching the same part at once. `python -m tests.support.parts` fetches all of them ahead of a run.
 """
 
 from __future__ import annotations
@@ -114,8 +114,7 @@ def _fetch_kafka(libs: Path) -> None:
 
 def kafkajs() -> Path:
     """The folder whose node_modules holds kafkajs, fetched from npm on first use."""
-    node = executable("node", "nodejs")
-    assert node
+    executable("node", "nodejs")
     home = CACHE / "kafkajs"
     with fetch_lock("kafkajs"):
         if not (home / "node_modules" / "kafkajs" / "package.json").exists():
@@ -143,3 +142,16 @@ def _run(command: list[str], what: str) -> None:
     if done.returncode != 0:
         said = (done.stdout + done.stderr).strip().splitlines()
         raise PartMissingError(f"could not fetch {what}: {said[0] if said else f'exit code {done.returncode}'}")
+
+
+def fetch_all() -> None:
+    """Whatever can be had; what is missing is named here once, and again by the tests that need it."""
+    for get in (java, kafka_libs, kcat, kafkajs):
+        try:
+            print(f"{get.__name__}: {get()}")
+        except PartMissingError as reason:
+            print(f"{get.__name__}: missing: {reason}")
+
+
+if __name__ == "__main__":
+    fetch_all()
