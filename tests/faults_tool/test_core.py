@@ -75,6 +75,7 @@ class TestWithoutRules:
         assert {api: counts.forwarded for api, counts in report.requests.items()} == {"Produce": 2, "Api1234": 1}
         assert {api: counts.forwarded for api, counts in report.responses.items()} == {"Produce": 1}
         assert "Produce requests: 2 forwarded" in str(report)
+        assert report.requests["Fetch"].forwarded == 0
         assert report.to_dict()["responses"]["Produce"]["forwarded"] == 1
 
 
@@ -164,8 +165,9 @@ class TestDrop:
         line.wait(20)
         assert line.cut == CUT_AT_THE_END
 
-    def test_the_earlier_of_two_cuts_counts(self) -> None:
-        line = Line([Rule.drop_request(every=2, cut_after_ms=50), Rule.drop_response(cut_after_ms=10)])
+    @pytest.mark.parametrize(("first_ms", "second_ms"), [(50, 10), (10, 50)])
+    def test_the_earlier_of_two_cuts_counts(self, first_ms: int, second_ms: int) -> None:
+        line = Line([Rule.drop_request(every=2, cut_after_ms=first_ms), Rule.drop_response(cut_after_ms=second_ms)])
         line.ask(produce(1), produce(2))
         line.reply(answer(1))
         line.wait(10)
@@ -228,6 +230,13 @@ class TestDuplicate:
         assert line.out[RESPONSE] == answer(1) + answer(2, b"first") + answer(3)
         assert line.cut is None
         assert line.report.requests["Produce"].duplicated == 1
+
+    def test_the_first_answer_is_the_one_that_counts_also_if_it_has_to_wait(self) -> None:
+        line = Line([Rule.reorder_requests("Heartbeat"), Rule.duplicate_request("Produce")])
+        line.ask(request(1), produce(2))
+        assert line.asked == [2, 2, 1]
+        line.reply(answer(2, b"first"), answer(2, b"second"), answer(1))
+        assert line.out[RESPONSE] == answer(1) + answer(2, b"first")
 
     def test_without_acks_no_answer_is_expected_for_either(self) -> None:
         line = Line([Rule.duplicate_request("Produce", every=1)])
@@ -337,6 +346,13 @@ class TestCut:
         assert (line.asked, line.answered, line.cut) == ([1, 2], [], CUT)
         assert line.report.responses["Produce"].cut == 1
 
+    def test_answers_that_are_free_to_go_at_once_are_cut_once(self) -> None:
+        line = Line([Rule.reorder_requests(limit=1), Rule.cut(on="response")])
+        line.ask(produce(1), produce(2))
+        line.reply(answer(2), answer(1))
+        assert (line.answered, line.cut) == ([], CUT)
+        assert line.total.cut == 1
+
 
 class TestStall:
     def test_nothing_passes_either_way_and_then_everything_does(self) -> None:
@@ -350,6 +366,14 @@ class TestStall:
         line.wait(1)
         assert (line.asked, line.answered) == ([1, 2, 3], [1])
         assert line.report.requests["Produce"].stalled == 1
+
+    def test_a_shorter_stall_does_not_end_a_longer_one(self) -> None:
+        line = Line([Rule.stall("Produce", ms=500), Rule.stall("Heartbeat", ms=100)])
+        line.ask(produce(1), request(2))
+        line.wait(499)
+        assert line.asked == []
+        line.wait(1)
+        assert line.asked == [1, 2]
 
 
 class TestBounds:

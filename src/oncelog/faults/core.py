@@ -110,8 +110,6 @@ class _Lane:
     end_passed: bool = False
 
     def put(self, data: bytes, due_ms: int, counts: Counts, *, cut_after_ms: int | None = None) -> None:
-        if self.queue:
-            due_ms = max(due_ms, self.queue[-1].due_ms)  # a delay holds up what is behind it; nothing overtakes
         self.queue.append(_Departure(due_ms, data, counts, cut_after_ms))
         self.queued_bytes += len(data)
 
@@ -125,6 +123,7 @@ class _Lane:
 
     @property
     def next_due_ms(self) -> int | None:
+        """When the first one may leave; what is behind it waits for it, however early its own time is."""
         return max(self.queue[0].due_ms, self.not_before_ms) if self.queue else None
 
     @property

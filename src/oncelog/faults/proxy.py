@@ -37,7 +37,7 @@ SEED_BITS = 32
 T = TypeVar("T")
 
 
-class ProxyFailed(OncelogError):  # noqa: N818 - errors are named after what is wrong, as in oncelog.errors
+class ProxyFailed(OncelogError):
     """The proxy could not listen."""
 
 
@@ -47,7 +47,8 @@ class _Listener:
     def __init__(self, number: int, upstream: Address, host: str, port: int) -> None:
         self.number = number
         self.upstream = upstream
-        self.socket = socket.create_server((host, port))
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self.socket = socket.create_server((host, port), family=family)
         self.socket.setblocking(False)
         self.address = Address(host, self.socket.getsockname()[1])
         self.connections = 0
@@ -95,6 +96,8 @@ class FaultProxy:
     @property
     def bootstrap_servers(self) -> str:
         """What to give to clients instead of the brokers' own addresses."""
+        if not self._listeners:
+            raise ProxyFailed("the proxy has no address yet: call start() first, or use it in a `with` statement")
         return ",".join(str(self._listeners[upstream].address) for upstream in self._upstreams)
 
     def start(self) -> None:

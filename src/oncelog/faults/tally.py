@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
@@ -32,6 +31,13 @@ class Counts:
         return Counts(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(Counts)))
 
 
+class CountsByApi(dict[str, Counts]):
+    """Under Kafka's names; an API that did not pass counts nothing."""
+
+    def __missing__(self, name: str) -> Counts:
+        return Counts()
+
+
 @dataclass(frozen=True, slots=True)
 class Report:
     """A snapshot; `str` gives it as text, with the seed that makes it happen again."""
@@ -39,8 +45,8 @@ class Report:
     seed: int
     rules: tuple[Rule, ...]
     connections: int
-    requests: Mapping[str, Counts]
-    responses: Mapping[str, Counts]
+    requests: CountsByApi
+    responses: CountsByApi
 
     @property
     def total(self) -> Counts:
@@ -81,8 +87,10 @@ class Tally:
             seed, rules, self.connections, self._by_name(Direction.REQUEST), self._by_name(Direction.RESPONSE)
         )
 
-    def _by_name(self, direction: Direction) -> dict[str, Counts]:
-        return {api_name(key): replace(counts) for (way, key), counts in self._counts.items() if way is direction}
+    def _by_name(self, direction: Direction) -> CountsByApi:
+        return CountsByApi(
+            (api_name(key), replace(counts)) for (way, key), counts in self._counts.items() if way is direction
+        )
 
 
 def describe_rules(rules: tuple[Rule, ...]) -> str:
