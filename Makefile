@@ -19,6 +19,7 @@ native: setup
 	@$(BIN)/python setup.py -q build_ext --inplace
 
 test: setup native
+	@$(BIN)/python -m tests.support.parts
 	@$(BIN)/python -m pytest tests -n 2 --dist loadfile
 
 lint: setup
@@ -33,6 +34,7 @@ bench: setup native
 	@$(BIN)/python -m bench
 
 conformance: setup native
+	@$(BIN)/python -m tests.support.parts
 	@$(BIN)/python -m pytest tests/conformance --brokers=oncelog,kafka
 
 clean:
