@@ -45,7 +45,7 @@ EVERYTHING = [
     Rule.truncate_request("Produce", probability=0.01),
     Rule.truncate_response("Produce", probability=0.01),
     Rule.stall(ms=100, probability=0.01),
-    Rule.cut(every=60),
+    Rule.cut(every=25),
 ]
 SCRIPTS = {
     "dropped answers": (DROPPED_ANSWERS, "dropped"),
