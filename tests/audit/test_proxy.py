@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from oncelog.audit.proxy import FaultProxy
+from oncelog.audit.proxy import CuttingProxy
 
 TIMEOUT_S = 5
 
@@ -42,12 +42,12 @@ def echo() -> Iterator[EchoServer]:
 
 
 @pytest.fixture
-def proxy(echo: EchoServer) -> Iterator[FaultProxy]:
-    with FaultProxy(echo.server_address) as running:
+def proxy(echo: EchoServer) -> Iterator[CuttingProxy]:
+    with CuttingProxy(echo.server_address) as running:
         yield running
 
 
-def connect(proxy: FaultProxy) -> socket.socket:
+def connect(proxy: CuttingProxy) -> socket.socket:
     return socket.create_connection(proxy.address, timeout=TIMEOUT_S)
 
 
@@ -66,13 +66,13 @@ def is_broken(client: socket.socket) -> bool:
         return True
 
 
-def test_forwards_both_ways(proxy: FaultProxy) -> None:
+def test_forwards_both_ways(proxy: CuttingProxy) -> None:
     with connect(proxy) as client:
         data = bytes(range(256)) * 2_000
         assert round_trip(client, data) == data
 
 
-def test_cut_breaks_every_connection_and_lets_new_ones_in(proxy: FaultProxy) -> None:
+def test_cut_breaks_every_connection_and_lets_new_ones_in(proxy: CuttingProxy) -> None:
     with connect(proxy) as first, connect(proxy) as second:
         round_trip(first, b"x")
         round_trip(second, b"x")
@@ -84,7 +84,7 @@ def test_cut_breaks_every_connection_and_lets_new_ones_in(proxy: FaultProxy) -> 
         assert round_trip(client, b"again") == b"again"
 
 
-def test_swallowed_answers_leave_the_request_done(proxy: FaultProxy, echo: EchoServer) -> None:
+def test_swallowed_answers_leave_the_request_done(proxy: CuttingProxy, echo: EchoServer) -> None:
     with connect(proxy) as client:
         round_trip(client, b"first")
         proxy.swallow_answers()
@@ -97,7 +97,7 @@ def test_swallowed_answers_leave_the_request_done(proxy: FaultProxy, echo: EchoS
             assert round_trip(other, b"third") == b"third"
 
 
-def test_clients_are_turned_away_while_nothing_listens_upstream(proxy: FaultProxy, echo: EchoServer) -> None:
+def test_clients_are_turned_away_while_nothing_listens_upstream(proxy: CuttingProxy, echo: EchoServer) -> None:
     proxy.upstream = None
     with connect(proxy) as client:
         assert is_broken(client)
@@ -107,16 +107,16 @@ def test_clients_are_turned_away_while_nothing_listens_upstream(proxy: FaultProx
 
 
 def test_a_closed_proxy_frees_its_port(echo: EchoServer) -> None:
-    with FaultProxy(echo.server_address) as first:
+    with CuttingProxy(echo.server_address) as first:
         client = connect(first)
         round_trip(client, b"x")
         port = first.address[1]
     assert is_broken(client)
     client.close()
-    with FaultProxy(echo.server_address, port=port) as second, connect(second) as client:
+    with CuttingProxy(echo.server_address, port=port) as second, connect(second) as client:
         assert round_trip(client, b"y") == b"y"
 
 
-def test_a_taken_port_is_an_error(proxy: FaultProxy) -> None:
+def test_a_taken_port_is_an_error(proxy: CuttingProxy) -> None:
     with pytest.raises(OSError, match="in use"):
-        FaultProxy(port=proxy.address[1]).start()
+        CuttingProxy(port=proxy.address[1]).start()

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from oncelog.audit.ports import unused_port
-from oncelog.audit.proxy import FaultProxy
+from oncelog.audit.proxy import CuttingProxy
 from tests.faults.metrics import duplicates_recognised
 from tests.faults.scene import Scene, no_acknowledged_record_is_lost_doubled_or_misplaced
 
@@ -17,7 +17,7 @@ KILLS = 10
 
 def test_cut_connections(tmp_path: Path, rng: random.Random) -> None:
     metrics_port = unused_port()
-    with FaultProxy() as proxy:
+    with CuttingProxy() as proxy:
         scene = Scene(tmp_path, config={"metrics.port": metrics_port}, advertise=proxy.bootstrap_servers)
         proxy.upstream = (scene.broker.host, scene.broker.port)
         with scene:
@@ -36,7 +36,7 @@ def test_what_was_stored_before_a_kill_is_recognised_after_it(tmp_path: Path, rn
     """Stored, unanswered, and then the broker that knew of it is gone: only what it left on disk can tell."""
     metrics_port = unused_port()
     recognised = 0
-    with FaultProxy() as proxy:
+    with CuttingProxy() as proxy:
         scene = Scene(tmp_path, config={"metrics.port": metrics_port}, advertise=proxy.bootstrap_servers)
         proxy.upstream = (scene.broker.host, scene.broker.port)
         with scene:

@@ -27,7 +27,7 @@ class _Link:
             writer.transport.abort()
 
 
-class FaultProxy:
+class CuttingProxy:
     """Listens on `address` and forwards to `upstream`, from a thread of its own.
 
     `upstream` may be set later and changed at any time; while nothing listens there, clients are turned away.
@@ -67,7 +67,7 @@ class FaultProxy:
         """From now on, let requests of the open connections through but none of their answers."""
         self._loop.call_soon_threadsafe(self._swallow)
 
-    def __enter__(self) -> FaultProxy:
+    def __enter__(self) -> CuttingProxy:
         self.start()
         return self
 

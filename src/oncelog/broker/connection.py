@@ -99,13 +99,13 @@ class KafkaConnection(asyncio.BufferedProtocol):
         """Serve nothing more, and close once the client has taken what was answered before."""
         if self._is_open:
             assert self._transport is not None
-            logger.info("closing the connection of %s: %s", self._peer, reason)
+            self._server.tell("closing", self._peer, reason)
             self._transport.close()
 
     def cut_off(self, reason: str) -> None:
         """Close now, whatever the client has not taken yet."""
         if self._transport is not None:
-            logger.info("cutting off the connection of %s: %s", self._peer, reason)
+            self._server.tell("cutting off", self._peer, reason)
             self._transport.abort()
 
     @property

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import logging
 from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from oncelog.broker.request import Answer, Chunks, Request
@@ -99,6 +100,7 @@ class Dispatcher:
         return message
 
 
+@cache
 def api_name(api_key: int) -> str:
     return ApiKey(api_key).schema_prefix
 

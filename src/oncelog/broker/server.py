@@ -40,6 +40,9 @@ BACKGROUND_THREADS = 2
 STOP_THREADS = 16
 """Closing a log waits for the disk; disks take many waiters at once."""
 LISTEN_BACKLOG = 1024
+TELLING_PERIOD_S = 10.0
+MAX_TOLD_PER_PERIOD = 50
+"""Closed connections that are logged one by one in a period; the others are only counted."""
 SWITCH_INTERVAL_S = 0.0005
 """How long a compacting thread may keep the interpreter from the loop; Python's own 5 ms would show in every p99."""
 LOCK_FILE = ".lock"
@@ -63,6 +66,8 @@ class Server:
         self._listener: asyncio.Server | None = None
         self._timers: set[asyncio.TimerHandle] = set()
         self._in_threads: set[asyncio.Future[Any]] = set()
+        self._telling_until_s = 0.0
+        self._told = self._untold = 0
 
     @property
     def config(self) -> BrokerConfig:
@@ -87,6 +92,20 @@ class Server:
     def forget(self, connection: KafkaConnection) -> None:
         self._connections.discard(connection)
         self.metrics.connections = len(self._connections)
+
+    def tell(self, what: str, peer: object, reason: str) -> None:
+        """Log what happens to a connection, in bounds: who opens them by the thousand must not fill the disk."""
+        now_s = self.loop.time()
+        if now_s >= self._telling_until_s:
+            if self._untold:
+                logger.info("%d more connections were closed", self._untold)
+            self._telling_until_s = now_s + TELLING_PERIOD_S
+            self._told = self._untold = 0
+        if self._told < MAX_TOLD_PER_PERIOD:
+            self._told += 1
+            logger.info("%s the connection of %s: %s", what, peer, reason)
+        else:
+            self._untold += 1
 
     def answered(self, header: RequestHeader, began_s: float) -> None:
         self.metrics.answered(api_name(header.api_key), (time.perf_counter() - began_s) * 1000)

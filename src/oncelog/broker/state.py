@@ -218,7 +218,8 @@ class BrokerState:
                 logger.error("the log of the deleted partition %s cannot be removed: %s", partition, error)
                 if partition in self.logs.logs:
                     self.logs.logs[partition].offline = True
-            self.purgatory.changed(partition)
+        for index in topic.partitions:  # only now: a fetch that wakes looks at all of its partitions
+            self.purgatory.changed(TopicPartition(topic.name, index))
         self.metrics.forget_topic(topic.name)
 
     def _create_logs(self, topic_id: UUID, indexes: Iterable[int], now_ms: int) -> None:

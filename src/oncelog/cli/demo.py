@@ -25,7 +25,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from oncelog.audit.account import Audit, AuditReport
 from oncelog.audit.load import NumberedLoad, confluent_kafka
 from oncelog.audit.ports import unused_port
-from oncelog.audit.proxy import FaultProxy
+from oncelog.audit.proxy import CuttingProxy
 from oncelog.broker.process import Broker
 from oncelog.cli.audit import observe_topic
 from oncelog.cli.audit_table import print_report, to_json
@@ -107,7 +107,7 @@ def conclude(report: AuditReport, tally: Tally, *, as_json: bool) -> int:
 def _perform(records: int, console: Console) -> tuple[AuditReport, Tally]:
     metrics_port = unused_port()
     with (
-        FaultProxy() as proxy,
+        CuttingProxy() as proxy,
         Broker(
             port=unused_port(),
             advertise=proxy.bootstrap_servers,
@@ -155,7 +155,7 @@ def _send_under_faults(load: NumberedLoad, faults: _Faults, records: int, screen
 class _Faults:
     """Which fault strikes when: kills and cuts spread evenly over the records, one behind the other."""
 
-    def __init__(self, broker: Broker, proxy: FaultProxy, metrics_port: int, records: int) -> None:
+    def __init__(self, broker: Broker, proxy: CuttingProxy, metrics_port: int, records: int) -> None:
         self._broker = broker
         self._proxy = proxy
         self._metrics_port = metrics_port

@@ -31,7 +31,7 @@ from oncelog.log.segment_files import CLEANED_SUFFIX, SWAP_SUFFIX, Removal, mark
 from oncelog.log.segments import Segments
 from oncelog.log.snapshot_files import SnapshotFiles
 from oncelog.log.storage import Storage, directory_of
-from oncelog.log.transaction_index import AbortedTransaction
+from oncelog.log.transaction_index import AbortedTransaction, CorruptTransactionIndex
 from oncelog.records import kernel
 from oncelog.records.batch import BatchHeader, ControlMarker, build_control_batch
 from oncelog.records.validation import ValidatedBatch
@@ -225,7 +225,7 @@ class PartitionLog:
     def _storage_errors(self, what: str) -> Iterator[None]:
         try:
             yield
-        except OSError as error:
+        except (OSError, CorruptTransactionIndex) as error:
             raise KafkaStorageError(f"cannot {what} {self.topic_partition}: {error}") from error
 
     def _offline_error(self) -> KafkaStorageError:
@@ -516,7 +516,10 @@ class PartitionLog:
             )
 
     def flushed(self, request: FlushRequest, now_ms: int) -> None:
-        """A request has run: what it covered is durable, unless it was cut off and overwritten meanwhile."""
+        """A request has run: what it covered is durable, unless it was cut off and overwritten meanwhile. A log that
+        went offline meanwhile promises nothing any more."""
+        if self.offline:
+            return
         if request.truncations == self._truncations:
             self.recovery_point = max(self.recovery_point, request.offset)
         self._unsynced.settle(request.settles)
