@@ -37,6 +37,7 @@ SHELLS = {
     "oncelog.log.storage": "the one module that opens files of the log",
     "oncelog.broker.server": "the listener, signals, timers, threads",
     "oncelog.broker.connection": "one client's socket",
+    "oncelog.broker.outbox": "what leaves by that socket",
     "oncelog.broker.process": "the broker as a child process",
     "oncelog.client.blocking": "sockets and backoff of the blocking client",
     "oncelog.audit.load": "sends numbered records with a client that is not ours",

@@ -156,6 +156,6 @@ class Desk:
         assert created["error_code"] == 0, created
 
     def _decode(self, api: str, version: int, chunks: Any) -> Message:
-        data = b"".join(chunk if isinstance(chunk, bytes) else b"".join(chunk.chunks(1 << 20)) for chunk in chunks)
+        data = b"".join(chunk if isinstance(chunk, bytes) else chunk.read_all() for chunk in chunks)
         assert int.from_bytes(data[:4], "big") == len(data) - 4, "the size prefix lies"
         return decode_response(api, version, data[4:])[1]

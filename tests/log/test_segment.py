@@ -94,16 +94,6 @@ def test_reads_below_an_end_offset() -> None:
         assert base_offsets(found.read_all()) == expected, "a batch that reaches over the bound stays out"
 
 
-def test_chunks_are_the_slice() -> None:
-    _, segment = new_segment()
-    fill(segment)
-    found = segment.read(BASE, 3000, None, True)
-    assert found is not None
-    chunks = list(found.chunks(1000))
-    assert [len(chunk) for chunk in chunks[:-1]] == [1000] * (len(chunks) - 1)
-    assert b"".join(chunks) == found.read_all()
-
-
 def test_a_read_touches_hardly_more_than_it_returns() -> None:
     storage, segment = new_segment(LogConfig(segment_bytes=10**7, index_interval_bytes=4096))
     fill(segment, 3000)

@@ -273,6 +273,9 @@ class FaultyFile:
         self._inode.sync()
         self._storage._end(fault)
 
+    def fileno(self) -> None:
+        """No file of the operating system."""
+
     def close(self) -> None:
         """Closing does nothing to the bytes."""
 

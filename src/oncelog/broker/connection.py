@@ -1,7 +1,7 @@
 """One client's socket: bytes in, frames to the dispatcher, answers out in order and at the client's pace.
 
 A shell: it decides nothing of Kafka's. Its bounds keep one client from costing the broker more than its share:
-requests beyond `MAX_PENDING_ANSWERS` stay in the socket, answers beyond `WRITE_HIGH_WATER_BYTES` in their files.
+requests beyond `MAX_PENDING_ANSWERS`, or behind answers that it does not take, stay in the socket.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from oncelog.broker.answer_line import AnswerLine, Place
-from oncelog.broker.request import CLOSE, NO_REPLY, Chunk, Chunks, Pending
+from oncelog.broker.outbox import Outbox
+from oncelog.broker.request import CLOSE, NO_REPLY, Chunks, Pending
 from oncelog.clock import now_ms
 from oncelog.errors import KafkaStorageError
 from oncelog.wire.codec import MalformedMessage
@@ -25,12 +25,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-WRITE_HIGH_WATER_BYTES = 1 << 20
-"""Above this, a connection's answers wait in their files, and its requests in the socket."""
-
-SEND_CHUNK_BYTES = 512 * 1024
-COALESCE_BYTES = 64 * 1024
-
 
 class KafkaConnection(asyncio.BufferedProtocol):
     """Bytes in, frames to the dispatcher, answers out in order. Stops reading while its client does not."""
@@ -40,21 +34,21 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._frames = FrameAssembler(server.config.socket_request_max_bytes)
         self._line = AnswerLine()
         self._held: deque[memoryview] = deque()
-        self._outgoing: deque[Chunk | Iterator[bytes]] = deque()
+        self._outbox: Outbox
         self._timers: dict[Pending, asyncio.TimerHandle | None] = {}
         self._transport: asyncio.Transport | None = None
-        self._write_paused = False
+        self._write_blocked = False
+        self._is_leaving = False
         self._reading_paused = False
         self.last_active_s = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport) or hasattr(transport, "write")
         self._transport = transport  # type: ignore[assignment]
+        self._outbox = Outbox(transport.get_extra_info("socket").fileno())
         self.last_active_s = self._server.loop.time()
         if not self._server.admit(self):
             self.hang_up("max.connections reached")
-            return
-        self._transport.set_write_buffer_limits(high=WRITE_HIGH_WATER_BYTES)  # type: ignore[union-attr]
 
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
@@ -65,8 +59,9 @@ class KafkaConnection(asyncio.BufferedProtocol):
             if pending.abandon is not None:
                 pending.abandon()
         self._timers.clear()
-        self._outgoing.clear()
         self._held.clear()
+        self._watch(False)
+        self._outbox.close()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._frames.get_buffer(sizehint)
@@ -86,20 +81,16 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def eof_received(self) -> bool:
         return False
 
-    def pause_writing(self) -> None:
-        self._write_paused = True
-
-    def resume_writing(self) -> None:
-        self.last_active_s = self._server.loop.time()
-        self._write_paused = False
-        self._pump()
-        self._serve_held()
-
     def hang_up(self, reason: str) -> None:
         """Serve nothing more, and close once the client has taken what was answered before."""
-        if self._is_open:
-            assert self._transport is not None
-            self._server.tell("closing", self._peer, reason)
+        if not self._is_open:
+            return
+        assert self._transport is not None
+        self._server.tell("closing", self._peer, reason)
+        self._is_leaving = True
+        if self._outbox:
+            self._transport.pause_reading()
+        else:
             self._transport.close()
 
     def cut_off(self, reason: str) -> None:
@@ -114,11 +105,11 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     @property
     def _is_open(self) -> bool:
-        return self._transport is not None and not self._transport.is_closing()
+        return self._transport is not None and not self._is_leaving and not self._transport.is_closing()
 
     @property
     def _is_saturated(self) -> bool:
-        return self._line.is_full or self._write_paused
+        return self._line.is_full or self._write_blocked
 
     def _refuse(self, error: MalformedMessage) -> None:
         self._server.metrics.malformed_requests += 1
@@ -182,41 +173,46 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._reading_paused = not wanted
 
     def _send(self, chunks: Chunks) -> None:
-        if self._is_open:
-            self._outgoing.extend(chunks)
+        if not self._is_open:
+            return
+        try:
+            self._outbox.add(chunks)
+        except KafkaStorageError as error:
+            self._give_up(error)
+            return
+        if not self._write_blocked:
             self._pump()
 
     def _pump(self) -> None:
-        """Hand over to the transport until it has enough; small pieces are joined, large ones read as they leave."""
-        transport = self._transport
-        small: list[bytes] = []
-        small_bytes = 0
-        try:
-            while self._outgoing and transport is not None and not self._write_paused:
-                piece = self._next_piece()
-                if piece is None:
-                    continue
-                small.append(piece)
-                small_bytes += len(piece)
-                if small_bytes >= COALESCE_BYTES:
-                    transport.write(b"".join(small) if len(small) > 1 else piece)
-                    small, small_bytes = [], 0
-        except KafkaStorageError as error:
-            logger.error("reading records for an answer failed: %s", error)
-            self._outgoing.clear()  # what came next would be taken for the missing records
-            self.hang_up("its records cannot be read")
+        """Send what the socket takes; for the rest, come back when it takes more."""
+        if self._transport is None or self._transport.is_closing():
+            self._watch(False)  # the descriptor may be another connection's by now
             return
-        if small and transport is not None:
-            transport.write(b"".join(small))
+        try:
+            is_done = self._outbox.send()
+        except KafkaStorageError as error:
+            self._give_up(error)
+        except OSError as error:
+            self.cut_off(str(error))
+        else:
+            self._watch(not is_done)
+            if is_done and self._is_leaving:
+                self._transport.close()
 
-    def _next_piece(self) -> bytes | None:
-        head = self._outgoing[0]
-        if isinstance(head, bytes):
-            self._outgoing.popleft()
-            return head
-        if not isinstance(head, Iterator):
-            head = self._outgoing[0] = iter(head.chunks(SEND_CHUNK_BYTES))
-        piece = next(head, None)
-        if piece is None:
-            self._outgoing.popleft()
-        return piece
+    def _give_up(self, error: KafkaStorageError) -> None:
+        """What comes next would be taken for the missing records."""
+        logger.error("reading records for an answer failed: %s", error)
+        self.cut_off("its records cannot be read")
+
+    def _watch(self, is_blocked: bool) -> None:
+        if is_blocked and not self._write_blocked:
+            self._server.loop.add_writer(self._outbox.client, self._writable)
+        elif self._write_blocked and not is_blocked:
+            self._server.loop.remove_writer(self._outbox.client)
+        self._write_blocked = is_blocked
+
+    def _writable(self) -> None:
+        self.last_active_s = self._server.loop.time()
+        self._pump()
+        if not self._write_blocked:
+            self._serve_held()

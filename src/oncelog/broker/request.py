@@ -23,7 +23,14 @@ class RecordsOnDisk(Protocol):
     @property
     def size_bytes(self) -> int: ...
 
-    def chunks(self, max_chunk: int) -> Any: ...
+    @property
+    def descriptor(self) -> int | None:
+        """Of the open file, if there is one that the operating system can send from."""
+
+    @property
+    def position(self) -> int: ...
+
+    def read_all(self) -> bytes: ...
 
 
 Chunk = bytes | RecordsOnDisk

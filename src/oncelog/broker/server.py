@@ -12,6 +12,7 @@ import fcntl
 import gc
 import logging
 import os
+import resource
 import signal
 import sys
 import time
@@ -183,6 +184,8 @@ def run(config: BrokerConfig) -> int:
     import uvloop
 
     sys.setswitchinterval(SWITCH_INTERVAL_S)
+    _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=LOG_FORMAT)
     threads = max(BACKGROUND_THREADS, config.num_recovery_threads_per_data_dir)
     with (

@@ -1,18 +1,15 @@
 """A range of a segment's file that a reader was promised and has not read yet.
 
-Owns nothing but the promise: the open file keeps the bytes alive even if the segment is removed meanwhile. Reading is
-lazy and in chunks, so that an answer of many megabytes never lies in memory as a whole.
+Owns nothing but the promise: the open file keeps the bytes alive even if the segment is removed meanwhile. Whoever sends
+it may hand the file's descriptor to the operating system, so that an answer of many megabytes never lies in memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 from oncelog.errors import KafkaStorageError
 from oncelog.log.storage import File
-
-DEFAULT_CHUNK_BYTES: Final = 256 * 1024
 
 
 class FileSlice:
@@ -26,12 +23,10 @@ class FileSlice:
         self.size_bytes = size_bytes
         self.offset_bound = offset_bound
 
-    def chunks(self, max_chunk_bytes: int = DEFAULT_CHUNK_BYTES) -> Iterator[bytes]:
-        position, end = self.position, self.position + self.size_bytes
-        while position < end:
-            chunk = self._read(position, min(max_chunk_bytes, end - position))
-            yield chunk
-            position += len(chunk)
+    @property
+    def descriptor(self) -> int | None:
+        """Of the open file, if the operating system knows it: whoever sends the slice may let the system copy it."""
+        return self.file.fileno() if self.file is not None else None
 
     def read_all(self) -> bytes:
         return self._read(self.position, self.size_bytes) if self.size_bytes else b""

@@ -17,7 +17,7 @@ from oncelog.log.partition_log import PartitionLog
 
 logger = logging.getLogger(__name__)
 
-MAX_UNFLUSHED_BYTES: Final = 32 * 1024 * 1024
+MAX_UNFLUSHED_BYTES: Final = 512 * 1024 * 1024
 """Bytes of one log that recovery may have to read again; beyond it a sync is due."""
 
 MAX_UNFLUSHED_MS: Final = 60_000

@@ -51,6 +51,9 @@ class File(Protocol):
     def sync(self) -> None:
         """Return once everything appended is on the disk. May be called from another thread."""
 
+    def fileno(self) -> int | None:
+        """The descriptor, if the operating system has one for this file."""
+
     def close(self) -> None:
         """Release the descriptor now instead of with the last reference."""
 
