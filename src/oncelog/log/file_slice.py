@@ -1,7 +1,7 @@
 """A range of a segment's file that a reader was promised and has not read yet.
 
-Owns nothing but the promise: the open file keeps the bytes alive even if the segment is removed meanwhile. Whoever sends
-it may hand the file's descriptor to the operating system, so that an answer of many megabytes never lies in memory.
+Owns nothing but the promise: the open file keeps the bytes alive even if the segment is removed meanwhile. Whoever
+sends it may hand the descriptor to the operating system, so that an answer of many megabytes never lies in memory.
 """
 
 from __future__ import annotations
