@@ -66,7 +66,8 @@ def write_markdown(rows: Sequence[str]) -> Path:
         "",
         f"`make bench`: {about['cores']} cores ({about['cpu']}), {about['memory']} memory, Linux {about['kernel']}, "
         f"Python {about['python']}, Java {about['java']}, Apache Kafka {about['kafka']} (one node, KRaft, `-Xmx1G`, "
-        "default settings). Medians of rounds in which the brokers take turns; only the ratio means anything on a "
+        "default settings). Medians of rounds in which the brokers take turns; each row is the newest run of that row, "
+        "not the best, and rows may come from different runs; only the ratio means anything on a "
         "shared machine. Every sample is in `results/`.",
         "",
         "| " + " | ".join((*COLUMNS, "date")) + " |",
