@@ -211,6 +211,9 @@ class FaultyStorage:
     def free_bytes(self, path: str) -> int:
         return 2**40
 
+    def total_bytes(self, path: str) -> int:
+        return 2**41
+
     def _inode(self, path: str) -> Inode:
         inode = self._names.get(path)
         if inode is None:

@@ -87,7 +87,11 @@ class Storage(Protocol):
     def write_atomically(self, path: str, data: Buffer) -> None:
         """Replace the content of `path` so that, whatever happens, readers find all of the old or all of the new."""
 
-    def free_bytes(self, path: str) -> int: ...
+    def free_bytes(self, path: str) -> int:
+        """What the volume that holds `path` still takes from this process."""
+
+    def total_bytes(self, path: str) -> int:
+        """The size of the volume that holds `path`."""
 
 
 class OsFile:
@@ -203,6 +207,9 @@ class FileStorage:
 
     def free_bytes(self, path: str) -> int:
         return shutil.disk_usage(path).free
+
+    def total_bytes(self, path: str) -> int:
+        return shutil.disk_usage(path).total
 
 
 def replace_file(storage: Storage, path: str, data: Buffer, *, durable: bool) -> None:

@@ -1,8 +1,7 @@
 """DescribeLogDirs (key 35), versions 1-5.
 
 Versions: 2 is flexible; 3 adds an error for the whole; 4 the volume's size and free space; 5 cordoned directories,
-which do not exist here. There is one directory. Null asks for all partitions, an empty list for none. The size of the
-volume is not known to the storage interface and stays -1.
+which do not exist here. There is one directory. Null asks for all partitions, an empty list for none.
 """
 
 from __future__ import annotations
@@ -24,6 +23,7 @@ API_KEY = ApiKey.DESCRIBE_LOG_DIRS
 def handle(broker: BrokerState, request: Request) -> Message:
     directory: Message = {"log_dir": broker.config.log_dir}
     try:
+        directory["total_bytes"] = broker.storage.total_bytes(broker.config.log_dir)
         directory["usable_bytes"] = broker.storage.free_bytes(broker.config.log_dir)
     except OSError:
         directory["error_code"] = KafkaStorageError.code
