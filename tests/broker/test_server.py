@@ -20,6 +20,7 @@ import pytest
 import uvloop
 
 from oncelog.broker.answer_line import MAX_PENDING_ANSWERS
+from oncelog.broker.lookout import LOOK_S
 from oncelog.broker.server import DataFolderInUse, Server, data_folder_lock
 from oncelog.log.storage import FileStorage
 from tests.broker.support import Desk, MetricsPage, await_that
@@ -524,3 +525,24 @@ def test_closing_waits_for_what_runs_in_threads_and_for_what_follows(shell: Serv
         assert outcomes == [(42, None), "the disk is gone"]
 
     shell.loop.run_until_complete(scenario())
+
+
+def test_after_a_request_the_loop_looks_for_more_before_it_sleeps(
+    shell: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Told by a clock that passes only when it is looked at."""
+    clock_s = 0.0
+
+    def passing() -> float:
+        nonlocal clock_s
+        clock_s += LOOK_S / 10
+        return clock_s
+
+    async def turns_of_the_loop() -> float:
+        monkeypatch.setattr(time, "perf_counter", passing)
+        shell.expect_more()
+        for _ in range(100):
+            await asyncio.sleep(0)
+        return clock_s / (LOOK_S / 10)
+
+    assert 10 <= shell.loop.run_until_complete(turns_of_the_loop()) <= 15

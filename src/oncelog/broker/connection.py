@@ -77,6 +77,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         except MalformedMessage as error:
             self._refuse(error)
         self._balance_reading()
+        self._server.expect_more()
 
     def eof_received(self) -> bool:
         return False

@@ -26,6 +26,7 @@ from oncelog.broker.connection import KafkaConnection
 from oncelog.broker.dispatch import Dispatcher, api_name
 from oncelog.broker.group_commit import GroupCommit
 from oncelog.broker.housekeeping import Housekeeping
+from oncelog.broker.lookout import Lookout
 from oncelog.broker.metrics_endpoint import serve_metrics
 from oncelog.broker.state import BrokerState
 from oncelog.clock import now_ms
@@ -69,6 +70,7 @@ class Server:
         self._in_threads: set[asyncio.Future[Any]] = set()
         self._telling_until_s = 0.0
         self._told = self._untold = 0
+        self._lookout = Lookout()
 
     @property
     def config(self) -> BrokerConfig:
@@ -110,6 +112,16 @@ class Server:
 
     def answered(self, header: RequestHeader, began_s: float) -> None:
         self.metrics.answered(api_name(header.api_key), (time.perf_counter() - began_s) * 1000)
+
+    def expect_more(self) -> None:
+        """Requests were served, so more may come at once: do not sleep yet, if that has been of use lately."""
+        if self._lookout.served(time.perf_counter()):
+            self.loop.call_soon(self._look)
+
+    def _look(self) -> None:
+        # Whatever is due to be called makes the loop only glance at its sockets instead of sleeping over them.
+        if self._lookout.looks_on(time.perf_counter()):
+            self.loop.call_soon(self._look)
 
     def run_in_thread(self, work: Callable[[], T], done: Callable[[T | None, Exception | None, int], None]) -> None:
         def finished(future: asyncio.Future[T]) -> None:
