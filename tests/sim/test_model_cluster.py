@@ -10,15 +10,7 @@ from oncelog.types import TopicPartition
 from oncelog.wire import codec
 from oncelog.wire.api import ApiKey
 from oncelog.wire.frame import decode_response_header, encode_request
-from oncelog.wire.produce import (
-    ProducedPartition,
-    ProducePartition,
-    ProduceRequest,
-    ProduceResponse,
-    ProduceTopic,
-    decode_produce_response,
-    encode_produce_request,
-)
+from oncelog.wire.produce import ProducedPartition, ProduceResponse, decode_produce_response
 from tests.sim.model_cluster import VERSIONS, Line, ModelCluster
 from tests.sim.model_partition import FailAfterAppend, Refuse
 from tests.support.batches import make_batch
@@ -42,9 +34,13 @@ def batch_of(*values: bytes, producer_id: int = PRODUCER, epoch: int = 0, sequen
 def produce_frame(
     records: bytes | None, partition: TopicPartition = FIRST, *, acks: int = -1, version: int = 12
 ) -> bytes:
-    part = ProducePartition(partition.partition, None if records is None else memoryview(records))
-    request = ProduceRequest(None, acks, 1_000, [ProduceTopic(partition.topic, None, [part])])
-    return encode_request(ApiKey.PRODUCE, version, 1, "test", encode_produce_request(version, request))
+    return named_produce_frame({"name": partition.topic}, partition.partition, records, acks, version)
+
+
+def named_produce_frame(topic: dict[str, Any], partition: int, records: bytes | None, acks: int, version: int) -> bytes:
+    data = {**topic, "partition_data": [{"index": partition, "records": records}]}
+    body = codec.encode("ProduceRequest", version, {"acks": acks, "timeout_ms": 1_000, "topic_data": [data]})
+    return encode_request(ApiKey.PRODUCE, version, 1, "test", body)
 
 
 def open_line(cluster: ModelCluster, node_id: int) -> Line:
@@ -359,11 +355,8 @@ def test_producer_ids_are_never_given_twice(cluster: ModelCluster) -> None:
 
 
 def test_topics_are_named_by_id_since_version_13(cluster: ModelCluster) -> None:
-    records = memoryview(batch_of(b"a"))
-    topic = ProduceTopic("", cluster.topic_ids["t"], [ProducePartition(0, records)])
-    body = encode_produce_request(13, ProduceRequest(None, -1, 1_000, [topic]))
     line = open_line(cluster, 0)
-    line.write(encode_request(ApiKey.PRODUCE, 13, 1, "test", body))
+    line.write(named_produce_frame({"topic_id": cluster.topic_ids["t"]}, 0, batch_of(b"a"), -1, 13))
     line.serve()
     told = take_answer(line, 13).topics[0]
     assert told.topic_id == cluster.topic_ids["t"]
