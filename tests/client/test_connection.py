@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from oncelog.client.connection import Answer, Connection, Negotiated, ProtocolViolation
+from oncelog.client.connection import Answer, Connection, Negotiated, ProtocolViolation, Sent
 from oncelog.errors import UnsupportedVersion
 from oncelog.wire import codec
 from oncelog.wire.api import ApiKey
@@ -17,6 +17,12 @@ from oncelog.wire.produce import (
 )
 from oncelog.wire.versions import VersionRange
 from tests.client.fake_broker import VERSIONS, api_versions_answer
+
+
+def data_of(sent: Sent) -> bytes:
+    data = b"".join(sent.data)
+    assert len(data) == sent.size_bytes
+    return data
 
 
 def header_of(request: bytes) -> tuple[RequestHeader, int]:
@@ -96,8 +102,8 @@ def test_answers_are_matched_to_requests_in_order_however_the_bytes_arrive() -> 
     first = connection.send(ApiKey.METADATA, {"topics": None})
     second = connection.send(ApiKey.INIT_PRODUCER_ID, {"transactional_id": None})
     assert connection.in_flight == 2
-    stream = answer_to(first.data, codec.encode("MetadataResponse", 12, {"cluster_id": "c"}))
-    stream += answer_to(second.data, codec.encode("InitProducerIdResponse", 4, {"producer_id": 7}))
+    stream = answer_to(data_of(first), codec.encode("MetadataResponse", 12, {"cluster_id": "c"}))
+    stream += answer_to(data_of(second), codec.encode("InitProducerIdResponse", 4, {"producer_id": 7}))
     events = [event for byte in stream for event in connection.receive(bytes([byte]))]
     answers = [event for event in events if isinstance(event, Answer)]
     assert [answer.correlation_id for answer in answers] == [first.correlation_id, second.correlation_id]
@@ -110,7 +116,7 @@ def test_answers_are_matched_to_requests_in_order_however_the_bytes_arrive() -> 
 def test_an_answer_to_another_question_is_a_violation() -> None:
     connection = negotiated()
     sent = connection.send(ApiKey.METADATA, {})
-    header, _ = header_of(sent.data)
+    header, _ = header_of(data_of(sent))
     wrong = encode_response(header._replace(correlation_id=99), codec.encode("MetadataResponse", 12, {}))
     with pytest.raises(ProtocolViolation, match="answered request 99 where 1 is next"):
         connection.receive(wrong)
@@ -125,13 +131,13 @@ def test_an_answer_without_a_question_is_a_violation() -> None:
 def test_produce_and_fetch_have_values_of_their_own() -> None:
     connection = negotiated({ApiKey.PRODUCE: (0, 9), ApiKey.FETCH: (4, 12)})
     produce = connection.send(ApiKey.PRODUCE, ProduceRequest(None, -1, 5, []))
-    _, position = header_of(produce.data)
-    assert decode_produce_request(memoryview(produce.data)[4:], position, 9).timeout_ms == 5
+    _, position = header_of(data_of(produce))
+    assert decode_produce_request(memoryview(data_of(produce))[4:], position, 9).timeout_ms == 5
     fetch = connection.send(ApiKey.FETCH, FetchRequest(1, 2, 3, 0, 0, -1, []))
     stored = [ProducedTopic("t", None, [ProducedPartition(0, 0, 42)])]
     fetched = [FetchedTopic("t", None, [FetchedPartition(0, 0, 9, records=b"batch")])]
-    stream = answer_to(produce.data, encode_produce_response(9, stored))
-    stream += answer_to(fetch.data, b"".join(encode_fetch_response(12, FetchResponse(fetched))))
+    stream = answer_to(data_of(produce), encode_produce_response(9, stored))
+    stream += answer_to(data_of(fetch), b"".join(encode_fetch_response(12, FetchResponse(fetched))))
     first, second = connection.receive(stream)
     assert isinstance(first, Answer)
     assert isinstance(second, Answer)

@@ -151,7 +151,7 @@ def produce_response_message(version: int, response: ProduceResponse) -> Message
 @CHECKS
 @given(st.integers(3, 13), produce_requests)
 def test_produce_request(version: int, request: ProduceRequest) -> None:
-    body = encode_produce_request(version, request)
+    body = b"".join(encode_produce_request(version, request))
     message = produce_request_message(version, request)
     assert body == encode("ProduceRequest", version, message)
     read = decode_produce_request(memoryview(body), 0, version)
@@ -174,7 +174,7 @@ def test_the_advertised_but_refused_versions_of_produce(version: int) -> None:
     body = b"\xff\xff" + b"\0\0\0\7" + b"\0\0\0\1\0\1t" + b"\0\0\0\1" + b"\0\0\0\5\0\0\0\3abc"
     request = decode_produce_request(memoryview(body), 0, version)
     assert request == ProduceRequest(None, -1, 7, [ProduceTopic("t", None, [ProducePartition(5, b"abc")])])
-    assert encode_produce_request(version, request) == body
+    assert b"".join(encode_produce_request(version, request)) == body
     answer = encode_produce_response(version, [ProducedTopic("t", None, [ProducedPartition(5, 35)])], 9)
     expected = b"\0\0\0\1\0\1t\0\0\0\1\0\0\0\5\0\x23" + b"\xff" * (8 if version < 2 else 16)
     assert answer == expected + (b"\0\0\0\x09" if version >= 1 else b"")
@@ -377,7 +377,7 @@ def test_damaged_bytes_are_refused_or_mean_what_the_generic_codec_reads(name: st
 @pytest.mark.parametrize("version", [3, 9, 13])
 def test_every_truncation_of_produce_is_refused(version: int) -> None:
     topic = ProduceTopic("t", UUID(int=1), [ProducePartition(0, memoryview(b"0123456789"))] * 2)
-    body = encode_produce_request(version, ProduceRequest("x", -1, 5, [topic, topic]))
+    body = b"".join(encode_produce_request(version, ProduceRequest("x", -1, 5, [topic, topic])))
     for end in range(len(body)):
         with pytest.raises(MalformedMessage):
             decode_produce_request(memoryview(body)[:end], 0, version)
@@ -401,7 +401,7 @@ def test_the_elements_of_a_produce_request_are_bounded(version: int, monkeypatch
     topic = ProduceTopic("", UUID(int=1), [ProducePartition(0, None)])
 
     def read(topics: int) -> ProduceRequest:
-        body = encode_produce_request(version, ProduceRequest(None, -1, 5, [topic] * topics))
+        body = b"".join(encode_produce_request(version, ProduceRequest(None, -1, 5, [topic] * topics)))
         return decode_produce_request(memoryview(body), 0, version)
 
     assert len(read(5).topics) == 5

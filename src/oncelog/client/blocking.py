@@ -73,7 +73,7 @@ class BlockingConnection:
         """The answer's body. Raises ConnectionLost."""
         sent = self._core.send(api_key, body, max_version=max_version)
         deadline = time.monotonic() + (timeout_ms or self._config.request_timeout_ms) / 1000
-        self._write(sent.data, deadline)
+        self._write(b"".join(sent.data), deadline)
         for event in self._events(deadline):
             assert isinstance(event, Answer)
             return event.body
@@ -100,7 +100,7 @@ class BlockingConnection:
     def _events(self, deadline: float) -> Iterator[object]:
         while True:
             try:
-                events = self._core.received(self._read(deadline))
+                events = list(self._core.received(self._read(deadline)))
             except (MalformedMessage, ProtocolViolation) as error:
                 raise ConnectionLost(f"{self._name} does not speak Kafka's protocol: {error}") from None
             answer = self._core.data_to_send()

@@ -6,7 +6,7 @@ a connection that raised is finished, and whoever owns the socket closes it.
     connection = Connection("my-client")
     socket.sendall(connection.start())                       # asks which versions the broker speaks
     connection.receive(...) -> [Negotiated(...)]             # from now on requests may be sent
-    sent = connection.send(ApiKey.METADATA, {...})           # socket.sendall(sent.data)
+    sent = connection.send(ApiKey.METADATA, {...})           # socket.sendmsg(sent.data)
     connection.receive(...) -> [Answer(sent.correlation_id, ...)]
 """
 
@@ -18,10 +18,11 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from oncelog.errors import OncelogError, UnsupportedVersion, error_for_code
+from oncelog.records.model import Buffer
 from oncelog.wire import codec
 from oncelog.wire.api import ApiKey
 from oncelog.wire.fetch import FetchRequest, decode_fetch_response, encode_fetch_request
-from oncelog.wire.frame import FrameAssembler, decode_response_header, encode_request
+from oncelog.wire.frame import FrameAssembler, decode_response_header, encode_request_head
 from oncelog.wire.produce import ProduceRequest, decode_produce_response, encode_produce_request
 from oncelog.wire.schema import load_schema
 from oncelog.wire.versions import VersionRange
@@ -51,30 +52,38 @@ class Answer(NamedTuple):
     version: int
     body: Any
     """A `Message`; for Produce and Fetch their own values."""
+    tag: object
+    """What the request was sent with."""
 
 
 class Sent(NamedTuple):
     correlation_id: int
     version: int
-    data: bytes
+    data: list[Buffer]
+    """The request in chunks. Large record batches are the caller's own memory: leave them alone until the answer."""
+    size_bytes: int
 
 
 class _Expected(NamedTuple):
     correlation_id: int
     api_key: ApiKey
     version: int
+    tag: object
 
 
 Event = Negotiated | Answer
 
 
 class Connection:
+    __slots__ = ("_chosen", "_client_id", "_expected", "_frames", "_negotiated", "_next_correlation_id", "_to_send")
+
     def __init__(self, client_id: str | None, *, max_answer_bytes: int = MAX_ANSWER_BYTES) -> None:
         self._client_id = client_id
         self._frames = FrameAssembler(max_answer_bytes)
         self._expected: deque[_Expected] = deque()
         self._next_correlation_id = 0
         self._negotiated: Negotiated | None = None
+        self._chosen: dict[tuple[ApiKey, int | None], int] = {}
         self._to_send = bytearray()
 
     @property
@@ -85,39 +94,54 @@ class Connection:
     def in_flight(self) -> int:
         return len(self._expected)
 
+    @property
+    def outstanding(self) -> list[object]:
+        """The tags of the requests that have no answer yet, in the order in which they were sent."""
+        return [expected.tag for expected in self._expected]
+
     def start(self) -> bytes:
         """The first request: which versions do you speak?"""
         return self._ask_versions(load_schema("ApiVersionsRequest").valid.highest)
 
     def version_of(self, api_key: ApiKey, max_version: int | None = None) -> int:
         """The newest version that both sides speak. Raises UnsupportedVersion."""
-        assert self._negotiated is not None, "requests come after the agreement on versions"
-        ours = load_schema(f"{api_key.schema_prefix}Request").valid
-        if max_version is not None:
-            ours = VersionRange(ours.lowest, min(ours.highest, max_version))
-        theirs = self._negotiated.versions.get(api_key)
-        if theirs is None:
-            raise UnsupportedVersion(f"the broker does not serve {api_key.schema_prefix}")
-        common = ours.overlap(theirs)
-        if common is None:
-            raise UnsupportedVersion(
-                f"{api_key.schema_prefix}: the broker speaks versions {theirs}, this client {ours}; upgrade the older"
-            )
-        return common.highest
+        version = self._chosen.get((api_key, max_version))
+        if version is None:
+            version = self._chosen[api_key, max_version] = self._choose_version(api_key, max_version)
+        return version
 
-    def send(self, api_key: ApiKey, body: Any, *, max_version: int | None = None, answered: bool = True) -> Sent:
+    def send(
+        self, api_key: ApiKey, body: Any, *, max_version: int | None = None, answered: bool = True, tag: object = None
+    ) -> Sent:
         """A request; its bytes are to be sent in the order in which they were made. `answered=False` is for what
-        brokers do not answer (Produce with acks=0)."""
+        brokers do not answer (Produce with acks=0). The `tag` comes back with the answer."""
         version = self.version_of(api_key, max_version)
-        return self._request(api_key, version, _encode(api_key, version, body), answered)
+        return self._request(api_key, version, _encode(api_key, version, body), answered, tag)
 
     def get_buffer(self) -> memoryview:
         """Where to receive the next bytes."""
         return self._frames.get_buffer()
 
-    def received(self, count: int) -> list[Event]:
-        """What `count` more bytes in the buffer mean. `data_to_send` may have grown."""
-        return [event for frame in self._frames.received(count) for event in self._events(frame)]
+    def received(self, count: int) -> Iterator[Event]:
+        """What `count` more bytes in the buffer mean. Must be exhausted; `data_to_send` may have grown then.
+
+        Raises OncelogError where the broker goes wrong, after the good answers before that place. The request whose
+        answer made no sense stays outstanding.
+        """
+        for frame in self._frames.received(count):
+            if not self._expected:
+                raise ProtocolViolation("the broker answered although nothing was asked")
+            expected_id, api_key, version, tag = self._expected[0]
+            correlation_id, position = decode_response_header(api_key, version, frame)
+            if correlation_id != expected_id:
+                raise ProtocolViolation(f"the broker answered request {correlation_id} where {expected_id} is next")
+            if self._negotiated is None:
+                self._expected.popleft()
+                yield from self._learn_versions(frame, position, version)
+            else:
+                body = _decode(api_key, version, frame, position)
+                self._expected.popleft()
+                yield Answer(correlation_id, api_key, version, body, tag)
 
     def receive(self, data: bytes) -> list[Event]:
         """As `get_buffer` and `received`, for bytes that are elsewhere."""
@@ -137,25 +161,25 @@ class Connection:
         self._to_send.clear()
         return data
 
-    def _events(self, frame: memoryview) -> Iterator[Event]:
-        if not self._expected:
-            raise ProtocolViolation("the broker answered although nothing was asked")
-        expected = self._expected.popleft()
-        correlation_id, position = decode_response_header(expected.api_key, expected.version, frame)
-        if correlation_id != expected.correlation_id:
-            raise ProtocolViolation(
-                f"the broker answered request {correlation_id} where {expected.correlation_id} is next"
+    def _choose_version(self, api_key: ApiKey, max_version: int | None) -> int:
+        assert self._negotiated is not None, "requests come after the agreement on versions"
+        ours = load_schema(f"{api_key.schema_prefix}Request").valid
+        if max_version is not None:
+            ours = VersionRange(ours.lowest, min(ours.highest, max_version))
+        theirs = self._negotiated.versions.get(api_key)
+        if theirs is None:
+            raise UnsupportedVersion(f"the broker does not serve {api_key.schema_prefix}")
+        common = ours.overlap(theirs)
+        if common is None:
+            raise UnsupportedVersion(
+                f"{api_key.schema_prefix}: the broker speaks versions {theirs}, this client {ours}; upgrade the older"
             )
-        if self._negotiated is None:
-            yield from self._learn_versions(frame, position, expected.version)
-            return
-        body = _decode(expected.api_key, expected.version, frame, position)
-        yield Answer(correlation_id, expected.api_key, expected.version, body)
+        return common.highest
 
     def _ask_versions(self, version: int) -> bytes:
         question = {"client_software_name": SOFTWARE_NAME, "client_software_version": SOFTWARE_VERSION}
         body = codec.encode("ApiVersionsRequest", version, question)
-        return self._request(ApiKey.API_VERSIONS, version, body, answered=True).data
+        return b"".join(self._request(ApiKey.API_VERSIONS, version, [body], answered=True, tag=None).data)
 
     def _learn_versions(self, frame: memoryview, position: int, version: int) -> Iterator[Event]:
         error_code = int.from_bytes(frame[position : position + 2], "big", signed=True)
@@ -175,12 +199,15 @@ class Connection:
         )
         yield self._negotiated
 
-    def _request(self, api_key: ApiKey, version: int, body: bytes, answered: bool) -> Sent:
+    def _request(self, api_key: ApiKey, version: int, chunks: list[Buffer], answered: bool, tag: object) -> Sent:
         correlation_id = self._next_correlation_id
         self._next_correlation_id = 0 if correlation_id == MAX_CORRELATION_ID else correlation_id + 1
         if answered:
-            self._expected.append(_Expected(correlation_id, api_key, version))
-        return Sent(correlation_id, version, encode_request(api_key, version, correlation_id, self._client_id, body))
+            self._expected.append(_Expected(correlation_id, api_key, version, tag))
+        body_bytes = sum(map(len, chunks))
+        head = encode_request_head(api_key, version, correlation_id, self._client_id, body_bytes)
+        chunks[0] = head + chunks[0]
+        return Sent(correlation_id, version, chunks, len(head) + body_bytes)
 
 
 def _fallback(answer: codec.Message, refused: int) -> int:
@@ -190,12 +217,13 @@ def _fallback(answer: codec.Message, refused: int) -> int:
     return 0
 
 
-def _encode(api_key: ApiKey, version: int, body: Any) -> bytes:
+def _encode(api_key: ApiKey, version: int, body: Any) -> list[Buffer]:
+    """The body in chunks, the first of them small."""
     if isinstance(body, ProduceRequest):
         return encode_produce_request(version, body)
     if isinstance(body, FetchRequest):
-        return encode_fetch_request(version, body)
-    return codec.encode(f"{api_key.schema_prefix}Request", version, body)
+        return [encode_fetch_request(version, body)]
+    return [codec.encode(f"{api_key.schema_prefix}Request", version, body)]
 
 
 def _decode(api_key: ApiKey, version: int, frame: memoryview, position: int) -> Any:

@@ -61,12 +61,19 @@ def decode_request_header(frame: memoryview) -> tuple[RequestHeader, int]:
     return RequestHeader(api_key, version, correlation_id, client_id), position
 
 
-def encode_request(api_key: int, version: int, correlation_id: int, client_id: str | None, body: bytes) -> bytes:
-    """A whole request: size prefix, header, body."""
+def encode_request_head(
+    api_key: int, version: int, correlation_id: int, client_id: str | None, body_bytes: int
+) -> bytes:
+    """Size prefix and request header, to be followed by a body of `body_bytes`."""
     header = _REQUEST_HEADER.pack(api_key, version, correlation_id) + string(client_id)
     if flexible(api_key, version):
         header += _NO_TAGGED_FIELDS
-    return _SIZE.pack(len(header) + len(body)) + header + body
+    return _SIZE.pack(len(header) + body_bytes) + header
+
+
+def encode_request(api_key: int, version: int, correlation_id: int, client_id: str | None, body: bytes) -> bytes:
+    """A whole request: size prefix, header, body."""
+    return encode_request_head(api_key, version, correlation_id, client_id, len(body)) + body
 
 
 def encode_response_head(header: RequestHeader, body_bytes: int) -> bytes:

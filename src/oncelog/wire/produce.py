@@ -50,6 +50,9 @@ from oncelog.wire.primitives import (
 FIRST_FLEXIBLE = 9
 FIRST_WITH_LEADERS = 10
 
+MIN_CHUNK_BYTES = 1024
+"""Records from this size on are a chunk of their own; to copy fewer costs less than one more chunk."""
+
 _ACKS_AND_TIMEOUT = struct.Struct(">hi")
 _INT32 = struct.Struct(">i")
 _INDEX_AND_COUNT = struct.Struct(">ii")
@@ -165,32 +168,37 @@ def _read_classic_request(frame: memoryview, position: int, version: int) -> tup
     return ProduceRequest(transactional_id, acks, timeout_ms, topics), position
 
 
-def encode_produce_request(version: int, request: ProduceRequest) -> bytes:
-    parts: list[Any] = []
-    if version >= FIRST_FLEXIBLE:
-        parts.append(compact_string(request.transactional_id))
-        parts.append(_ACKS_AND_TIMEOUT.pack(request.acks, request.timeout_ms))
-        parts.append(uvarint(len(request.topics) + 1))
-        for topic in request.topics:
-            parts.append(topic_key(topic.name, topic.topic_id, version))
-            parts.append(uvarint(len(topic.partitions) + 1))
-            for index, records in topic.partitions:
-                parts.append(_INT32.pack(index) + uvarint(0 if records is None else len(records) + 1))
-                parts.append(records or b"")
-                parts.append(NO_TAGS)
-            parts.append(NO_TAGS)
-        parts.append(NO_TAGS)
-        return b"".join(parts)
+def encode_produce_request(version: int, request: ProduceRequest) -> list[Any]:
+    """The body in chunks: bytes, and the records of each partition, untouched and in place unless they are few."""
+    chunks: list[Any] = []
+    out = bytearray()
+    flexible = version >= FIRST_FLEXIBLE
     if version >= 3:
-        parts.append(string(request.transactional_id))
-    parts.append(_ACKS_AND_TIMEOUT.pack(request.acks, request.timeout_ms))
-    parts.append(_INT32.pack(len(request.topics)))
-    for topic in request.topics:
-        parts.append(string(topic.name) + _INT32.pack(len(topic.partitions)))
-        for index, records in topic.partitions:
-            parts.append(_INDEX_AND_COUNT.pack(index, -1 if records is None else len(records)))
-            parts.append(records or b"")
-    return b"".join(parts)
+        out += compact_string(request.transactional_id) if flexible else string(request.transactional_id)
+    out += _ACKS_AND_TIMEOUT.pack(request.acks, request.timeout_ms)
+    out += uvarint(len(request.topics) + 1) if flexible else _INT32.pack(len(request.topics))
+    for name, topic_id, partitions in request.topics:
+        if flexible:
+            out += topic_key(name, topic_id, version) + uvarint(len(partitions) + 1)
+        else:
+            out += string(name) + _INT32.pack(len(partitions))
+        for index, records in partitions:
+            size = -1 if records is None else len(records)
+            out += _INT32.pack(index) + uvarint(size + 1) if flexible else _INDEX_AND_COUNT.pack(index, size)
+            if size >= MIN_CHUNK_BYTES:
+                chunks += (out, records)
+                out = bytearray()
+            else:
+                out += records or b""
+            if flexible:
+                out += NO_TAGS
+        if flexible:
+            out += NO_TAGS
+    if flexible:
+        out += NO_TAGS
+    if out:
+        chunks.append(out)
+    return chunks
 
 
 # --- response -----------------------------------------------------------------------------------------------------
