@@ -32,10 +32,11 @@ class TestRoundTrip:
         assert bytes(decompress(codec, compress(codec, original), max_bytes=len(original))) == original
 
     @compressed_codecs
+    @pytest.mark.parametrize("level", [None, 9])
     @pytest.mark.parametrize("size", [0, 1, 32 * 1024, 32 * 1024 + 1, 64 * 1024 + 1, 3 * MEBIBYTE + 5])
-    def test_sizes_around_the_block_sizes(self, codec: int, size: int) -> None:
+    def test_sizes_around_the_block_sizes(self, codec: int, size: int, level: int | None) -> None:
         random = os.urandom(size // 2) + bytes(size - size // 2)
-        assert bytes(decompress(codec, compress(codec, random), max_bytes=size)) == random
+        assert bytes(decompress(codec, compress(codec, random, level), max_bytes=size)) == random
 
     @compressed_codecs
     @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
@@ -73,6 +74,13 @@ class TestOtherWriters:
         assert frame[:4] == b"\x04\x22\x4d\x18"
         version, independent = frame[4] >> 6, frame[4] >> 5 & 1
         assert (version, independent) == (1, 1)
+
+    @pytest.mark.parametrize("level", [1, 9])
+    def test_lz4_blocks_that_do_not_compress_are_stored(self, level: int) -> None:
+        noise = os.urandom(70_000)
+        frame = compress(LZ4, noise, level)
+        assert len(frame) == len(noise) + 7 + 2 * 4 + 4
+        assert bytes(cramjam.lz4.decompress(frame)) == noise
 
     def test_gzip_of_several_members(self) -> None:
         assert bytes(decompress(GZIP, gzip.compress(b"one ") + gzip.compress(b"two"), max_bytes=100)) == b"one two"

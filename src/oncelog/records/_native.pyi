@@ -8,7 +8,10 @@ from oncelog.records._python import crc_matches as crc_matches
 from oncelog.records._python import decode as decode
 from oncelog.records._python import decode_columns as decode_columns
 from oncelog.records._python import find_batch as find_batch
+from oncelog.records._python import murmur2 as murmur2
 from oncelog.records._python import parse_header as parse_header
+from oncelog.records._python import partition_of as partition_of
+from oncelog.records._python import renumber as renumber
 from oncelog.records._python import scan as scan
 from oncelog.records._python import stamp as stamp
 from oncelog.records._python import stamp_append_time as stamp_append_time

@@ -30,6 +30,9 @@ cdef extern from *:
     static CYTHON_INLINE uint32_t load32(const uint8_t *at) {
         return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
     }
+    static CYTHON_INLINE uint32_t load32_little(const uint8_t *at) {
+        return (uint32_t)at[3] << 24 | (uint32_t)at[2] << 16 | (uint32_t)at[1] << 8 | at[0];
+    }
     static CYTHON_INLINE uint64_t load64(const uint8_t *at) { return (uint64_t)load32(at) << 32 | load32(at + 4); }
     static CYTHON_INLINE int16_t load16(const uint8_t *at) { return (int16_t)((uint16_t)at[0] << 8 | at[1]); }
     static CYTHON_INLINE void store16(uint8_t *at, uint32_t value) { at[0] = (uint8_t)(value >> 8); at[1] = (uint8_t)value; }
@@ -51,6 +54,7 @@ cdef extern from *:
     }
     """
     uint32_t load32(const uint8_t *at) noexcept nogil
+    uint32_t load32_little(const uint8_t *at) noexcept nogil
     uint64_t load64(const uint8_t *at) noexcept nogil
     int16_t load16(const uint8_t *at) noexcept nogil
     void store16(uint8_t *at, uint32_t value) noexcept nogil
@@ -297,10 +301,71 @@ cdef int stamp_time(
     return 0
 
 
+def renumber(buffer, Py_ssize_t position, int64_t producer_id, int16_t producer_epoch, int32_t base_sequence):
+    cdef Py_buffer view
+    cdef uint8_t *at
+    cdef int64_t size_bytes
+    PyObject_GetBuffer(buffer, &view, PyBUF_WRITABLE)
+    try:
+        at = batch_at(&view, position, HEADER_SIZE)
+        size_bytes = <int64_t><int32_t>load32(at + LENGTH_AT) + LOG_OVERHEAD
+        at = batch_at(&view, position, size_bytes)
+        store64(at + PRODUCER_ID_AT, <uint64_t>producer_id)
+        store16(at + PRODUCER_EPOCH_AT, <uint32_t><int>producer_epoch)
+        store32(at + BASE_SEQUENCE_AT, <uint32_t>base_sequence)
+        store32(at + CRC_AT, crc_of(0, at + CRC_START, size_bytes - CRC_START))
+    finally:
+        PyBuffer_Release(&view)
+
+
 cdef uint8_t *batch_at(Py_buffer *view, Py_ssize_t position, Py_ssize_t size_bytes) except NULL:
     if position < 0 or size_bytes < HEADER_SIZE or size_bytes > view.len - position:
         raise CorruptMessage(f"no batch of {size_bytes} bytes at {position} in a buffer of {view.len} bytes")
     return <uint8_t *>view.buf + position
+
+
+# ------------------------------------------------------------------------------------------------------ partitions
+
+
+cdef enum:
+    MURMUR2_SEED = 0x9747b28c
+    MURMUR2_FACTOR = 0x5bd1e995
+
+
+cdef uint32_t murmur2_of(const uint8_t *at, Py_ssize_t size) noexcept nogil:
+    cdef uint32_t mixed = <uint32_t>MURMUR2_SEED ^ <uint32_t>size
+    cdef uint32_t word
+    while size >= 4:
+        word = load32_little(at) * <uint32_t>MURMUR2_FACTOR
+        word = (word ^ word >> 24) * <uint32_t>MURMUR2_FACTOR
+        mixed = mixed * <uint32_t>MURMUR2_FACTOR ^ word
+        at += 4
+        size -= 4
+    if size == 3:
+        mixed ^= <uint32_t>at[2] << 16
+    if size >= 2:
+        mixed ^= <uint32_t>at[1] << 8
+    if size >= 1:
+        mixed = (mixed ^ at[0]) * <uint32_t>MURMUR2_FACTOR
+    mixed = (mixed ^ mixed >> 13) * <uint32_t>MURMUR2_FACTOR
+    return mixed ^ mixed >> 15
+
+
+def murmur2(data):
+    cdef Py_buffer view
+    if PyBytes_CheckExact(data):
+        return murmur2_of(<const uint8_t *>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    try:
+        return murmur2_of(<const uint8_t *>view.buf, view.len)
+    finally:
+        PyBuffer_Release(&view)
+
+
+def partition_of(key, int32_t partition_count):
+    if partition_count < 1:
+        raise ValueError(f"a key has no partition among {partition_count}")
+    return (<uint32_t>murmur2(key) & INT32_MAX) % <uint32_t>partition_count
 
 
 # ------------------------------------------------------------------------------------------------------ records
@@ -648,10 +713,14 @@ cdef inline bint reserve(Store *store, size_t more) noexcept:
 
 
 cdef bint grow(Store *store, size_t more) noexcept:
-    cdef size_t capacity = max(store.size + more, 2 * store.capacity, <size_t>64)
+    return grow_to(store, max(store.size + more, 2 * store.capacity, <size_t>64), SHELF_BYTES)
+
+
+cdef bint grow_to(Store *store, size_t capacity, size_t max_capacity) noexcept:
+    """Move what is stored to a block of `capacity` bytes, or a larger one of the shelf, up to `max_capacity`."""
     cdef Store block
     cdef void *moved
-    if take_from_shelf(&block, capacity):
+    if take_from_shelf(&block, capacity, max_capacity):
         if store.size:
             memcpy(block.data, store.data, store.size)
         block.size = store.size
@@ -677,14 +746,14 @@ cdef Store shelf[SHELF_SLOTS]
 cdef size_t shelf_bytes = 0
 
 
-cdef bint take_from_shelf(Store *store, size_t capacity) noexcept:
-    """Move the largest block of at least `capacity` bytes into `store`; false if there is none, or no need of one."""
+cdef bint take_from_shelf(Store *store, size_t capacity, size_t max_capacity) noexcept:
+    """Move the largest block of such a capacity into `store`; false if there is none, or no need of one."""
     global shelf_bytes
     cdef int slot, best = -1
     if capacity < SHELF_MIN_BLOCK_BYTES:
         return False
     for slot in range(SHELF_SLOTS):
-        if shelf[slot].capacity >= capacity:
+        if capacity <= shelf[slot].capacity <= max_capacity:
             best = slot
             capacity = shelf[slot].capacity
     if best < 0:
@@ -714,12 +783,13 @@ cdef void give_up(uint8_t *data, size_t capacity) noexcept:
 cdef class Memory:
     """Owns bytes that a `Store` gathered, and shows them through the buffer protocol."""
     cdef Store store
+    cdef bint is_writable
 
     def __dealloc__(self):
         give_up(self.store.data, self.store.capacity)
 
     def __getbuffer__(self, Py_buffer *buffer, int flags):
-        PyBuffer_FillInfo(buffer, self, self.store.data, self.store.size, 1, flags)
+        PyBuffer_FillInfo(buffer, self, self.store.data, self.store.size, not self.is_writable, flags)
 
     def __len__(self):
         return self.store.size
@@ -1055,21 +1125,31 @@ cdef inline uint8_t *put_span(uint8_t *at, const Span *span) noexcept nogil:
     return at
 
 
+cdef enum:
+    FIRST_CAPACITY = 512
+
+
 cdef class BatchBuilder:
-    cdef Store records
+    cdef Store records  # behind room for the header, so that a batch can be sealed where it is
     cdef Store headers  # the headers of the record being appended
+    cdef size_t size_hint
+    cdef size_t sealed_size  # 0 until then
     cdef int32_t count
     cdef int64_t next_offset_delta
     cdef bint has_base_timestamp
     cdef int64_t base_timestamp
     cdef int64_t max_timestamp
 
-    def __cinit__(self, base_timestamp=None):
+    def __cinit__(self, base_timestamp=None, size_t size_hint=0):
+        self.size_hint = size_hint
         self.max_timestamp = NO_TIMESTAMP
         self.base_timestamp = NO_TIMESTAMP
         if base_timestamp is not None:
             self.has_base_timestamp = True
             self.base_timestamp = base_timestamp
+        if not grow_to(&self.records, FIRST_CAPACITY, FIRST_CAPACITY):
+            raise MemoryError()
+        self.records.size = HEADER_SIZE
 
     def __dealloc__(self):
         give_up(self.records.data, self.records.capacity)
@@ -1081,12 +1161,27 @@ cdef class BatchBuilder:
 
     @property
     def size_bytes(self):
-        return HEADER_SIZE + self.records.size
+        return self.sealed_size or self.records.size
+
+    def __sizeof__(self):
+        return object.__sizeof__(self) + self.records.capacity + self.headers.capacity
+
+    cdef int make_room(self, size_t more) except -1:
+        """Double the memory, but stop on the way at the size that was announced."""
+        cdef size_t needed = self.records.size + more
+        cdef size_t capacity = 2 * self.records.capacity
+        cdef size_t max_capacity = SHELF_BYTES
+        if needed <= self.size_hint:
+            max_capacity = self.size_hint
+        if not grow_to(&self.records, max(needed, min(capacity, max_capacity)), max_capacity):
+            raise MemoryError()
+        return 0
 
     def append(self, int64_t timestamp_ms, key, value, headers=(), offset_delta=None):
         cdef Lent key_bytes, value_bytes
         cdef int64_t delta = self.next_offset_delta
         cdef Py_ssize_t header_count = 0
+        self.require_open()
         if offset_delta is not None:
             delta = offset_delta
         if delta < self.next_offset_delta or delta > INT32_MAX:
@@ -1103,7 +1198,12 @@ cdef class BatchBuilder:
                 give_back(&value_bytes)
         finally:
             give_back(&key_bytes)
-        return HEADER_SIZE + self.records.size
+        return self.records.size
+
+    cdef inline int require_open(self) except -1:
+        if self.sealed_size:
+            raise ValueError("this batch is sealed: its builder is spent")
+        return 0
 
     cdef int put_record(
         self, int64_t timestamp_ms, int64_t delta, const Span *key, const Span *value, Py_ssize_t header_count
@@ -1116,10 +1216,10 @@ cdef class BatchBuilder:
         )
         cdef size_t size = varint_size(zigzag(body)) + body
         cdef uint8_t *at
-        if HEADER_SIZE + self.records.size + size > MAX_BATCH_BYTES:
+        if self.records.size + size > MAX_BATCH_BYTES:
             raise MessageTooLarge(f"a batch holds at most {MAX_BATCH_BYTES} bytes")
-        if not reserve(&self.records, size):
-            raise MemoryError()
+        if self.records.capacity - self.records.size < size:
+            self.make_room(size)
         at = put_varint(self.records.data + self.records.size, zigzag(body))
         at[0] = 0
         at = put_varint(at + 1, timestamp_bits)
@@ -1163,12 +1263,39 @@ cdef class BatchBuilder:
         self.headers.size += size
         return 0
 
-    def build(
+    def build(self, *, int codec=0, compression_level=None, **fields):
+        cdef bytearray batch
+        self.put_header(codec, **fields)
+        if codec:
+            # A copy, since the compressor lets go of the lock, and an append meanwhile may move our bytes.
+            records = PyBytes_FromStringAndSize(
+                <const char *>self.records.data + HEADER_SIZE, self.records.size - HEADER_SIZE
+            )
+            header = PyBytes_FromStringAndSize(<const char *>self.records.data, HEADER_SIZE)
+            return compressed_batch(header, records, codec, compression_level)
+        batch = PyByteArray_FromStringAndSize(<const char *>self.records.data, self.records.size)
+        finish_batch(<uint8_t *>PyByteArray_AS_STRING(batch), len(batch))
+        return batch
+
+    def seal(self, *, int codec=0, compression_level=None, **fields):
+        cdef size_t size = self.records.size
+        cdef Memory memory
+        self.put_header(codec, **fields)
+        memory = take(&self.records)
+        self.sealed_size = size
+        if codec:
+            with memoryview(memory) as view, view[:HEADER_SIZE] as header, view[HEADER_SIZE:] as records:
+                return memoryview(compressed_batch(header, records, codec, compression_level))
+        memory.is_writable = True
+        finish_batch(memory.store.data, size)
+        return memoryview(memory)
+
+    def put_header(
         self,
+        int codec,
         *,
         int64_t base_offset=0,
         int32_t leader_epoch=-1,
-        int codec=0,
         int64_t producer_id=-1,
         int16_t producer_epoch=-1,
         int32_t base_sequence=-1,
@@ -1176,15 +1303,15 @@ cdef class BatchBuilder:
         bint control=False,
         int timestamp_type=0,
         max_timestamp=None,
-        compression_level=None,
         last_offset_delta=None,
         bint delete_horizon=False,
     ):
+        """Fill the room before the records with all but the length and the CRC."""
         cdef int64_t greatest = self.max_timestamp if max_timestamp is None else max_timestamp
         cdef int64_t last_delta = self.next_offset_delta - 1
         cdef int attributes = codec
-        cdef bytearray batch
         cdef uint8_t *at
+        self.require_open()
         if last_offset_delta is not None:
             last_delta = last_offset_delta
         if last_delta < max(<int64_t>0, self.next_offset_delta - 1) or last_delta > INT32_MAX:
@@ -1193,10 +1320,8 @@ cdef class BatchBuilder:
         attributes |= TRANSACTIONAL_MASK if transactional else 0
         attributes |= CONTROL_MASK if control else 0
         attributes |= DELETE_HORIZON_MASK if delete_horizon else 0
-        batch = self.with_room_for_header(codec, compression_level)
-        at = <uint8_t *>PyByteArray_AS_STRING(batch)
+        at = self.records.data
         store64(at, <uint64_t>base_offset)
-        store32(at + LENGTH_AT, <uint32_t>(len(batch) - LOG_OVERHEAD))
         store32(at + LEADER_EPOCH_AT, <uint32_t>leader_epoch)
         at[MAGIC_AT] = MAGIC
         store16(at + CRC_START, <uint32_t>attributes)
@@ -1207,28 +1332,26 @@ cdef class BatchBuilder:
         store16(at + PRODUCER_EPOCH_AT, <uint32_t><int>producer_epoch)
         store32(at + BASE_SEQUENCE_AT, <uint32_t>base_sequence)
         store32(at + RECORD_COUNT_AT, <uint32_t>self.count)
-        store32(at + CRC_AT, oncelog_crc32c(0, at + CRC_START, len(batch) - CRC_START))
-        return batch
 
-    cdef bytearray with_room_for_header(self, int codec, compression_level):
-        """61 bytes to be filled in, then the records."""
-        cdef bytearray batch
-        cdef Lent lent
-        lent.is_view = False
-        lent.span.data = self.records.data
-        lent.span.size = self.records.size
-        compressed = None
-        if codec:
-            # A copy, since the compressor lets go of the lock, and an append meanwhile may move our bytes.
-            copied = PyBytes_FromStringAndSize(<const char *>self.records.data, self.records.size)
-            compressed = compression.compress(codec, copied, compression_level)
-            borrow(&lent, compressed)
-        try:
-            if lent.span.size > MAX_BATCH_BYTES - HEADER_SIZE:
-                raise MessageTooLarge(f"a batch holds at most {MAX_BATCH_BYTES} bytes")
-            batch = PyByteArray_FromStringAndSize(NULL, HEADER_SIZE + lent.span.size)
-            if lent.span.size:
-                memcpy(PyByteArray_AS_STRING(batch) + HEADER_SIZE, lent.span.data, lent.span.size)
-        finally:
-            give_back(&lent)
-        return batch
+
+cdef bytearray compressed_batch(header, records, int codec, compression_level):
+    """The header, still without length and CRC, before the compressed records."""
+    cdef bytearray batch
+    cdef Lent lent
+    compressed = compression.compress(codec, records, compression_level)
+    borrow(&lent, compressed)
+    try:
+        if lent.span.size > MAX_BATCH_BYTES - HEADER_SIZE:
+            raise MessageTooLarge(f"a batch holds at most {MAX_BATCH_BYTES} bytes")
+        batch = PyByteArray_FromStringAndSize(NULL, HEADER_SIZE + lent.span.size)
+        memcpy(PyByteArray_AS_STRING(batch) + HEADER_SIZE, lent.span.data, lent.span.size)
+    finally:
+        give_back(&lent)
+    batch[:HEADER_SIZE] = header
+    finish_batch(<uint8_t *>PyByteArray_AS_STRING(batch), len(batch))
+    return batch
+
+
+cdef void finish_batch(uint8_t *at, Py_ssize_t size) noexcept:
+    store32(at + LENGTH_AT, <uint32_t>(size - LOG_OVERHEAD))
+    store32(at + CRC_AT, crc_of(0, at + CRC_START, size - CRC_START))

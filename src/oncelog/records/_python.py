@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from array import array
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict, Unpack
 
 import crc32c as _crc32c
 
@@ -40,13 +40,14 @@ from oncelog.types import NO_LEADER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _LENGTH = struct.Struct(">i")
 _CRC = struct.Struct(">I")
-_AFTER_CRC = struct.Struct(">hiqqqhii")
+_PRODUCER = struct.Struct(">qhi")
 _LENGTH_AT = 8
 _LEADER_EPOCH_AT = 12
 _MAGIC_AT = 16
 _CRC_AT = 17
 _LAST_OFFSET_DELTA_AT = 23
 _MAX_TIMESTAMP_AT = 35
+_PRODUCER_ID_AT = 43
 
 _INT32_MAX = 2**31 - 1
 _MAX_VARINT_BYTES = 5
@@ -142,9 +143,49 @@ def _stamp_time(buffer: bytearray | memoryview, position: int, size_bytes: int, 
     _CRC.pack_into(buffer, position + _CRC_AT, _batch_crc(buffer, position, size_bytes))
 
 
+def renumber(
+    buffer: bytearray | memoryview, position: int, producer_id: int, producer_epoch: int, base_sequence: int
+) -> None:
+    """Give the batch at `position` another producer id, epoch and sequence in place, and mend the CRC."""
+    _require_batch(buffer, position, HEADER_SIZE)
+    size_bytes = _LENGTH.unpack_from(buffer, position + _LENGTH_AT)[0] + LOG_OVERHEAD
+    _require_batch(buffer, position, size_bytes)
+    _PRODUCER.pack_into(buffer, position + _PRODUCER_ID_AT, producer_id, producer_epoch, base_sequence)
+    _CRC.pack_into(buffer, position + _CRC_AT, _batch_crc(buffer, position, size_bytes))
+
+
 def _require_batch(buffer: Buffer, position: int, size_bytes: int) -> None:
     if position < 0 or size_bytes < HEADER_SIZE or size_bytes > len(buffer) - position:
         raise CorruptMessage(f"no batch of {size_bytes} bytes at {position} in a buffer of {len(buffer)} bytes")
+
+
+# ---------------------------------------------------------------------------------------------------- partitions
+
+_MURMUR2_SEED = 0x9747B28C
+_MURMUR2_FACTOR = 0x5BD1E995
+_UINT32 = 0xFFFFFFFF
+
+
+def murmur2(data: Buffer) -> int:
+    """The hash by which Kafka's producers place keys, without sign."""
+    raw = bytes(data)
+    whole = len(raw) // 4 * 4
+    mixed = _MURMUR2_SEED ^ len(raw)
+    for (word,) in struct.iter_unpack("<I", raw[:whole]):
+        word = word * _MURMUR2_FACTOR & _UINT32
+        word = (word ^ word >> 24) * _MURMUR2_FACTOR & _UINT32
+        mixed = mixed * _MURMUR2_FACTOR & _UINT32 ^ word
+    if whole < len(raw):
+        mixed = (mixed ^ int.from_bytes(raw[whole:], "little")) * _MURMUR2_FACTOR & _UINT32
+    mixed = (mixed ^ mixed >> 13) * _MURMUR2_FACTOR & _UINT32
+    return mixed ^ mixed >> 15
+
+
+def partition_of(key: Buffer, partition_count: int) -> int:
+    """The partition that Kafka's Java client gives `key`."""
+    if partition_count < 1:
+        raise ValueError(f"a key has no partition among {partition_count}")
+    return (murmur2(key) & _INT32_MAX) % partition_count
 
 
 # ---------------------------------------------------------------------------------------------------- records
@@ -365,15 +406,35 @@ def _raw(values: array[int]) -> bytes:
 # ---------------------------------------------------------------------------------------------------- building
 
 
+class HeaderFields(TypedDict, total=False):
+    """What a header says that the records do not. `last_offset_delta` and `delete_horizon` are for the cleaner, whose
+    batches may even be empty."""
+
+    base_offset: int
+    leader_epoch: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    transactional: bool
+    control: bool
+    timestamp_type: int
+    max_timestamp: int | None
+    last_offset_delta: int | None
+    delete_horizon: bool
+
+
 class BatchBuilder:
-    """Encodes records one by one; `build` puts the header before them. A builder may be built from more than once.
+    """Encodes records one by one; `build` and `seal` put the header before them. A builder may be built from more than
+    once, but it is spent once its batch is sealed.
 
     Timestamps are stored relative to the first record's, or to `base_timestamp` if given (the cleaner keeps its
-    delete horizon there).
+    delete horizon there). A batch that stays below `size_hint` bytes takes hardly more memory than that, however it
+    grows: here by itself, in the native kernel because doubling stops there.
     """
 
-    def __init__(self, base_timestamp: int | None = None) -> None:
-        self._records = bytearray()
+    def __init__(self, base_timestamp: int | None = None, size_hint: int = 0) -> None:
+        self._batch = bytearray(HEADER_SIZE)  # room for the header, so that the batch can be sealed where it is
+        self._sealed_size = 0  # until then
         self._count = 0
         self._base_timestamp = base_timestamp
         self._max_timestamp = NO_TIMESTAMP
@@ -385,8 +446,11 @@ class BatchBuilder:
 
     @property
     def size_bytes(self) -> int:
-        """Size of the whole batch if it were built now, uncompressed."""
-        return HEADER_SIZE + len(self._records)
+        """Size of the whole batch, uncompressed."""
+        return self._sealed_size or len(self._batch)
+
+    def __sizeof__(self) -> int:
+        return object.__sizeof__(self) + self._batch.__sizeof__()
 
     def append(
         self,
@@ -397,6 +461,7 @@ class BatchBuilder:
         offset_delta: int | None = None,
     ) -> int:
         """Add a record and return the new `size_bytes`. Offset deltas are 0, 1, 2... except in compacted batches."""
+        self._require_open()
         delta = self._next_offset_delta if offset_delta is None else offset_delta
         if not self._next_offset_delta <= delta <= _INT32_MAX:
             raise ValueError(f"offset delta {delta} is not above the last one")
@@ -413,8 +478,8 @@ class BatchBuilder:
         length = _varint(len(body))
         if self.size_bytes + len(length) + len(body) > MAX_BATCH_BYTES:
             raise MessageTooLarge(f"a batch holds at most {MAX_BATCH_BYTES} bytes")
-        self._records += length
-        self._records += body
+        self._batch += length
+        self._batch += body
         self._count += 1
         self._base_timestamp = base_timestamp
         self._max_timestamp = max(self._max_timestamp, timestamp_ms)
@@ -422,11 +487,31 @@ class BatchBuilder:
         return self.size_bytes
 
     def build(
+        self, *, codec: int = compression.NONE, compression_level: int | None = None, **fields: Unpack[HeaderFields]
+    ) -> bytearray:
+        """The batch as it is now."""
+        self._put_header(codec, **fields)
+        return _finished(self._batch[:], codec, compression_level)
+
+    def seal(
+        self, *, codec: int = compression.NONE, compression_level: int | None = None, **fields: Unpack[HeaderFields]
+    ) -> memoryview:
+        """The batch, writable: the builder's own memory, unless it is compressed. The builder is spent."""
+        self._put_header(codec, **fields)
+        self._sealed_size = len(self._batch)
+        batch, self._batch = self._batch, bytearray()
+        return memoryview(_finished(batch, codec, compression_level))
+
+    def _require_open(self) -> None:
+        if self._sealed_size:
+            raise ValueError("this batch is sealed: its builder is spent")
+
+    def _put_header(
         self,
+        codec: int,
         *,
         base_offset: int = 0,
         leader_epoch: int = NO_LEADER_EPOCH,
-        codec: int = compression.NONE,
         producer_id: int = NO_PRODUCER_ID,
         producer_epoch: int = NO_PRODUCER_EPOCH,
         base_sequence: int = NO_SEQUENCE,
@@ -434,25 +519,28 @@ class BatchBuilder:
         control: bool = False,
         timestamp_type: int = TimestampType.CREATE_TIME,
         max_timestamp: int | None = None,
-        compression_level: int | None = None,
         last_offset_delta: int | None = None,
         delete_horizon: bool = False,
-    ) -> bytearray:
-        """The batch. `last_offset_delta` and `delete_horizon` are for the cleaner, which may build an empty one."""
+    ) -> None:
+        """Fill the room before the records with all but the length and the CRC."""
+        self._require_open()
         if last_offset_delta is None:
             last_offset_delta = self._next_offset_delta - 1
         if last_offset_delta < max(0, self._next_offset_delta - 1):
             raise ValueError("a batch needs a record, or the offset range of the records that were in it")
-        records = compression.compress(codec, self._records, compression_level) if codec else self._records
-        attributes = (
+        _HEADER.pack_into(
+            self._batch,
+            0,
+            base_offset,
+            0,
+            leader_epoch,
+            MAGIC,
+            0,
             codec
             | TIMESTAMP_TYPE_MASK * timestamp_type
             | TRANSACTIONAL_MASK * transactional
             | CONTROL_MASK * control
-            | DELETE_HORIZON_MASK * delete_horizon
-        )
-        covered = _AFTER_CRC.pack(
-            attributes,
+            | DELETE_HORIZON_MASK * delete_horizon,
             last_offset_delta,
             NO_TIMESTAMP if self._base_timestamp is None else self._base_timestamp,
             self._max_timestamp if max_timestamp is None else max_timestamp,
@@ -461,12 +549,16 @@ class BatchBuilder:
             base_sequence,
             self._count,
         )
-        length = HEADER_SIZE - LOG_OVERHEAD + len(records)
-        crc = crc32c(records, crc32c(covered))
-        batch = bytearray(struct.pack(">qiibI", base_offset, length, leader_epoch, MAGIC, crc))
-        batch += covered
-        batch += records
-        return batch
+
+
+def _finished(batch: bytearray, codec: int, compression_level: int | None) -> bytearray:
+    """The batch with its records compressed, its length and its CRC."""
+    if codec:
+        with memoryview(batch) as view, view[HEADER_SIZE:] as records:
+            batch = batch[:HEADER_SIZE] + compression.compress(codec, records, compression_level)
+    _LENGTH.pack_into(batch, _LENGTH_AT, len(batch) - LOG_OVERHEAD)
+    _CRC.pack_into(batch, _CRC_AT, _batch_crc(batch, 0, len(batch)))
+    return batch
 
 
 def _write_bytes(target: bytearray, data: Buffer | None) -> None:

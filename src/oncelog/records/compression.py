@@ -5,8 +5,11 @@ The only module that knows cramjam, which it imports on first use. It knows noth
 - gzip: one or more members.
 - snappy: written in the framing of snappy-java ("xerial": magic, two versions, then length-prefixed raw blocks of at
   most 32 KiB), which is what Java and librdkafka read; raw blocks without framing, as some clients send, are read too.
-- lz4: the frame format. Java reads only frames of independent blocks, so that is what is written.
+- lz4: the frame format. Java reads only frames of independent blocks, so that is what is written: we put the blocks
+  into the frame ourselves, since cramjam's own compressor of such frames keeps the interpreter's lock all the while.
 - zstd: one or more frames.
+
+Other threads run while a compressor works.
 """
 
 from __future__ import annotations
@@ -28,6 +31,12 @@ XERIAL_HEADER = XERIAL_MAGIC + b"\x00\x00\x00\x01" * 2  # version, lowest compat
 XERIAL_BLOCK_BYTES = 32 * 1024
 SNAPPY_MAX_RATIO = 64  # a snappy element of two bytes yields at most 64: a larger claim is a lie
 
+LZ4_HEADER = b"\x04\x22\x4d\x18\x60\x40\x82"  # magic, independent blocks and no checksums, 64 KiB, check of these two
+LZ4_BLOCK_BYTES = 64 * 1024
+LZ4_STORED = 0x80000000  # in the size of a block: it would not compress, and is as it was
+LZ4_END = bytes(4)
+LZ4_FIRST_THOROUGH_LEVEL = 2  # below it, lz4 has one fast mode
+
 FIRST_OUTPUT_BYTES = 64 * 1024
 FIRST_OUTPUT_RATIO = 4
 OUTPUT_GROWTH = 4
@@ -41,10 +50,10 @@ def codec_named(name: str) -> int:
     return NAMES.index(name)
 
 
-def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
+def compress(codec: int, data: Buffer, level: int | None = None) -> Buffer:
     """`data` in the format of `codec`, as Kafka's own clients read it."""
     if codec == NONE:
-        return bytes(data)
+        return data
     if codec == SNAPPY:
         return _compress_snappy(data)
     if codec not in DEFAULT_LEVELS:
@@ -53,12 +62,10 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
 
     level = DEFAULT_LEVELS[codec] if level is None else level
     if codec == GZIP:
-        return bytes(cramjam.gzip.compress(data, level))
+        return memoryview(cramjam.gzip.compress(data, level))
     if codec == ZSTD:
-        return bytes(cramjam.zstd.compress(data, level))
-    compressor = cramjam.lz4.Compressor(level, content_checksum=False, block_linked=False)
-    compressor.compress(bytes(data))  # the one that takes no other bytes-like object
-    return bytes(compressor.finish())
+        return memoryview(cramjam.zstd.compress(data, level))
+    return _compress_lz4(data, level)
 
 
 def decompress(codec: int, data: Buffer, *, max_bytes: int) -> Buffer:
@@ -95,7 +102,33 @@ def _decompress_growing(codec: int, decompress_into: Callable[..., int], data: B
             return memoryview(output)[:written]
 
 
-def _compress_snappy(data: Buffer) -> bytes:
+def _compress_lz4(data: Buffer, level: int) -> bytearray:
+    view = memoryview(data)
+    frame = bytearray(LZ4_HEADER)
+    for start in range(0, len(view), LZ4_BLOCK_BYTES):
+        raw = view[start : start + LZ4_BLOCK_BYTES]
+        block = _lz4_block(raw, level)
+        is_smaller = len(block) < len(raw)
+        frame += (len(block) if is_smaller else len(raw) | LZ4_STORED).to_bytes(4, "little")
+        frame += block if is_smaller else raw
+    frame += LZ4_END
+    return frame
+
+
+def _lz4_block(raw: memoryview, level: int) -> memoryview:
+    """One block, not smaller than `raw` if that would not compress."""
+    from cramjam import lz4
+
+    if level < LZ4_FIRST_THOROUGH_LEVEL:
+        return memoryview(lz4.compress_block(raw, store_size=False))
+    # cramjam makes single blocks only in the fast mode. Its frame around so few bytes, though, has just one.
+    frame = memoryview(lz4.compress(raw, level))
+    start = len(LZ4_HEADER) + 4
+    size = int.from_bytes(frame[len(LZ4_HEADER) : start], "little")
+    return frame[start : start + (size & ~LZ4_STORED)]
+
+
+def _compress_snappy(data: Buffer) -> bytearray:
     from cramjam import snappy
 
     view = memoryview(data)
@@ -103,8 +136,8 @@ def _compress_snappy(data: Buffer) -> bytes:
     for start in range(0, len(view), XERIAL_BLOCK_BYTES):
         block = snappy.compress_raw(view[start : start + XERIAL_BLOCK_BYTES])
         framed += len(block).to_bytes(4, "big")
-        framed += bytes(block)
-    return bytes(framed)
+        framed += memoryview(block)
+    return framed
 
 
 def _decompress_snappy(data: memoryview, max_bytes: int) -> memoryview:
