@@ -52,7 +52,7 @@ class Answer(NamedTuple):
     version: int
     body: Any
     """A `Message`; for Produce and Fetch their own values."""
-    tag: object
+    tag: Any
     """What the request was sent with."""
 
 
@@ -68,7 +68,7 @@ class _Expected(NamedTuple):
     correlation_id: int
     api_key: ApiKey
     version: int
-    tag: object
+    tag: Any
 
 
 Event = Negotiated | Answer
@@ -95,7 +95,7 @@ class Connection:
         return len(self._expected)
 
     @property
-    def outstanding(self) -> list[object]:
+    def outstanding(self) -> list[Any]:
         """The tags of the requests that have no answer yet, in the order in which they were sent."""
         return [expected.tag for expected in self._expected]
 

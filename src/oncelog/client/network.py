@@ -1,0 +1,578 @@
+"""Every connection of one client, without the sockets: who is connected, who may be asked, and what became of it.
+
+Owns connecting, backoff, the agreement on versions, the bound of requests in flight, throttling and every timeout.
+Never opens a socket, never reads a clock, and never sends a request again: a request ends exactly once, as `Answered`
+or as `Lost`, and what a loss means is for the core above to decide.
+
+    network = Network(settings, random.random)
+    network.set_nodes(bootstrap_nodes([("127.0.0.1", 9092)]))
+
+The core above asks `is_ready` or `least_loaded`, and sends. The shell performs `take_effects()` and tells what
+happened by the number of the link, which stands for one attempt to connect and all that follows from it: news of a
+link that has ended is ignored, so that a shell need not be quicker than its sockets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any, NamedTuple
+
+from oncelog.client.connection import Answer, Connection
+from oncelog.client.metadata import Node
+from oncelog.errors import KafkaError, OncelogError, UnsupportedVersion
+from oncelog.records.model import Buffer
+from oncelog.wire.api import ApiKey
+
+NOT_SENT = -1
+"""The version of a request that could not be sent; its loss is reported by the next `tick`."""
+
+SLOW_CONNECT_MS = 1_000
+"""How long `least_loaded` waits for one node before it tries another as well."""
+MAX_DOUBLINGS = 32
+"""Where a growing pause is certain to have reached its bound."""
+MAX_REASONS = 5
+"""How many nodes `why_unreachable` speaks of."""
+
+_JITTER = 0.2
+_NEVER = 2**63 - 1
+_RUBBISH_BIN = memoryview(bytearray(4096))
+"""Where the bytes of ended links go."""
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkSettings:
+    client_id: str | None
+    max_in_flight: int
+    request_timeout_ms: int
+    socket_connection_setup_timeout_ms: int
+    socket_connection_setup_timeout_max_ms: int
+    reconnect_backoff_ms: int
+    reconnect_backoff_max_ms: int
+    connections_max_idle_ms: int
+    """Negative for never."""
+    max_answer_bytes: int
+
+
+# --- what happened to a request -----------------------------------------------------------------------------------
+
+
+class LostKind(Enum):
+    NEVER_SENT = auto()
+    """No byte of it left: the broker certainly did not execute it."""
+    UNSUPPORTED = auto()
+    """Never sent either: the broker and this client have no version in common."""
+    CONNECTION = auto()
+    TIMEOUT = auto()
+    RUBBISH = auto()
+    """The broker answered something that makes no sense."""
+
+
+class Answered(NamedTuple):
+    tag: Any
+    node_id: int
+    api_key: ApiKey
+    version: int
+    body: Any
+    sent_ms: int
+
+
+class Lost(NamedTuple):
+    tag: Any
+    node_id: int
+    reason: str
+    kind: LostKind
+
+
+Event = Answered | Lost
+
+
+# --- what the shell is to do --------------------------------------------------------------------------------------
+
+
+class Connect(NamedTuple):
+    link: int
+    host: str
+    port: int
+
+
+class Write(NamedTuple):
+    link: int
+    buffers: list[Buffer]
+
+
+class Close(NamedTuple):
+    link: int
+
+
+Effect = Connect | Write | Close
+
+
+def bootstrap_nodes(servers: Iterable[tuple[str, int]]) -> list[Node]:
+    """The servers that a user names, as nodes of a cluster that is not known yet."""
+    return [Node(-number, host, port) for number, (host, port) in enumerate(servers, start=1)]
+
+
+# --- state --------------------------------------------------------------------------------------------------------
+
+
+class _State(Enum):
+    CONNECTING = auto()
+    AGREEING = auto()
+    """Connected; the broker was asked which versions it speaks."""
+    READY = auto()
+
+
+class _Request(NamedTuple):
+    tag: Any
+    node_id: int
+    sent_ms: int
+    deadline_ms: int
+
+
+class _Peer:
+    """One node: where it is, and what we know from earlier connections."""
+
+    __slots__ = ("failures", "link", "node", "retry_ms", "throttled_until_ms", "why_lost")
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.link: _Link | None = None
+        self.failures = 0  # in a row, since it was last ready
+        self.retry_ms = 0
+        self.throttled_until_ms = 0
+        self.why_lost: str | None = None
+
+
+class _Link:
+    """One connection, from the attempt to its end."""
+
+    __slots__ = (
+        "connection", "deadline_ms", "is_leaving", "is_paused", "number", "peer", "state", "untaken",
+        "untaken_unanswered", "used_ms", "write",
+    )  # fmt: skip
+
+    def __init__(self, number: int, peer: _Peer, connection: Connection, now_ms: int, deadline_ms: int) -> None:
+        self.number = number
+        self.peer = peer
+        self.connection = connection
+        self.state = _State.CONNECTING
+        self.used_ms = now_ms
+        self.deadline_ms = deadline_ms  # of connecting, of agreeing, then of a write that the broker does not take
+        self.is_paused = False  # the broker does not take what was written
+        self.is_leaving = False  # not a node's link any more: closes after its last answer
+        self.write: Write | None = None  # in the effects that were not taken yet, with this many requests:
+        self.untaken = 0
+        self.untaken_unanswered = 0
+
+    @property
+    def load(self) -> int:
+        return self.connection.in_flight + self.untaken_unanswered if self.state is _State.READY else 0
+
+
+class Network:
+    def __init__(self, settings: NetworkSettings, jitter: Callable[[], float]) -> None:
+        self._settings = settings
+        self._jitter = jitter
+        self._peers: dict[int, _Peer] = {}
+        self._links: dict[int, _Link] = {}
+        self._next_link = 0
+        self._turn = 0  # of the nodes, in `least_loaded`
+        self._effects: list[Effect] = []
+        self._unreported: list[Event] = []
+        self._alarm_ms = _NEVER  # never later than the next deadline, but perhaps earlier
+        self._is_closed = False
+        self.connections_made = 0
+        self.connections_lost = 0
+        self.requests_sent = 0
+        self.bytes_out = 0
+        self.bytes_in = 0
+
+    # --- for the core above: the cluster ---------------------------------------------------------------------------
+
+    def set_nodes(self, nodes: Iterable[Node]) -> None:
+        """The cluster as it is now. Connections to nodes that left or moved are closed; the next `tick` reports what
+        was lost with them. The connection to a bootstrap server becomes that of the node at the same address, or is
+        closed after its last answer."""
+        known = self._peers
+        self._peers = {}
+        for node in nodes:
+            peer = known.get(node.node_id)
+            if peer is not None and _address(peer.node) == _address(node):
+                peer.node = node
+                del known[node.node_id]
+            else:
+                peer = _Peer(node)
+            self._peers[node.node_id] = peer
+        for peer in known.values():
+            if peer.link is not None:
+                self._dismiss(peer.link)
+
+    def _dismiss(self, link: _Link) -> None:
+        gone = link.peer.node
+        if gone.node_id < 0:
+            for peer in self._peers.values():
+                if peer.link is None and _address(peer.node) == _address(gone):
+                    peer.link, link.peer = link, peer
+                    return
+            if link.load:
+                link.is_leaving = True
+                return
+        moved = self._peers.get(gone.node_id)
+        reason = f"moved to {moved.node}" if moved else "left the cluster"
+        self._unreported += self._end(link, reason, LostKind.CONNECTION)
+
+    def connect(self, node_id: int, now_ms: int) -> None:
+        """Wants a connection; does nothing if there is one, or if it is too early after the last failure."""
+        peer = self._peers.get(node_id)
+        if peer is None or peer.link is not None or now_ms < peer.retry_ms or self._is_closed:
+            return
+        settings = self._settings
+        setup_ms = self._grown(
+            settings.socket_connection_setup_timeout_ms, settings.socket_connection_setup_timeout_max_ms, peer.failures
+        )
+        connection = Connection(settings.client_id, max_answer_bytes=settings.max_answer_bytes)
+        link = _Link(self._next_link, peer, connection, now_ms, now_ms + setup_ms)
+        self._next_link += 1
+        self._links[link.number] = peer.link = link
+        self._effects.append(Connect(link.number, peer.node.host, peer.node.port))
+        self._wake_by(min(link.deadline_ms, now_ms + SLOW_CONNECT_MS))
+
+    def least_loaded(self, now_ms: int) -> int | None:
+        """The ready node with the fewest requests in flight. If none is ready, the next in turn is connected to."""
+        ready = [peer for peer in self._peers.values() if self._is_ready(peer, now_ms)]
+        if ready:
+            return min(ready, key=_load).node.node_id
+        if not any(self._is_promising(link, now_ms) for link in self._links.values()):
+            self._connect_next(now_ms)
+        return None
+
+    def _is_promising(self, link: _Link, now_ms: int) -> bool:
+        return link.state is not _State.READY and now_ms < link.used_ms + SLOW_CONNECT_MS
+
+    def _connect_next(self, now_ms: int) -> None:
+        peers = list(self._peers.values())
+        for _ in peers:
+            peer = peers[self._turn % len(peers)]
+            self._turn += 1
+            if peer.link is None and now_ms >= peer.retry_ms:
+                self.connect(peer.node.node_id, now_ms)
+                return
+
+    def is_connected(self, node_id: int) -> bool:
+        peer = self._peers.get(node_id)
+        return peer is not None and peer.link is not None and peer.link.state is _State.READY
+
+    def is_ready(self, node_id: int, now_ms: int) -> bool:
+        """A request may be sent to this node now."""
+        peer = self._peers.get(node_id)
+        return peer is not None and self._is_ready(peer, now_ms)
+
+    def _is_ready(self, peer: _Peer, now_ms: int) -> bool:
+        link = peer.link
+        return (
+            link is not None
+            and link.state is _State.READY
+            and not link.is_paused
+            and now_ms >= peer.throttled_until_ms
+            and link.load < self._settings.max_in_flight
+        )
+
+    def in_flight(self, node_id: int) -> int:
+        peer = self._peers.get(node_id)
+        return 0 if peer is None else _load(peer)
+
+    @property
+    def total_in_flight(self) -> int:
+        return sum(link.load for link in self._links.values())
+
+    def throttle(self, node_id: int, until_ms: int) -> None:
+        """The node asked for a pause."""
+        peer = self._peers.get(node_id)
+        if peer is not None and until_ms > peer.throttled_until_ms:
+            peer.throttled_until_ms = until_ms
+            self._wake_by(until_ms)
+
+    def throttled_until(self, node_id: int) -> int:
+        peer = self._peers.get(node_id)
+        return 0 if peer is None else peer.throttled_until_ms
+
+    def version_of(self, node_id: int, api_key: ApiKey, max_version: int | None = None) -> int:
+        """The version in which a connected node is asked. Raises UnsupportedVersion."""
+        return self._ready_link(node_id).connection.version_of(api_key, max_version)
+
+    def features(self, node_id: int) -> Mapping[str, int]:
+        """The finalized features of a connected node."""
+        negotiated = self._ready_link(node_id).connection.negotiated
+        assert negotiated is not None
+        return negotiated.features
+
+    def why_unreachable(self) -> str:
+        """Why nodes are not connected, for people."""
+        reasons = [peer.why_lost for peer in self._peers.values() if peer.why_lost is not None]
+        return "; ".join(reasons[:MAX_REASONS])
+
+    # --- for the core above: requests -------------------------------------------------------------------------------
+
+    def send(
+        self,
+        node_id: int,
+        api_key: ApiKey,
+        body: Any,
+        now_ms: int,
+        *,
+        tag: object,
+        answered: bool = True,
+        timeout_ms: int | None = None,
+        max_version: int | None = None,
+    ) -> int:
+        """A request to a node that is ready; returns its version. It ends as `Answered` or `Lost` with this `tag`.
+
+        `answered=False` is for what brokers do not answer (Produce with acks=0): neither event will come. Where the
+        node speaks no version that this client knows, the result is NOT_SENT and the next `tick` reports the loss.
+        """
+        link = self._ready_link(node_id)
+        assert link.load < self._settings.max_in_flight, "more requests in flight than allowed"
+        deadline_ms = now_ms + (self._settings.request_timeout_ms if timeout_ms is None else timeout_ms)
+        request = _Request(tag, node_id, now_ms, deadline_ms)
+        try:
+            sent = link.connection.send(api_key, body, max_version=max_version, answered=answered, tag=request)
+        except UnsupportedVersion as error:
+            self._unreported.append(Lost(tag, node_id, f"{link.peer.node}: {error}", LostKind.UNSUPPORTED))
+            return NOT_SENT
+        self._write(link, sent.data)
+        if answered:
+            link.untaken += 1
+            self._wake_by(deadline_ms)
+        else:
+            link.untaken_unanswered += 1
+        link.used_ms = now_ms
+        self.requests_sent += 1
+        self.bytes_out += sent.size_bytes
+        return sent.version
+
+    def next_deadline_ms(self, now_ms: int) -> int | None:
+        """When `tick` must be called at the latest."""
+        if self._unreported:
+            return now_ms
+        return None if self._alarm_ms == _NEVER else self._alarm_ms
+
+    def tick(self, now_ms: int) -> list[Event]:
+        """What time has decided: connections on which a request is overdue are closed, and all their requests lost."""
+        events, self._unreported = self._unreported, []
+        if now_ms >= self._alarm_ms:
+            for link in list(self._links.values()):
+                events += self._expire(link, now_ms)
+            self._alarm_ms = self._next_alarm_ms(now_ms)
+        return events
+
+    def close(self) -> list[Event]:
+        """Ends every connection; there will be no others."""
+        self._is_closed = True
+        events, self._unreported = self._unreported, []
+        for link in list(self._links.values()):
+            events += self._end(link, "the client was closed", LostKind.CONNECTION)
+        self._alarm_ms = _NEVER
+        return events
+
+    # --- for the shell ----------------------------------------------------------------------------------------------
+
+    def take_effects(self) -> list[Effect]:
+        """What the shell is to do, in this order. Taken once."""
+        effects, self._effects = self._effects, []
+        for effect in effects:
+            if type(effect) is Write:
+                link = self._links[effect.link]
+                link.write = None
+                link.untaken = link.untaken_unanswered = 0
+        return effects
+
+    def opened(self, number: int, now_ms: int) -> None:
+        """The socket is connected."""
+        link = self._links.get(number)
+        if link is None:
+            return
+        self.connections_made += 1
+        link.state = _State.AGREEING
+        link.used_ms = now_ms
+        link.deadline_ms = now_ms + self._settings.request_timeout_ms
+        self._wake_by(link.deadline_ms)
+        self._write(link, [link.connection.start()])
+
+    def get_buffer(self, number: int) -> memoryview:
+        """Where to receive the link's next bytes; never empty."""
+        link = self._links.get(number)
+        return _RUBBISH_BIN if link is None else link.connection.get_buffer()
+
+    def received(self, number: int, count: int, now_ms: int) -> list[Event]:
+        """`count` more bytes are in the link's buffer."""
+        link = self._links.get(number)
+        if link is None:
+            return []
+        self.bytes_in += count
+        link.used_ms = now_ms
+        events: list[Event] = []
+        try:
+            for event in link.connection.received(count):
+                if type(event) is Answer:
+                    _, api_key, version, body, (tag, node_id, sent_ms, _) = event
+                    events.append(Answered(tag, node_id, api_key, version, body, sent_ms))
+                else:
+                    self._agreed(link, now_ms)
+        except OncelogError as error:
+            reason = str(error) if isinstance(error, KafkaError) else f"does not speak Kafka's protocol: {error}"
+            return events + self._fail(link, reason, LostKind.RUBBISH, now_ms)
+        if link.state is _State.AGREEING:
+            self._ask_again(link)
+        elif link.is_leaving and not link.load:
+            self._end(link, "", LostKind.CONNECTION)
+        return events
+
+    def lost(self, number: int, reason: str, now_ms: int) -> list[Event]:
+        """The socket could not connect, or broke; the shell has closed it."""
+        link = self._links.get(number)
+        if link is None:
+            return []
+        events = self._fail(link, reason, LostKind.CONNECTION, now_ms)
+        self._effects = [effect for effect in self._effects if effect.link != number]
+        return events
+
+    def pause_writing(self, number: int, now_ms: int) -> None:
+        """The broker does not take all that was written: the node is not ready until it has, and lost if it never
+        does."""
+        link = self._links.get(number)
+        if link is not None and not link.is_paused:
+            link.is_paused = True
+            link.deadline_ms = min(link.deadline_ms, now_ms + self._settings.request_timeout_ms)
+            self._wake_by(link.deadline_ms)
+
+    def resume_writing(self, number: int) -> None:
+        """Everything that was written is on its way."""
+        link = self._links.get(number)
+        if link is not None and link.is_paused:
+            link.is_paused = False
+            if link.state is _State.READY:
+                link.deadline_ms = _NEVER
+
+    @property
+    def is_writing(self) -> bool:
+        """Some broker has not taken all that was written to it."""
+        return any(link.is_paused for link in self._links.values())
+
+    # --- the life of a link -----------------------------------------------------------------------------------------
+
+    def _ready_link(self, node_id: int) -> _Link:
+        link = self._peers[node_id].link
+        assert link is not None, f"node {node_id} is not connected"
+        assert link.state is _State.READY, f"node {node_id} is not connected"
+        return link
+
+    def _write(self, link: _Link, buffers: list[Buffer]) -> None:
+        if link.write is None:
+            link.write = Write(link.number, buffers)
+            self._effects.append(link.write)
+        else:
+            link.write.buffers.extend(buffers)
+
+    def _ask_again(self, link: _Link) -> None:
+        question = link.connection.data_to_send()
+        if question:
+            self._write(link, [question])
+
+    def _agreed(self, link: _Link, now_ms: int) -> None:
+        link.state = _State.READY
+        link.deadline_ms = _NEVER
+        link.peer.failures = 0
+        link.peer.why_lost = None
+        self._wake_by(self._idle_ms(now_ms))
+
+    def _fail(self, link: _Link, reason: str, kind: LostKind, now_ms: int) -> list[Event]:
+        """The link ends by a fault: its node is left alone for a while."""
+        settings = self._settings
+        peer = link.peer
+        backoff_ms = self._grown(settings.reconnect_backoff_ms, settings.reconnect_backoff_max_ms, peer.failures)
+        peer.failures += 1
+        peer.retry_ms = now_ms + backoff_ms
+        peer.why_lost = f"{peer.node}: {reason}"
+        self._wake_by(peer.retry_ms)
+        return self._end(link, reason, kind)
+
+    def _end(self, link: _Link, reason: str, kind: LostKind) -> list[Event]:
+        """The link is no more. Its requests are lost in the order in which they were sent."""
+        del self._links[link.number]
+        if link.peer.link is link:
+            link.peer.link = None
+        unseen = {type(effect) for effect in self._effects if effect.link == link.number}
+        if unseen:
+            self._effects = [effect for effect in self._effects if effect.link != link.number]
+        if Connect not in unseen:
+            self._effects.append(Close(link.number))
+        if link.state is not _State.CONNECTING:
+            self.connections_lost += 1
+        if link.state is not _State.READY:
+            return []
+        requests = link.connection.outstanding
+        first_unsent = len(requests) - link.untaken
+        text = f"{link.peer.node}: {reason}"
+        return [
+            Lost(request.tag, request.node_id, text, kind if place < first_unsent else LostKind.NEVER_SENT)
+            for place, request in enumerate(requests)
+        ]
+
+    # --- time ---------------------------------------------------------------------------------------------------------
+
+    def _expire(self, link: _Link, now_ms: int) -> list[Event]:
+        if now_ms >= link.deadline_ms:
+            return self._fail(link, _OVERDUE[link.state], LostKind.TIMEOUT, now_ms)
+        if link.state is not _State.READY:
+            return []
+        for request in link.connection.outstanding:
+            if now_ms >= request.deadline_ms:
+                reason = f"no answer within {request.deadline_ms - request.sent_ms} ms"
+                return self._fail(link, reason, LostKind.TIMEOUT, now_ms)
+        if not link.load and now_ms >= self._idle_ms(link.used_ms):
+            return self._end(link, "idle", LostKind.CONNECTION)
+        return []
+
+    def _next_alarm_ms(self, now_ms: int) -> int:
+        moments = [self._due_ms(link, now_ms) for link in self._links.values()]
+        for peer in self._peers.values():
+            moments += [moment for moment in (peer.retry_ms, peer.throttled_until_ms) if moment > now_ms]
+        return min(moments, default=_NEVER)
+
+    def _due_ms(self, link: _Link, now_ms: int) -> int:
+        if link.state is not _State.READY:
+            slow_ms = link.used_ms + SLOW_CONNECT_MS
+            return min(link.deadline_ms, slow_ms) if slow_ms > now_ms else link.deadline_ms
+        deadlines: list[int] = [request.deadline_ms for request in link.connection.outstanding]
+        # A link that waits for an answer is idle no earlier than from now on.
+        idle_ms = self._idle_ms(link.used_ms) if not deadlines else self._idle_ms(now_ms)
+        return min(link.deadline_ms, idle_ms, *deadlines)
+
+    def _idle_ms(self, used_ms: int) -> int:
+        idle_ms = self._settings.connections_max_idle_ms
+        return _NEVER if idle_ms < 0 else used_ms + idle_ms
+
+    def _wake_by(self, moment_ms: int) -> None:
+        self._alarm_ms = min(self._alarm_ms, moment_ms)
+
+    def _grown(self, first_ms: int, most_ms: int, doublings: int) -> int:
+        """A pause that doubles up to its bound, with jitter: clients that lost a broker together return one by one."""
+        pause_ms = min(first_ms << min(doublings, MAX_DOUBLINGS), most_ms)
+        return min(int(pause_ms * (1 - _JITTER + 2 * _JITTER * self._jitter())), most_ms)
+
+
+_OVERDUE = {
+    _State.CONNECTING: "does not accept the connection",
+    _State.AGREEING: "does not answer which versions it speaks",
+    _State.READY: "does not take more data",
+}
+
+
+def _address(node: Node) -> tuple[str, int]:
+    return node.host, node.port
+
+
+def _load(peer: _Peer) -> int:
+    return 0 if peer.link is None else peer.link.load
