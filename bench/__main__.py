@@ -11,11 +11,15 @@ from bench.report import print_table, write_json, write_markdown
 from bench.scale import FULL, QUICK
 from tests.support.parts import PartMissingError
 
-ROWS = ("start", "memory", "produce_small", "produce_large", "consume", "latency", "recovery", "crowd")
+ROWS = (
+    *("start", "memory", "produce_small", "produce_large", "consume", "latency", "recovery", "crowd"),
+    *("producer_send", "producer_async", "producer_latency", "producer_compression", "producer_memory"),
+    "producer_partitions",
+)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench", description="Apache Kafka and oncelog in one run")
+    parser = argparse.ArgumentParser(prog="python -m bench", description="oncelog and its peers in one run")
     parser.add_argument("rows", nargs="*", metavar="ROW", help=f"which rows (default: all): {', '.join(ROWS)}")
     parser.add_argument("--quick", action="store_true", help="tiny sizes, only to see that it works; writes no results")
     args = parser.parse_args()

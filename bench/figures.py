@@ -1,4 +1,4 @@
-"""What a row of the table says: samples of both brokers, their medians, the ratio, and whether it is good enough."""
+"""What a row of the table says: samples of a peer and of oncelog, their medians, the ratio, and whether it will do."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-KINDS = ("kafka", "oncelog")
+OURS = "oncelog"
+KINDS = ("kafka", OURS)
+NAMES = {"kafka": "Apache Kafka", OURS: "oncelog"}
+"""How the brokers are called in the table."""
 
 Samples = dict[str, list[float]]
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """What the ratio oncelog / Kafka must reach, and what would be splendid. `at_most` suits times and memory."""
+    """What the ratio oncelog / peer must reach, and what would be splendid. `at_most` suits times and memory."""
 
     direction: Literal["at_most", "at_least"]
     must: float
@@ -43,13 +46,15 @@ class Figure:
     samples: Samples
     bounds: Bounds | None = None
     note: str = ""
+    peer: str = "kafka"
+    """Whom or what oncelog is compared with: the other key of `samples`."""
 
-    def median(self, kind: str) -> float | None:
-        return statistics.median(self.samples[kind]) if self.samples.get(kind) else None
+    def median(self, side: str) -> float | None:
+        return statistics.median(self.samples[side]) if self.samples.get(side) else None
 
     @property
     def ratio(self) -> float | None:
-        ours, theirs = self.median("oncelog"), self.median("kafka")
+        ours, theirs = self.median(OURS), self.median(self.peer)
         return ours / theirs if ours is not None and theirs else None
 
     @property

@@ -15,12 +15,12 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from bench.figures import KINDS, Bounds, Figure
+from bench.figures import NAMES, OURS, Bounds, Figure
 from tests.support.parts import KAFKA_VERSION
 
 HOME = Path(__file__).parent
 RESULTS = HOME / "results"
-COLUMNS = ("what", "unit", "Apache Kafka", "oncelog", "ratio", "must", "goal", "verdict")
+COLUMNS = ("what", "unit", "compared with", "theirs", "oncelog", "ratio", "must", "goal", "verdict")
 
 
 def machine() -> dict[str, str]:
@@ -37,8 +37,8 @@ def machine() -> dict[str, str]:
 
 
 def print_table(figures: list[Figure]) -> None:
-    table = Table(*COLUMNS[:2])
-    for column in COLUMNS[2:]:
+    table = Table(*COLUMNS[:3])
+    for column in COLUMNS[3:]:
         table.add_column(column, justify="right")
     for figure in figures:
         table.add_row(*_cells(figure))
@@ -62,16 +62,16 @@ def write_markdown(rows: Sequence[str]) -> Path:
     measured = {path.name[:10]: json.loads(path.read_text()) for path in newest.values()}
     about = measured[max(measured)]["machine"]
     lines = [
-        "# Apache Kafka and oncelog, measured in one run",
+        "# oncelog and its peers, measured in one run",
         "",
         f"`make bench`: {about['cores']} cores ({about['cpu']}), {about['memory']} memory, Linux {about['kernel']}, "
         f"Python {about['python']}, Java {about['java']}, Apache Kafka {about['kafka']} (one node, KRaft, `-Xmx1G`, "
-        "default settings). Medians of rounds in which the brokers take turns; each row is the newest run of that row, "
-        "not the best, and rows may come from different runs; only the ratio means anything on a "
+        "default settings). Medians of rounds in which the two sides take turns; each row is the newest run of that "
+        "row, not the best, and rows may come from different runs; only the ratio means anything on a "
         "shared machine. Every sample is in `results/`.",
         "",
         "| " + " | ".join((*COLUMNS, "date")) + " |",
-        "|---|---|" + "---:|" * (len(COLUMNS) - 1),
+        "|---|---|---|" + "---:|" * (len(COLUMNS) - 2),
     ]
     notes: dict[str, None] = {}
     for path in newest.values():
@@ -85,13 +85,14 @@ def write_markdown(rows: Sequence[str]) -> Path:
 
 
 def _to_json(figure: Figure) -> dict[str, Any]:
-    medians = {kind: figure.median(kind) for kind in KINDS}
+    medians = {side: figure.median(side) for side in (figure.peer, OURS)}
     return {**asdict(figure), "median": medians, "ratio": figure.ratio, "verdict": figure.verdict}
 
 
 def _from_json(content: dict[str, Any]) -> Figure:
     bounds = Bounds(**content["bounds"]) if content["bounds"] else None
-    return Figure(content["what"], content["unit"], content["samples"], bounds, content["note"])
+    peer = content.get("peer", "kafka")
+    return Figure(content["what"], content["unit"], content["samples"], bounds, content["note"], peer)
 
 
 def _cells(figure: Figure) -> tuple[str, ...]:
@@ -99,8 +100,9 @@ def _cells(figure: Figure) -> tuple[str, ...]:
     return (
         figure.what,
         figure.unit,
-        _number(figure.median("kafka")),
-        _number(figure.median("oncelog")),
+        NAMES.get(figure.peer, figure.peer),
+        _number(figure.median(figure.peer)),
+        _number(figure.median(OURS)),
         "" if figure.ratio is None else f"{figure.ratio:.2f}x",
         bounds.text(bounds.must) if bounds else "",
         bounds.text(bounds.goal) if bounds else "",

@@ -19,6 +19,9 @@ class Scale:
     recovery_records: int
     partitions: int
     connections: int
+    async_records: int
+    backlog_records: int
+    """More than buffer.memory holds."""
 
 
 FULL = Scale(
@@ -33,6 +36,8 @@ FULL = Scale(
     recovery_records=2_000_000,
     partitions=1_000,
     connections=1_000,
+    async_records=200_000,
+    backlog_records=1_000_000,
 )
 
 QUICK = Scale(
@@ -47,4 +52,6 @@ QUICK = Scale(
     recovery_records=5_000,
     partitions=20,
     connections=20,
+    async_records=5_000,
+    backlog_records=1_000_000,
 )

@@ -1,0 +1,64 @@
+"""Producers against each other, on both brokers: who runs when, and the figures that come of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from bench.figures import KINDS, NAMES, OURS, Bounds, Figure, Progress
+from bench.producers import Job, Result, measured
+from tests.support.process import BrokerProcess
+
+Results = dict[tuple[str, str], list[Result]]
+"""By the broker's kind and the entry's name."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One of `producers.JOBS`, and its work; the broker's address is filled in."""
+
+    name: str
+    program: str
+    job: Job
+
+
+@dataclass(frozen=True)
+class Comparison:
+    what: str
+    unit: str
+    theirs: str
+    ours: str
+    """Names of entries."""
+    peer: str
+    bounds: Bounds
+    value: str = "rate"
+    """Which of the results counts."""
+    note: str = ""
+
+
+def hold(rounds: int, brokers: Mapping[str, BrokerProcess], entries: Sequence[Entry], progress: Progress) -> Results:
+    """Every entry once a round on every broker, each as often early as late."""
+    results: Results = {}
+    order = [(kind, entry) for kind in KINDS for entry in entries]
+    for _ in range(rounds):
+        for kind, entry in order:
+            broker = brokers[kind]
+            job = replace(entry.job, bootstrap=broker.bootstrap, broker_pid=broker.pid)
+            result = measured(entry.program, job)
+            results.setdefault((kind, entry.name), []).append(result)
+            said = ", ".join(f"{key} {value:,.3f}" for key, value in result.items())
+            progress(f"{entry.name} on {NAMES[kind]}: {said}")
+        order.reverse()
+    return results
+
+
+def figures(results: Results, comparisons: Sequence[Comparison]) -> list[Figure]:
+    made = []
+    for one in comparisons:
+        for kind in KINDS:
+            samples = {
+                one.peer: [result[one.value] for result in results[kind, one.theirs]],
+                OURS: [result[one.value] for result in results[kind, one.ours]],
+            }
+            made.append(Figure(f"{one.what}, on {NAMES[kind]}", one.unit, samples, one.bounds, one.note, one.peer))
+    return made

@@ -1,0 +1,34 @@
+"""What many partitions cost: the same keyed records to 1,000 partitions and to 10, by the time until all are stored."""
+
+from __future__ import annotations
+
+from bench.clients import create_topic
+from bench.contest import Entry, hold
+from bench.figures import KINDS, NAMES, OURS, Figure, Progress, at_most
+from bench.peers import both_running
+from bench.producers import Job, measured
+from bench.scale import Scale
+
+FEW = 10
+PROGRAM = "oncelog plain"
+
+
+def measure(scale: Scale, progress: Progress) -> list[Figure]:
+    few, many = f"{FEW} partitions", f"{scale.partitions:,} partitions"
+    topics = {few: ("few", FEW), many: ("many", scale.partitions)}
+    entries = [
+        Entry(name, PROGRAM, Job("", topic, scale.small_records, keyed=True)) for name, (topic, _) in topics.items()
+    ]
+    with both_running() as brokers:
+        for broker in brokers.values():
+            for topic, partitions in topics.values():
+                create_topic(broker.bootstrap, topic, partitions)
+                measured("confluent plain", Job(broker.bootstrap, topic, scale.small_records // 5, keyed=True))
+        results = hold(scale.rounds, brokers, entries, progress)
+    made = []
+    for kind in KINDS:
+        seconds = {name: [scale.small_records / result["rate"] for result in results[kind, name]] for name in topics}
+        samples = {few: seconds[few], OURS: seconds[many]}
+        what = f"producer, {scale.small_records:,} keyed records to {many}, on {NAMES[kind]}"
+        made.append(Figure(what, "s", samples, at_most(1.5, 1.1), peer=few))
+    return made
