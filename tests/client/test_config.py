@@ -23,7 +23,7 @@ def test_an_unknown_key_names_the_nearest() -> None:
 
 @pytest.mark.parametrize("value", [-1, "soon", None])
 def test_a_time_must_be_a_number_of_milliseconds(value: object) -> None:
-    with pytest.raises(InvalidConfig, match=r"retry\.backoff\.ms is a number of milliseconds"):
+    with pytest.raises(InvalidConfig, match=r"retry\.backoff\.ms is a whole number of milliseconds"):
         ClientConfig.of("a:1", retry_backoff_ms=value)
 
 

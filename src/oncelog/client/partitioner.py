@@ -1,10 +1,28 @@
-"""Which partition a key belongs to: the same one that the Java client and librdkafka's `murmur2_random` choose."""
+"""Which partition a record goes to.
+
+A key belongs to the partition that the Java client and librdkafka's `murmur2_random` choose for it. Records without a
+key are spread by a chooser that the accumulator asks for the `next` partition: `StickyPartitioner` after each full
+batch (KIP-794), `RoundRobinPartitioner` before each record. Choosers hold no clock and no source of chance of their
+own, and they never see a record.
+"""
 
 from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+
+from oncelog.errors import OncelogError
 
 _SEED = 0x9747B28C
 _M = 0x5BD1E995
 _MASK = 0xFFFFFFFF
+
+NO_PARTITION = -1
+
+
+class PartitionerError(OncelogError):
+    """A partition that does not exist was chosen, by a user's partitioner or by hand."""
 
 
 def murmur2(data: bytes) -> int:
@@ -24,3 +42,67 @@ def murmur2(data: bytes) -> int:
 
 def partition_for_key(key: bytes, partition_count: int) -> int:
     return (murmur2(key) & 0x7FFFFFFF) % partition_count
+
+
+def checked_partition(chosen: object, topic: str, partition_count: int) -> int:
+    """`chosen` if it is a partition of the topic. Raises PartitionerError."""
+    if type(chosen) is int and 0 <= chosen < partition_count:
+        return chosen
+    raise PartitionerError(
+        f"{chosen!r} is no partition of {topic}, which has {partition_count}: choose a number from 0 to"
+        f" {partition_count - 1}"
+    )
+
+
+class StickyPartitioner:
+    """Stays with one partition until a batch's worth of bytes went there, so that batches fill.
+
+    `chance(n)` returns a number from 0 to n - 1, each as likely."""
+
+    __slots__ = ("_adaptive", "_batch_bytes", "_chance", "partition")
+
+    def __init__(self, chance: Callable[[int], int], batch_bytes: int, adaptive: bool) -> None:
+        self._chance = chance
+        self._batch_bytes = max(1, batch_bytes)
+        self._adaptive = adaptive
+        self.partition = NO_PARTITION
+        """The current one. Whoever appends moves on by `next` after a full batch, or if the partition is gone."""
+
+    def next(
+        self, partition_count: int, queue_bytes: Sequence[int] | None = None, available: Sequence[int] | None = None
+    ) -> int:
+        """Moves to another partition, or by chance to the same.
+
+        `available` are the partitions that have a leader (None or empty: all are taken as good); `queue_bytes` is
+        what waits in each partition, by its number. Where a slow broker lets queues grow, a partition becomes as
+        much likelier as its queue is shorter, counted in batches."""
+        candidates = available or range(partition_count)
+        index = None
+        if self._adaptive and queue_bytes is not None:
+            index = self._weighted([-(-queue_bytes[each] // self._batch_bytes) for each in candidates])
+        self.partition = candidates[self._chance(len(candidates)) if index is None else index]
+        return self.partition
+
+    def _weighted(self, queued_batches: list[int]) -> int | None:
+        longest = max(queued_batches)
+        if longest == min(queued_batches):
+            return None  # all equal: as likely as each other
+        bounds = list(accumulate(longest + 1 - each for each in queued_batches))
+        return bisect_right(bounds, self._chance(bounds[-1]))
+
+
+class RoundRobinPartitioner:
+    """One partition after the other; those without a leader are passed over while others have one."""
+
+    __slots__ = ("_count",)
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def next(
+        self, partition_count: int, queue_bytes: Sequence[int] | None = None, available: Sequence[int] | None = None
+    ) -> int:
+        candidates = available or range(partition_count)
+        partition = candidates[self._count % len(candidates)]
+        self._count += 1
+        return partition
