@@ -1,0 +1,311 @@
+"""Records that wait to be sent: per partition a queue of batches, bounded by `buffer.memory`.
+
+The one object that two threads touch: users append, the sender takes. The shell gives the lock that every method here
+takes for a moment; nothing waits while holding it. An append that finds no room says so, and the shell decides
+whether to wait, to fail, to drop or to spill.
+
+A queue's batches lie in the order in which they are to be stored. New records join the last one while it is open; the
+sender takes from the head, and puts back at the head what must be sent again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+from uuid import UUID
+
+from oncelog.client.batch import ProducerBatch
+from oncelog.client.delivery import Delivery, OnDelivery, RecordFuture, Waiter
+from oncelog.client.metadata import NO_LEADER
+from oncelog.client.partitioner import NO_PARTITION, RoundRobinPartitioner, StickyPartitioner
+from oncelog.errors import OncelogError
+from oncelog.records.model import HEADER_SIZE, Buffer, HeadersInput
+from oncelog.types import NO_LEADER_EPOCH
+
+RECORD_OVERHEAD_BYTES = 32  # the most that lengths and deltas of a record without headers take
+HEADER_OVERHEAD_BYTES = 10  # the same for one header
+CALLBACK_BYTES = 96  # what a record that waits with its callback costs besides its bytes
+BATCH_BYTES = 1024  # what a batch costs besides its records
+
+
+class RecordTooLarge(OncelogError, ValueError):
+    """One record is larger than `max.request.size`, or than the whole `buffer.memory`: it could never be sent."""
+
+
+class Lock(Protocol):
+    """What `threading.Lock` offers."""
+
+    def acquire(self) -> object: ...
+    def release(self) -> None: ...
+
+
+class PartitionQueue:
+    """One partition's batches, and who leads it."""
+
+    __slots__ = (
+        "batches", "has_stored", "index", "leader", "leader_epoch", "next_position", "open", "queued_bytes", "topic",
+        "topic_id", "unsettled",
+    )  # fmt: skip
+
+    def __init__(self, topic: str, index: int) -> None:
+        self.topic = topic
+        self.topic_id: UUID | None = None
+        self.index = index
+        self.leader = NO_LEADER
+        self.leader_epoch = NO_LEADER_EPOCH
+        self.batches: deque[ProducerBatch] = deque()
+        self.open: ProducerBatch | None = None
+        """The last batch, while records may join it."""
+        self.queued_bytes = 0
+        self.unsettled: list[ProducerBatch] = []
+        """Batches that were sent and have no final answer yet, in order; those that wait to be sent again are also in
+        `batches`. Only the sender touches it, as everything below."""
+        self.next_position = 0
+        """Of the next record to be numbered, in the sequence of this producer id and epoch."""
+        self.has_stored = False
+        """The broker acknowledged a batch under this id and epoch, so it knows where the sequence stands."""
+
+    def __repr__(self) -> str:
+        return f"<queue {self.topic}-{self.index}: {len(self.batches)} waiting, {len(self.unsettled)} unsettled>"
+
+
+class TopicQueues:
+    """A topic's queues, in the order of its partitions, and where records without a key go now."""
+
+    __slots__ = ("chooser", "name", "queues", "sticky", "sticky_bytes")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.queues: list[PartitionQueue] = []
+        self.chooser: StickyPartitioner | RoundRobinPartitioner | None = None
+        self.sticky = NO_PARTITION
+        self.sticky_bytes = 0
+
+
+class Accumulator:
+    __slots__ = (
+        "_batch_size", "_buffer_memory", "_max_request_size", "_new_waiter", "acquire", "are_waiting_for_memory",
+        "flushing", "incomplete", "release", "topics", "used_bytes",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        *,
+        batch_size: int,
+        buffer_memory: int,
+        max_request_size: int,
+        lock: Lock,
+        new_waiter: Callable[[], Waiter],
+    ) -> None:
+        self._batch_size = batch_size
+        self._buffer_memory = buffer_memory
+        self._max_request_size = max_request_size
+        self._new_waiter = new_waiter
+        self.acquire = lock.acquire
+        self.release = lock.release
+        self.topics: dict[str, TopicQueues] = {}
+        self.used_bytes = 0
+        self.incomplete: dict[ProducerBatch, None] = {}
+        """Every batch whose records were accepted and have no result yet, oldest first."""
+        self.flushing = 0
+        """How many callers wait for everything to be sent at once."""
+        self.are_waiting_for_memory = 0
+
+    # --- for users' threads -----------------------------------------------------------------------------------
+
+    def append(
+        self,
+        queue: PartitionQueue,
+        timestamp_ms: int,
+        key: Buffer | None,
+        value: Buffer | None,
+        headers: HeadersInput,
+        on_delivery: OnDelivery | None,
+    ) -> RecordFuture | None:
+        """Add a record to the open batch. None if there is none, or no room in it or in memory: `append_anew` helps."""
+        size = RECORD_OVERHEAD_BYTES
+        if key is not None:
+            size += len(key)
+        if value is not None:
+            size += len(value)
+        if headers:
+            size += _headers_size(headers)
+        self.acquire()
+        try:
+            batch = queue.open
+            if batch is None or batch.size_bytes + size > self._batch_size:
+                return None
+            if self.used_bytes + size + CALLBACK_BYTES > self._buffer_memory:
+                return None
+            return self._add(queue, batch, timestamp_ms, key, value, headers, on_delivery)
+        finally:
+            self.release()
+
+    def append_anew(
+        self,
+        queue: PartitionQueue,
+        timestamp_ms: int,
+        key: Buffer | None,
+        value: Buffer | None,
+        headers: HeadersInput,
+        on_delivery: OnDelivery | None,
+        now_ms: int,
+    ) -> RecordFuture | None:
+        """Close the queue's last batch and begin another one with this record. None if memory is full. Raises
+        RecordTooLarge for a record that no waiting would help, TypeError for one that is not made of bytes."""
+        size = RECORD_OVERHEAD_BYTES + len(key or b"") + len(value or b"") + _headers_size(headers)
+        needed = size + CALLBACK_BYTES + HEADER_SIZE + BATCH_BYTES
+        self._check_size(queue, size, needed)
+        self.acquire()
+        try:
+            self._close(queue)  # also without room for another one: it is sent and makes room
+            if self.used_bytes + needed > self._buffer_memory:
+                return None
+            batch = ProducerBatch(
+                queue.topic,
+                queue.index,
+                now_ms,
+                max(self._batch_size, HEADER_SIZE + size),
+                Delivery(queue.topic, queue.index, self._new_waiter),
+            )
+            future = self._add(queue, batch, timestamp_ms, key, value, headers, on_delivery)
+            batch.charged_bytes += HEADER_SIZE + BATCH_BYTES
+            queue.queued_bytes += HEADER_SIZE + BATCH_BYTES
+            self.used_bytes += HEADER_SIZE + BATCH_BYTES
+            queue.open = batch
+            queue.batches.append(batch)
+            self.incomplete[batch] = None
+            return future
+        finally:
+            self.release()
+
+    def _add(
+        self,
+        queue: PartitionQueue,
+        batch: ProducerBatch,
+        timestamp_ms: int,
+        key: Buffer | None,
+        value: Buffer | None,
+        headers: HeadersInput,
+        on_delivery: OnDelivery | None,
+    ) -> RecordFuture:
+        before = batch.size_bytes
+        index = batch.append(timestamp_ms, key, value, headers)
+        future = RecordFuture(batch.delivery, index, timestamp_ms, on_delivery)
+        charge = batch.size_bytes - before
+        if on_delivery is not None:
+            batch.futures.append(future)
+            charge += CALLBACK_BYTES
+        batch.charged_bytes += charge
+        queue.queued_bytes += charge
+        self.used_bytes += charge
+        return future
+
+    def _check_size(self, queue: PartitionQueue, size: int, needed: int) -> None:
+        if size > self._max_request_size:
+            raise RecordTooLarge(
+                f"a record of about {size} bytes for {queue.topic}-{queue.index} is larger than max.request.size"
+                f" ({self._max_request_size}); send less, or raise max.request.size (and the topic's max.message.bytes)"
+            )
+        if needed > self._buffer_memory:
+            raise RecordTooLarge(
+                f"a record of about {size} bytes for {queue.topic}-{queue.index} never fits into buffer.memory"
+                f" ({self._buffer_memory}); raise buffer.memory"
+            )
+
+    def _close(self, queue: PartitionQueue) -> None:
+        if queue.open is not None:
+            queue.open.is_open = False
+            queue.open = None
+
+    def undelivered(self) -> list[Delivery]:
+        """The deliveries of everything accepted so far that has no result yet."""
+        self.acquire()
+        try:
+            return [batch.delivery for batch in self.incomplete]
+        finally:
+            self.release()
+
+    @property
+    def available_bytes(self) -> int:
+        return self._buffer_memory - self.used_bytes
+
+    # --- for the sender ---------------------------------------------------------------------------------------
+
+    def learn_partitions(self, topic: str, partitions: Iterable[tuple[int, UUID, int, int]]) -> TopicQueues:
+        """`(index, topic id, leader, leader epoch)` as metadata tells, in order. Partitions never go away."""
+        queues = self.topics.get(topic)
+        known = queues if queues is not None else TopicQueues(topic)
+        for index, topic_id, leader, leader_epoch in partitions:
+            while len(known.queues) <= index:
+                known.queues.append(PartitionQueue(topic, len(known.queues)))
+            queue = known.queues[index]
+            queue.topic_id = topic_id
+            queue.leader = leader
+            queue.leader_epoch = leader_epoch
+        self.topics[topic] = known
+        return known
+
+    def take(self, queue: PartitionQueue) -> ProducerBatch:
+        """The head, closed: no record joins it any more."""
+        self.acquire()
+        try:
+            batch = queue.batches.popleft()
+            if batch is queue.open:
+                self._close(queue)
+            return batch
+        finally:
+            self.release()
+
+    def put_back(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
+        """To be sent again: before everything that was sent after it, behind what was sent before."""
+        self.acquire()
+        try:
+            earlier = []
+            while queue.batches and queue.batches[0].is_numbered and queue.batches[0].position < batch.position:
+                earlier.append(queue.batches.popleft())
+            queue.batches.appendleft(batch)
+            queue.batches.extendleft(reversed(earlier))
+        finally:
+            self.release()
+
+    def put_back_parts(self, queue: PartitionQueue, batch: ProducerBatch, parts: Sequence[ProducerBatch]) -> None:
+        """The parts of a batch that was too large, in its place."""
+        for part in reversed(parts):
+            self.put_back(queue, part)
+        self.acquire()
+        try:
+            del self.incomplete[batch]
+            for part in parts:
+                self.incomplete[part] = None
+        finally:
+            self.release()
+
+    def drop(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
+        """Out of the queue; its records have a result."""
+        self.acquire()
+        try:
+            if batch is queue.open:
+                self._close(queue)
+            queue.batches.remove(batch)
+        finally:
+            self.release()
+
+    def finish(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
+        """Its records have a result: give its memory back."""
+        self.acquire()
+        try:
+            self.incomplete.pop(batch, None)
+            self.used_bytes -= batch.charged_bytes
+            queue.queued_bytes -= batch.charged_bytes
+            batch.charged_bytes = 0
+        finally:
+            self.release()
+
+
+def _headers_size(headers: HeadersInput) -> int:
+    size = 0
+    for name, value in headers:
+        size += HEADER_OVERHEAD_BYTES + 4 * len(name) + (0 if value is None else len(value))
+    return size

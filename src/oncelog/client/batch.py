@@ -1,0 +1,123 @@
+"""A batch on its way: open while records join it, sealed once it is drained, numbered if the producer is idempotent.
+
+`position` is the number of the batch's first record in its partition's sequence, unwrapped: it orders batches where
+sequence numbers, which wrap, cannot. A batch that was ever sent keeps id, epoch and position until its fate is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from oncelog.client.delivery import Delivery, RecordFuture, Waiter
+from oncelog.records import kernel
+from oncelog.records.batch import build_batch, decode_records
+from oncelog.records.model import Buffer, HeadersInput
+from oncelog.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, advance_sequence
+
+UNNUMBERED = -1
+
+
+class ProducerBatch:
+    __slots__ = (
+        "attempts", "buffer", "builder", "charged_bytes", "created_ms", "delivery", "futures", "is_abandoned",
+        "is_in_flight", "is_open", "may_be_written", "partition", "position", "producer_epoch", "producer_id",
+        "record_count", "retry_at_ms", "size_bytes", "topic", "was_first_in_line",
+    )  # fmt: skip
+
+    def __init__(self, topic: str, partition: int, created_ms: int, size_hint: int, delivery: Delivery) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.created_ms = created_ms
+        self.delivery = delivery
+        self.builder: kernel.BatchBuilder | None = kernel.BatchBuilder(None, size_hint)
+        self.size_bytes = self.builder.size_bytes
+        self.record_count = 0
+        self.charged_bytes = 0
+        """What it takes of `buffer.memory`."""
+        self.futures: list[RecordFuture] = []
+        """Of the records that have a callback, in their order."""
+        self.is_open = True
+        self.buffer: bytearray | memoryview | None = None
+        self.producer_id = NO_PRODUCER_ID
+        self.producer_epoch = NO_PRODUCER_EPOCH
+        self.position = UNNUMBERED
+        self.attempts = 0
+        self.retry_at_ms = 0
+        self.is_in_flight = False
+        self.may_be_written = False
+        """A broker may have stored it, though none said so."""
+        self.was_first_in_line = False
+        """When it was last sent, no earlier batch of its partition was unsettled."""
+        self.is_abandoned = False
+        """Its records were already reported as failed; only its fate is still waited for."""
+
+    def append(self, timestamp_ms: int, key: Buffer | None, value: Buffer | None, headers: HeadersInput) -> int:
+        """Add a record; returns its index. Raises TypeError and leaves the batch as it was if a field is no bytes."""
+        assert self.builder is not None
+        self.size_bytes = self.builder.append(timestamp_ms, key, value, headers)
+        index = self.record_count
+        self.record_count = index + 1
+        return index
+
+    @property
+    def is_numbered(self) -> bool:
+        return self.position != UNNUMBERED
+
+    @property
+    def base_sequence(self) -> int:
+        return advance_sequence(0, self.position) if self.position != UNNUMBERED else NO_SEQUENCE
+
+    def number(self, producer_id: int, producer_epoch: int, position: int) -> None:
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.position = position
+        if self.buffer is not None:
+            kernel.renumber(self.buffer, 0, producer_id, producer_epoch, self.base_sequence)
+
+    def forget_number(self) -> None:
+        """Only for a batch that is known not to be written."""
+        assert not self.may_be_written
+        self.position = UNNUMBERED
+        self.attempts = 0
+
+    def sealed(self, codec: int, level: int | None) -> bytearray | memoryview:
+        """The bytes to send."""
+        if self.buffer is None:
+            assert self.builder is not None
+            self.buffer = self.builder.seal(
+                codec=codec,
+                compression_level=level,
+                producer_id=self.producer_id,
+                producer_epoch=self.producer_epoch,
+                base_sequence=self.base_sequence,
+            )
+            self.builder = None
+        return self.buffer
+
+    def split(self, codec: int, new_waiter: Callable[[], Waiter]) -> list[ProducerBatch]:
+        """Two batches with half of the records each, in the same places of the sequence. Only for a sealed batch of
+        more than one record."""
+        assert self.buffer is not None
+        records = [(one.timestamp_ms, one.key, one.value, one.headers) for one in decode_records(self.buffer)]
+        middle = len(records) // 2
+        halves = []
+        for first, part in ((0, records[:middle]), (middle, records[middle:])):
+            delivery = Delivery(self.topic, self.partition, new_waiter, self.delivery.first_index + first)
+            half = ProducerBatch(self.topic, self.partition, self.created_ms, 0, delivery)
+            half.builder = None
+            half.is_open = False
+            half.record_count = len(part)
+            half.charged_bytes = self.charged_bytes * len(part) // len(records)
+            half.futures = [future for future in self.futures if future.belongs_to(delivery, len(part))]
+            half.buffer = build_batch(part, codec=codec)
+            half.size_bytes = len(half.buffer)
+            if self.is_numbered:
+                half.number(self.producer_id, self.producer_epoch, self.position + first)
+            halves.append(half)
+        halves[0].charged_bytes = self.charged_bytes - halves[1].charged_bytes
+        self.delivery.split_into([half.delivery for half in halves])
+        return halves
+
+    def __repr__(self) -> str:
+        number = f" {self.producer_id}/{self.producer_epoch}#{self.position}" if self.is_numbered else ""
+        return f"<batch of {self.record_count} for {self.topic}-{self.partition}{number}>"

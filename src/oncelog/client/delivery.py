@@ -1,0 +1,170 @@
+"""The fate of a batch, and the future of each of its records.
+
+A `Delivery` is settled once, by the sender: with the offset of its first record, or with an error. A `RecordFuture` is
+a view of it: which record of the batch, sent when. So a batch of a thousand records costs one settlement.
+
+Waiting needs a thread's primitive, which a core does not know: whoever makes deliveries says how to make a waiter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from oncelog.client.records import RecordMetadata
+from oncelog.errors import OncelogError
+from oncelog.types import NO_OFFSET, NO_TIMESTAMP
+
+OnDelivery = Callable[[RecordMetadata | None, Exception | None], Any]
+
+
+class Waiter(Protocol):
+    """What `threading.Event` offers."""
+
+    def set(self) -> None: ...
+    def wait(self, timeout: float | None = None) -> bool: ...
+
+
+class NotDeliveredYet(OncelogError, TimeoutError):
+    """The record's fate is not known yet: `result()` was called with a timeout that passed. The record is still on its
+    way; ask again, or wait for `delivery.timeout.ms`."""
+
+
+class Delivery:
+    """The fate of one batch."""
+
+    __slots__ = (
+        "_watchers", "append_time_ms", "base_offset", "error", "first_index", "is_done", "new_waiter", "partition",
+        "parts", "topic",
+    )  # fmt: skip
+
+    def __init__(self, topic: str, partition: int, new_waiter: Callable[[], Waiter], first_index: int = 0) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.new_waiter = new_waiter
+        self.first_index = first_index
+        """Of a part of a split batch: which record of the whole comes first."""
+        self.base_offset = NO_OFFSET
+        self.append_time_ms = NO_TIMESTAMP
+        self.error: Exception | None = None
+        self.is_done = False
+        self.parts: list[Delivery] | None = None
+        """Where the batch was split: its parts in order, each with a fate of its own."""
+        self._watchers: list[Callable[[], Any]] = []
+
+    def settle(self, base_offset: int, append_time_ms: int) -> None:
+        """The batch is stored. Its callbacks may run; `announce` follows them."""
+        self.base_offset = base_offset
+        self.append_time_ms = append_time_ms
+
+    def fail(self, error: Exception) -> None:
+        self.error = error
+
+    def announce(self) -> None:
+        """The fate is final: wake whoever waits. After the callbacks, so that `result()` returns after they ran."""
+        self.is_done = True
+        watchers, self._watchers = self._watchers, []
+        for watcher in watchers:
+            watcher()
+
+    def split_into(self, parts: list[Delivery]) -> None:
+        """From now on this delivery only leads to its parts."""
+        self.parts = parts
+        self.announce()
+
+    def watch(self, watcher: Callable[[], Any]) -> None:
+        """Call `watcher` once the fate is known, at once if it is. It may be called twice if both happen together."""
+        self._watchers.append(watcher)
+        if self.is_done:
+            watcher()
+
+    def wait(self, timeout_s: float | None) -> bool:
+        """Until the fate is known, or the batch was split; its parts are to be waited for then."""
+        if self.is_done:
+            return True
+        waiter = self.new_waiter()
+        self.watch(waiter.set)
+        return waiter.wait(timeout_s)
+
+
+class RecordFuture:
+    """The result of one `send()`, in the manner of `concurrent.futures.Future`."""
+
+    __slots__ = ("_delivery", "_index", "_timestamp_ms", "on_delivery")
+
+    def __init__(self, delivery: Delivery, index: int, timestamp_ms: int, on_delivery: OnDelivery | None) -> None:
+        self._delivery = delivery
+        self._index = index
+        self._timestamp_ms = timestamp_ms
+        self.on_delivery = on_delivery
+
+    def done(self) -> bool:
+        return self._deciding().is_done
+
+    def running(self) -> bool:
+        return not self.done()
+
+    def cancel(self) -> bool:
+        """A record that was accepted cannot be called back."""
+        return False
+
+    def cancelled(self) -> bool:
+        return False
+
+    def result(self, timeout: float | None = None) -> RecordMetadata:
+        """Where the record is stored. Raises why it is not, or `NotDeliveredYet` after `timeout` seconds."""
+        delivery = self._settled(timeout)
+        if delivery.error is not None:
+            raise delivery.error.with_traceback(None)  # the same error may be raised for every record of the batch
+        return self.metadata_in(delivery)
+
+    def exception(self, timeout: float | None = None) -> Exception | None:
+        """Why the record was not stored; None if it was."""
+        return self._settled(timeout).error
+
+    def add_done_callback(self, function: Callable[[RecordFuture], Any]) -> None:
+        """Call `function(self)` once, when the fate is known; at once if it is."""
+        pending = [function]
+
+        def decided() -> None:
+            if not self.done():  # the batch was split; its parts go on
+                self._deciding().watch(decided)
+            elif pending:
+                pending.pop()(self)
+
+        self._deciding().watch(decided)
+
+    def metadata_in(self, delivery: Delivery) -> RecordMetadata:
+        """Where the record is, by the settled delivery. The offset is -1 where no broker tells it."""
+        offset = delivery.base_offset
+        if offset >= 0:
+            offset += self._index - delivery.first_index
+        append_time_ms = delivery.append_time_ms
+        timestamp_ms = self._timestamp_ms if append_time_ms == NO_TIMESTAMP else append_time_ms
+        return RecordMetadata(delivery.topic, delivery.partition, offset, timestamp_ms)
+
+    def belongs_to(self, delivery: Delivery, record_count: int) -> bool:
+        return delivery.first_index <= self._index < delivery.first_index + record_count
+
+    def _deciding(self) -> Delivery:
+        """The delivery that decides, after every split of the batch."""
+        delivery = self._delivery
+        while delivery.parts is not None:
+            delivery = next(part for part in reversed(delivery.parts) if part.first_index <= self._index)
+        return delivery
+
+    def _settled(self, timeout_s: float | None) -> Delivery:
+        while True:
+            delivery = self._deciding()
+            if delivery.is_done:
+                return delivery
+            if not delivery.wait(timeout_s):
+                raise NotDeliveredYet(
+                    f"no answer about the record for {delivery.topic}-{delivery.partition} within {timeout_s} s;"
+                    " it is still on its way"
+                )
+
+    def __repr__(self) -> str:
+        delivery = self._deciding()
+        state = "pending" if not delivery.is_done else "failed" if delivery.error else "delivered"
+        return f"<RecordFuture {delivery.topic}-{delivery.partition} {state}>"

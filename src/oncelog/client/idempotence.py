@@ -1,0 +1,116 @@
+"""Who numbers batches, and when: producer id, epoch, and each partition's sequence.
+
+The promise: a broker that sees every batch of a partition with the next number stores each record once and in order.
+So a number, once sent, stays with its batch until the batch's fate is known; and where a number was lost (its batch
+failed, or the broker's count differs from ours), all counting starts again under the next epoch.
+
+**A bump waits until no batch anywhere is of unknown fate.** From the moment a bump is wanted no new number is given;
+batches that a broker may have stored are sent again under their old numbers until an answer settles them. Then, and
+only then, the epoch moves on, every partition counts from 0, and batches that are known not to be stored get new
+numbers. A batch can therefore never be stored under two numbers, which is how doubles would arise.
+
+**The first batch of an id goes alone.** A broker that knows nothing of a producer accepts any number from it; were the
+first batch refused and the second one accepted, they would change places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from oncelog.client.accumulator import PartitionQueue
+from oncelog.client.batch import ProducerBatch
+from oncelog.types import MAX_PRODUCER_EPOCH
+
+MAX_UNSETTLED_PER_PARTITION = 5  # as many batches as a broker remembers of a producer
+
+
+class Identity(NamedTuple):
+    producer_id: int
+    producer_epoch: int
+
+
+class Idempotence:
+    def __init__(self) -> None:
+        self.identity: Identity | None = None
+        self.bump_reason: str | None = None
+        """Why counting must start again; None while all is well."""
+        self.bumps = 0
+        self._needs_new_id = False
+
+    @property
+    def wants_id(self) -> bool:
+        return self.identity is None
+
+    def learn(self, producer_id: int, producer_epoch: int) -> None:
+        self.identity = Identity(producer_id, producer_epoch)
+
+    def adopt(self, identity: Identity) -> None:
+        """Begin with batches of an earlier producer that may be stored; a new id follows when their fate is known."""
+        self.identity = identity
+        self.want_bump("batches of an earlier run come first", new_id=True)
+
+    # --- numbers ----------------------------------------------------------------------------------------------
+
+    def may_send(self, queue: PartitionQueue, batch: ProducerBatch) -> bool:
+        if batch.is_numbered:
+            # Once a batch was refused, those behind it go one by one: each must find the one before it stored.
+            is_next = queue.unsettled[0] is batch
+            return is_next and (batch.may_be_written or self.bump_reason is None)
+        if self.identity is None or self.bump_reason is not None:
+            return False
+        return len(queue.unsettled) < (MAX_UNSETTLED_PER_PARTITION if queue.has_stored else 1)
+
+    def number(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
+        assert self.identity is not None
+        assert self.bump_reason is None
+        batch.number(*self.identity, queue.next_position)
+        queue.next_position += batch.record_count
+        queue.unsettled.append(batch)
+
+    def is_gap(self, queue: PartitionQueue, batch: ProducerBatch) -> bool:
+        """Whether an out-of-order answer means that numbers were lost, and not merely that an earlier batch was not
+        there yet when this one arrived."""
+        return batch.was_first_in_line and queue.unsettled[0] is batch
+
+    # --- fates ------------------------------------------------------------------------------------------------
+
+    def stored(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
+        queue.unsettled.remove(batch)
+        queue.has_stored = True
+
+    def gave_up(self, queue: PartitionQueue, batch: ProducerBatch, reason: str) -> None:
+        """The batch will not be sent again. Its number can be given to the next one only if no broker can have seen
+        it as stored, and no later number is out."""
+        is_last = queue.unsettled[-1] is batch
+        queue.unsettled.remove(batch)
+        if is_last and not batch.may_be_written:
+            queue.next_position = batch.position
+        else:
+            self.want_bump(reason)
+
+    def want_bump(self, reason: str, *, new_id: bool = False) -> None:
+        self._needs_new_id |= new_id
+        if self.bump_reason is None:
+            self.bump_reason = reason
+
+    def bump(self, queues: Iterable[PartitionQueue]) -> bool:
+        """Start the next epoch if one is wanted and every fate is known."""
+        if self.bump_reason is None or self.identity is None:
+            return False
+        touched = [queue for queue in queues if queue.next_position or queue.unsettled]
+        if any(batch.is_in_flight or batch.may_be_written for queue in touched for batch in queue.unsettled):
+            return False
+        for queue in touched:
+            for batch in queue.unsettled:
+                batch.forget_number()
+            queue.unsettled.clear()
+            queue.next_position = 0
+            queue.has_stored = False
+        producer_id, epoch = self.identity
+        is_exhausted = epoch == MAX_PRODUCER_EPOCH
+        self.identity = None if is_exhausted or self._needs_new_id else Identity(producer_id, epoch + 1)
+        self.bump_reason = None
+        self._needs_new_id = False
+        self.bumps += 1
+        return True

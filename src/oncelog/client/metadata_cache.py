@@ -1,0 +1,68 @@
+"""What the client knows of the cluster, and when it must ask again. Never asks itself: the sender does."""
+
+from __future__ import annotations
+
+from oncelog.client.metadata import NO_LEADER, ClusterMetadata
+from oncelog.wire.codec import Message
+
+
+class MetadataCache:
+    def __init__(self, *, max_age_ms: int, max_idle_ms: int, retry_backoff_ms: int) -> None:
+        self._max_age_ms = max_age_ms
+        self._max_idle_ms = max_idle_ms
+        self._retry_backoff_ms = retry_backoff_ms
+        self.cluster: ClusterMetadata | None = None
+        self.topic_errors: dict[str, int] = {}
+        """What the brokers last said against a wanted topic."""
+        self._wanted: dict[str, int] = {}
+        self._is_stale = True
+        self._is_asking = False
+        self._asked_ms: int | None = None
+        self._learned_ms = 0
+
+    def want(self, topic: str, now_ms: int) -> None:
+        """The topic is in use. One that is not known yet is asked for soon."""
+        if topic not in self._wanted:
+            self._is_stale = True
+        self._wanted[topic] = now_ms
+
+    def mark_stale(self) -> None:
+        self._is_stale = True
+
+    def due_ms(self) -> int | None:
+        """When to ask; None while an answer is awaited."""
+        if self._is_asking:
+            return None
+        if not self._is_stale:
+            return self._learned_ms + self._max_age_ms
+        return 0 if self._asked_ms is None else self._asked_ms + self._retry_backoff_ms
+
+    def question(self, now_ms: int) -> Message:
+        """The request that asks about the topics in use."""
+        for topic in [topic for topic, used_ms in self._wanted.items() if now_ms - used_ms > self._max_idle_ms]:
+            del self._wanted[topic]
+        self._is_asking = True
+        self._is_stale = False
+        self._asked_ms = now_ms
+        return {"topics": [{"name": name} for name in self._wanted], "allow_auto_topic_creation": True}
+
+    def failed(self) -> None:
+        self._is_asking = False
+        self._is_stale = True
+
+    def learn(self, answer: Message, now_ms: int) -> ClusterMetadata:
+        self._is_asking = False
+        self._learned_ms = now_ms
+        told = ClusterMetadata.from_message(answer)
+        self.cluster = told.keeping_topics_of(self.cluster)
+        for name in list(self._wanted):
+            topic = told.topics.get(name)
+            self.topic_errors.pop(name, None)
+            if topic is None or topic.error_code or not topic.partitions:
+                # Whoever needs it wants it again; a name that nobody waits for is not asked for until it exists.
+                del self._wanted[name]
+                if topic is not None and topic.error_code:
+                    self.topic_errors[name] = topic.error_code
+            elif any(partition.leader == NO_LEADER for partition in topic.partitions):
+                self._is_stale = True
+        return told

@@ -1,0 +1,621 @@
+"""The producer's sender, without I/O: takes ready batches, forms requests, and decides what each answer means.
+
+A driver calls `poll` when something may be due and `handle` for each event of the network; `poll` says when it wants to
+be called next. All state here belongs to the driver's thread. What users' threads touch lies in the `Accumulator`, and
+in the few attributes that a shell sets to ask for something (`awaited_topics`, `close_at_ms`).
+
+The shell is told of two things: a batch whose fate is known (`on_settled`, to run callbacks), and news that somebody
+may wait for (`on_news`: memory came free, a topic became known, the producer failed).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+from oncelog.client.accumulator import Accumulator, PartitionQueue
+from oncelog.client.batch import ProducerBatch
+from oncelog.client.idempotence import Idempotence
+from oncelog.client.metadata import NO_LEADER, Node
+from oncelog.client.metadata_cache import MetadataCache
+from oncelog.client.network import Answered, Event, Lost, LostKind, Network, bootstrap_nodes
+from oncelog.client.producer_config import ProducerConfig
+from oncelog.client.producer_counters import ProducerCounters
+from oncelog.client.producer_errors import DeliveryFailed, DeliveryTimedOut, ProducerClosed
+from oncelog.client.verdict import Verdict, verdict_of
+from oncelog.errors import NONE, KafkaError, UnsupportedVersion, error_for_code
+from oncelog.types import NO_OFFSET, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP
+from oncelog.wire.api import ApiKey
+from oncelog.wire.codec import Message
+from oncelog.wire.produce import ProducedPartition, ProducePartition, ProduceRequest, ProduceResponse, ProduceTopic
+
+MAX_POLL_MS = 1_000  # the longest sleep
+EXPIRY_PERIOD_MS = 50  # how exactly `delivery.timeout.ms` is kept
+REBOOTSTRAP_AFTER_MS = 5_000  # without any connection for so long, the bootstrap servers are tried again
+MAX_BACKOFF_DOUBLINGS = 16
+
+PLACED = (Verdict.STORED, Verdict.STORED_EARLIER)
+
+
+class BatchJournal(Protocol):
+    """Remembers numbered batches across a crash of the producer's process."""
+
+    def numbered(self, batch: ProducerBatch) -> None:
+        """Durable when it returns: the batch's first bytes leave afterwards."""
+
+    def settled(self, batch: ProducerBatch) -> None: ...
+
+
+class ProduceTag:
+    """One Produce request in flight."""
+
+    __slots__ = ("batches", "names")
+
+    def __init__(self, batches: dict[tuple[str, int], tuple[PartitionQueue, ProducerBatch]]) -> None:
+        self.batches = batches
+        self.names = {queue.topic_id: queue.topic for queue, _ in batches.values()}
+
+
+class NodeRing:
+    """The queues that one broker leads. The cursor moves on with every request, so that no partition starves."""
+
+    __slots__ = ("cursor", "queues")
+
+    def __init__(self) -> None:
+        self.queues: list[PartitionQueue] = []
+        self.cursor = 0
+
+
+class SenderCore:
+    def __init__(
+        self,
+        config: ProducerConfig,
+        accumulator: Accumulator,
+        network: Network,
+        counters: ProducerCounters,
+        *,
+        jitter: Callable[[], float],
+        on_settled: Callable[[ProducerBatch], None],
+        on_news: Callable[[], None],
+    ) -> None:
+        self.network = network
+        self.idempotence = Idempotence() if config.enable_idempotence else None
+        self.metadata = MetadataCache(
+            max_age_ms=config.metadata_max_age_ms,
+            max_idle_ms=config.metadata_max_idle_ms,
+            retry_backoff_ms=config.retry_backoff_ms,
+        )
+        self.journal: BatchJournal | None = None
+        self.fatal: Exception | None = None
+        """Why nothing can be sent any more."""
+        self.awaited_topics: dict[str, int] = {}
+        """Topics that callers wait to learn about, and how many do."""
+        self.close_at_ms: int | None = None
+        """When set: finish what was accepted, and give up on the rest then."""
+        self._config = config
+        self._codec = config.compression_codec
+        self._level = config.compression_level
+        self._accumulator = accumulator
+        self._counters = counters
+        self._jitter = jitter
+        self._on_settled = on_settled
+        self._on_news = on_news
+        self._rings: dict[int, NodeRing] = {}
+        self._bootstrap = bootstrap_nodes(config.bootstrap_servers)
+        self._nodes: list[Node] = list(self._bootstrap)
+        self._last_connected_ms: int | None = None
+        self._lacks_node = False
+        self._asking_id = False
+        self._id_attempts = 0
+        self._ask_id_at_ms = 0
+        self._expire_at_ms = 0
+        self._is_finished = False
+        network.set_nodes(self._bootstrap)
+
+    # --- what a driver calls ----------------------------------------------------------------------------------
+
+    @property
+    def is_finished(self) -> bool:
+        return self._is_finished
+
+    def poll(self, now_ms: int) -> int:
+        for event in self.network.tick(now_ms):
+            self.handle(event, now_ms)
+        self._counters.tick(now_ms)
+        self._lacks_node = False
+        self._expire(now_ms)
+        self._refresh_metadata(now_ms)
+        self._bump_if_quiet()
+        self._ask_for_id(now_ms)
+        wake_ms = self._send_ready(now_ms)
+        if self.close_at_ms is not None:
+            self._close_if_done(now_ms)
+        return self._sleep_ms(now_ms, wake_ms)
+
+    def handle(self, event: Event, now_ms: int) -> None:
+        tag = event.tag
+        if isinstance(tag, ProduceTag):
+            if isinstance(event, Answered):
+                self._produced(tag, event, now_ms)
+            else:
+                self._lost(tag, event, now_ms)
+        elif tag == ApiKey.METADATA:
+            self._metadata_arrived(event, now_ms)
+        else:
+            self._id_arrived(event, now_ms)
+
+    def failed(self, error: Exception) -> None:
+        """The driver met a bug of ours: nothing can be sent any more, and everybody must know."""
+        self._give_up(ProducerClosed(f"the producer's sender broke and stopped: {error!r}"))
+        self._is_finished = True
+
+    def all_queues(self) -> Iterator[PartitionQueue]:
+        for topic in list(self._accumulator.topics.values()):
+            yield from topic.queues
+
+    # --- metadata ---------------------------------------------------------------------------------------------
+
+    def _refresh_metadata(self, now_ms: int) -> None:
+        for topic in list(self.awaited_topics):
+            self.metadata.want(topic, now_ms)
+        due_ms = self.metadata.due_ms()
+        if due_ms is None or due_ms > now_ms:
+            return
+        node_id = self._any_node(now_ms)
+        if node_id is None:
+            self._rebootstrap(now_ms)
+            return
+        self._last_connected_ms = now_ms
+        self.network.send(node_id, ApiKey.METADATA, self.metadata.question(now_ms), now_ms, tag=ApiKey.METADATA)
+
+    def _any_node(self, now_ms: int) -> int | None:
+        """None while no broker is ready: the network wakes us when that changes."""
+        node_id = self.network.least_loaded(now_ms)
+        self._lacks_node = node_id is None
+        return node_id
+
+    @property
+    def _is_connected(self) -> bool:
+        return any(self.network.is_connected(node.node_id) for node in self._nodes)
+
+    def _rebootstrap(self, now_ms: int) -> None:
+        """Every broker we knew may have moved; the servers that the user named are still worth a try."""
+        if self._last_connected_ms is None:
+            self._last_connected_ms = now_ms
+        if now_ms - self._last_connected_ms < REBOOTSTRAP_AFTER_MS or self._is_connected:
+            return
+        self._last_connected_ms = now_ms
+        self.network.set_nodes([*self._nodes, *(node for node in self._bootstrap if node not in self._nodes)])
+
+    def _metadata_arrived(self, event: Event, now_ms: int) -> None:
+        if isinstance(event, Lost):
+            self.metadata.failed()
+            return
+        told = self.metadata.learn(event.body, now_ms)
+        if told.nodes:
+            self._nodes = list(told.nodes.values())
+            self.network.set_nodes(self._nodes)
+        for topic in told.topics.values():
+            if not topic.error_code:
+                self._accumulator.learn_partitions(
+                    topic.name, ((one.index, topic.topic_id, one.leader, one.leader_epoch) for one in topic.partitions)
+                )
+        self._arrange_rings()
+        self._on_news()
+
+    def _arrange_rings(self) -> None:
+        """Which broker leads which queue. A ring keeps its cursor, so that fairness survives a refresh."""
+        rings: dict[int, NodeRing] = {}
+        for queue in self.all_queues():
+            ring = rings.get(queue.leader)
+            if ring is None:
+                ring = rings[queue.leader] = NodeRing()
+                ring.cursor = self._rings[queue.leader].cursor if queue.leader in self._rings else 0
+            ring.queues.append(queue)
+        self._rings = rings
+
+    # --- producer id ------------------------------------------------------------------------------------------
+
+    def _ask_for_id(self, now_ms: int) -> None:
+        if self.idempotence is None or not self.idempotence.wants_id or self._asking_id or self.fatal is not None:
+            return
+        if now_ms < self._ask_id_at_ms or not self._accumulator.incomplete:
+            return
+        node_id = self._any_node(now_ms)
+        if node_id is None:
+            return
+        question: Message = {
+            "transactional_id": None,
+            "transaction_timeout_ms": self._config.transaction_timeout_ms,
+            "producer_id": NO_PRODUCER_ID,
+            "producer_epoch": NO_PRODUCER_EPOCH,
+        }
+        self.network.send(node_id, ApiKey.INIT_PRODUCER_ID, question, now_ms, tag=ApiKey.INIT_PRODUCER_ID)
+        self._asking_id = True
+
+    def _id_arrived(self, event: Event, now_ms: int) -> None:
+        assert self.idempotence is not None
+        self._asking_id = False
+        if isinstance(event, Answered) and event.body["error_code"] == NONE:
+            self._id_attempts = 0
+            self.idempotence.learn(event.body["producer_id"], event.body["producer_epoch"])
+            return
+        self._id_attempts += 1
+        self._ask_id_at_ms = now_ms + self._backoff_ms(self._id_attempts)
+        if isinstance(event, Answered):
+            error = error_for_code(event.body["error_code"])
+            if not error.retriable:
+                self._give_up(error)
+        elif event.kind is LostKind.UNSUPPORTED:
+            self._give_up(UnsupportedVersion(f"{event.reason}; idempotence needs it, or set enable.idempotence=false"))
+
+    def _bump_if_quiet(self) -> None:
+        if self.idempotence is not None and self.idempotence.bump(self.all_queues()):
+            self._counters.epoch_bumps += 1
+
+    # --- sending ----------------------------------------------------------------------------------------------
+
+    def _send_ready(self, now_ms: int) -> int:
+        """Send what is ready to whoever is ready; returns when the next batch will be."""
+        wake_ms = now_ms + MAX_POLL_MS
+        if self.fatal is not None:
+            return wake_ms
+        for node_id, ring in self._rings.items():
+            if node_id == NO_LEADER:
+                self._await_leaders(ring, now_ms)
+                continue
+            while True:
+                if not self.network.is_ready(node_id, now_ms):
+                    if not self.network.is_connected(node_id) and any(queue.batches for queue in ring.queues):
+                        self.network.connect(node_id, now_ms)
+                    break
+                batches, ready_ms = self._drain(ring, now_ms)
+                if not batches:
+                    wake_ms = min(wake_ms, ready_ms)
+                    break
+                self._send(node_id, batches, now_ms)
+        return wake_ms
+
+    def _await_leaders(self, ring: NodeRing, now_ms: int) -> None:
+        for queue in ring.queues:
+            if queue.batches:
+                self.metadata.want(queue.topic, now_ms)
+                self.metadata.mark_stale()
+
+    def _drain(self, ring: NodeRing, now_ms: int) -> tuple[list[tuple[PartitionQueue, ProducerBatch]], int]:
+        """At most one batch of each partition, beginning behind the one that was served last, as many as a request
+        holds; and, if there is none, when one will be ready."""
+        drained: list[tuple[PartitionQueue, ProducerBatch]] = []
+        size_bytes = 0
+        wake_ms = now_ms + MAX_POLL_MS
+        count = len(ring.queues)
+        for step in range(count):
+            at = (ring.cursor + step) % count
+            queue = ring.queues[at]
+            if not queue.batches:
+                continue
+            head = queue.batches[0]
+            ready_ms = self._ready_ms(queue, head)
+            if ready_ms > now_ms:
+                wake_ms = min(wake_ms, ready_ms)
+                continue
+            if not self._may_send(queue, head):
+                continue
+            if drained and size_bytes + head.size_bytes > self._config.max_request_size:
+                ring.cursor = at
+                return drained, wake_ms
+            drained.append((queue, self._accumulator.take(queue)))
+            size_bytes += head.size_bytes
+        if drained:
+            ring.cursor = (ring.cursor + 1) % count
+        return drained, wake_ms
+
+    def _ready_ms(self, queue: PartitionQueue, batch: ProducerBatch) -> int:
+        if batch.attempts:
+            return batch.retry_at_ms
+        accumulator = self._accumulator
+        if (
+            not batch.is_open
+            or accumulator.flushing
+            or accumulator.are_waiting_for_memory
+            or self.close_at_ms is not None
+        ):
+            return 0
+        return batch.created_ms + self._config.linger_ms
+
+    def _may_send(self, queue: PartitionQueue, batch: ProducerBatch) -> bool:
+        if self.idempotence is not None:
+            return self.idempotence.may_send(queue, batch)
+        # Without numbers only waiting keeps the order, and only a user who allows one request at a time asked for it.
+        return self._config.max_in_flight_requests_per_connection > 1 or not queue.unsettled
+
+    def _send(self, node_id: int, drained: list[tuple[PartitionQueue, ProducerBatch]], now_ms: int) -> None:
+        topics: dict[str, ProduceTopic] = {}
+        for queue, batch in drained:
+            self._prepare(queue, batch)
+            topic = topics.get(queue.topic)
+            if topic is None:
+                topic = topics[queue.topic] = ProduceTopic(queue.topic, queue.topic_id, [])
+                self.metadata.want(queue.topic, now_ms)
+            partitions: list[Any] = topic.partitions  # type: ignore[assignment]
+            partitions.append(ProducePartition(queue.index, memoryview(batch.sealed(self._codec, self._level))))
+            self._count_sent(batch, now_ms)
+        acks = self._config.acks
+        request = ProduceRequest(None, acks, self._config.request_timeout_ms, list(topics.values()))
+        tag = ProduceTag({(queue.topic, queue.index): (queue, batch) for queue, batch in drained})
+        self._counters.requests_sent += 1
+        self.network.send(node_id, ApiKey.PRODUCE, request, now_ms, tag=tag, answered=acks != 0)
+        if acks == 0:
+            for queue, batch in drained:
+                self._store(queue, batch, NO_OFFSET, NO_TIMESTAMP)
+
+    def _prepare(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
+        batch.attempts += 1
+        batch.is_in_flight = True
+        if self.idempotence is None:
+            queue.unsettled.append(batch)
+        elif not batch.is_numbered:
+            self.idempotence.number(queue, batch)
+            if self.journal is not None:
+                self.journal.numbered(batch)
+        batch.was_first_in_line = queue.unsettled[0] is batch
+
+    def _count_sent(self, batch: ProducerBatch, now_ms: int) -> None:
+        if batch.attempts > 1:
+            self._counters.records_retried += batch.record_count
+        assert batch.buffer is not None
+        self._counters.batch_sent(batch.record_count, len(batch.buffer), batch.size_bytes, now_ms - batch.created_ms)
+
+    # --- answers ----------------------------------------------------------------------------------------------
+
+    def _produced(self, tag: ProduceTag, event: Answered, now_ms: int) -> None:
+        response: ProduceResponse = event.body
+        self._counters.request_answered(now_ms - event.sent_ms, response.throttle_ms)
+        if response.throttle_ms > 0:
+            self.network.throttle(event.node_id, now_ms + response.throttle_ms)
+        unanswered = dict(tag.batches)
+        for topic in response.topics:
+            name = topic.name or tag.names.get(topic.topic_id, "")
+            for answer in topic.partitions:
+                found = unanswered.pop((name, answer.index), None)
+                if found is not None:
+                    found[1].is_in_flight = False
+                    self._judge(*found, answer, now_ms)
+        for queue, batch in unanswered.values():
+            batch.is_in_flight = False
+            silence = f"{queue.topic}-{queue.index}: the broker's answer left this partition out"
+            self._uncertain(queue, batch, DeliveryFailed(silence, may_be_written=True), now_ms)
+        self._on_news()
+
+    def _lost(self, tag: ProduceTag, event: Lost, now_ms: int) -> None:
+        self.metadata.mark_stale()
+        for queue, batch in tag.batches.values():
+            batch.is_in_flight = False
+            if event.kind is LostKind.UNSUPPORTED:
+                self._fail(queue, batch, UnsupportedVersion(event.reason))
+            elif event.kind is LostKind.NEVER_SENT:
+                self._retry(queue, batch, DeliveryFailed(event.reason, may_be_written=batch.may_be_written), now_ms)
+            else:
+                self._uncertain(queue, batch, DeliveryFailed(event.reason, may_be_written=True), now_ms)
+        self._on_news()
+
+    def _judge(self, queue: PartitionQueue, batch: ProducerBatch, answer: ProducedPartition, now_ms: int) -> None:
+        verdict = verdict_of(answer.error_code)
+        if verdict in PLACED:
+            self._counters.duplicates_acknowledged += verdict is Verdict.STORED_EARLIER
+            self._store(queue, batch, answer.base_offset, answer.log_append_time_ms)
+            return
+        error = _error_of(queue, answer)
+        if error.stale_metadata:
+            self._learn_leader(queue, answer)
+        if verdict is Verdict.UNCERTAIN:
+            self._uncertain(queue, batch, error, now_ms)
+        elif verdict is Verdict.REFUSED:
+            self._retry(queue, batch, error, now_ms)
+        elif verdict is Verdict.TOO_LARGE:
+            self._too_large(queue, batch, error)
+        elif verdict is Verdict.BROKEN:
+            batch.may_be_written = True
+            self._fail(queue, batch, error)
+        elif verdict is Verdict.INVALID or self.idempotence is None:
+            self._fail(queue, batch, error)
+        else:
+            self._renumber(queue, batch, verdict, error, now_ms)
+
+    def _renumber(
+        self, queue: PartitionQueue, batch: ProducerBatch, verdict: Verdict, error: KafkaError, now_ms: int
+    ) -> None:
+        """The broker's count differs from ours, so counting must start again."""
+        assert self.idempotence is not None
+        if verdict is Verdict.OUT_OF_ORDER:
+            if not self.idempotence.is_gap(queue, batch):
+                self._retry(queue, batch, error, now_ms)
+                return
+            # Had it been stored in an earlier attempt, it would be among the last five, and recognised.
+            batch.may_be_written = False
+        self.idempotence.want_bump(str(error), new_id=verdict is Verdict.FENCED)
+        if verdict is Verdict.FENCED or batch.may_be_written:
+            self._fail(queue, batch, error)
+        else:
+            self._retry(queue, batch, error, now_ms)
+
+    def _uncertain(self, queue: PartitionQueue, batch: ProducerBatch, error: Exception, now_ms: int) -> None:
+        batch.may_be_written = True
+        self._retry(queue, batch, error, now_ms)
+
+    def _retry(self, queue: PartitionQueue, batch: ProducerBatch, error: Exception, now_ms: int) -> None:
+        if batch.is_abandoned or batch.attempts > self._config.retries or self.fatal is not None:
+            self._fail(queue, batch, error)
+            return
+        if isinstance(error, KafkaError) and error.stale_metadata:
+            self.metadata.mark_stale()
+        batch.retry_at_ms = now_ms + self._backoff_ms(batch.attempts)
+        if self.idempotence is None:
+            queue.unsettled.remove(batch)
+        self._accumulator.put_back(queue, batch)
+
+    def _too_large(self, queue: PartitionQueue, batch: ProducerBatch, error: KafkaError) -> None:
+        if batch.record_count == 1 or batch.is_abandoned or batch.may_be_written:
+            self._fail(queue, batch, error)
+            return
+        parts = batch.split(self._codec, batch.delivery.new_waiter)
+        at = queue.unsettled.index(batch)
+        queue.unsettled[at : at + 1] = parts if self.idempotence is not None else []
+        for part in parts:
+            part.attempts = batch.attempts
+        self._accumulator.put_back_parts(queue, batch, parts)
+        self._counters.batch_splits += 1
+
+    def _learn_leader(self, queue: PartitionQueue, answer: ProducedPartition) -> None:
+        """A broker that lost its office may name its successor; metadata then need not be waited for."""
+        leader = answer.current_leader
+        if leader is None or leader.leader_epoch <= queue.leader_epoch:
+            return
+        if any(node.node_id == leader.leader_id for node in self._nodes):
+            queue.leader = leader.leader_id
+            queue.leader_epoch = leader.leader_epoch
+            self._arrange_rings()
+
+    # --- fates ------------------------------------------------------------------------------------------------
+
+    def _store(self, queue: PartitionQueue, batch: ProducerBatch, base_offset: int, append_time_ms: int) -> None:
+        batch.is_in_flight = False
+        if self.idempotence is not None:
+            self.idempotence.stored(queue, batch)
+        else:
+            queue.unsettled.remove(batch)
+        if batch.is_abandoned:
+            self._settle_journal(batch)
+            return
+        batch.delivery.settle(base_offset, append_time_ms)
+        self._finish(queue, batch)
+
+    def _fail(self, queue: PartitionQueue, batch: ProducerBatch, error: Exception) -> None:
+        """The batch, which is in no queue, will not be sent again."""
+        if self.idempotence is None:
+            if batch in queue.unsettled:
+                queue.unsettled.remove(batch)
+        elif batch.is_numbered:
+            self.idempotence.gave_up(queue, batch, str(error))
+        if batch.is_abandoned:
+            self._settle_journal(batch)
+        else:
+            self._report(queue, batch, _honest(error, batch))
+
+    def _report(self, queue: PartitionQueue, batch: ProducerBatch, error: Exception) -> None:
+        self._counters.records_failed += batch.record_count
+        batch.delivery.fail(error)
+        self._finish(queue, batch)
+
+    def _finish(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
+        self._settle_journal(batch)
+        self._on_settled(batch)
+        batch.delivery.announce()
+        self._accumulator.finish(queue, batch)
+
+    def _settle_journal(self, batch: ProducerBatch) -> None:
+        if self.journal is not None and not batch.is_in_flight:
+            self.journal.settled(batch)
+
+    # --- time -------------------------------------------------------------------------------------------------
+
+    def _expire(self, now_ms: int) -> None:
+        if now_ms < self._expire_at_ms:
+            return
+        self._expire_at_ms = now_ms + EXPIRY_PERIOD_MS
+        oldest_ms = now_ms - self._config.delivery_timeout_ms
+        for queue in self.all_queues():
+            while queue.batches and queue.batches[0].created_ms <= oldest_ms:
+                batch = queue.batches[0]
+                self._accumulator.drop(queue, batch)
+                self._fail(queue, batch, self._timed_out(queue, batch))
+            for batch in queue.unsettled:
+                if batch.created_ms <= oldest_ms and batch.is_in_flight and not batch.is_abandoned:
+                    self._abandon(queue, batch)
+
+    def _abandon(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
+        """Its time is over while a broker has it: the user is told now, its number is kept until the answer comes."""
+        batch.may_be_written = True
+        self._report(queue, batch, self._timed_out(queue, batch))
+        batch.is_abandoned = True
+
+    def _timed_out(self, queue: PartitionQueue, batch: ProducerBatch) -> DeliveryTimedOut:
+        waited = "no broker took them"
+        if queue.leader == NO_LEADER:
+            waited = "the partition has no leader"
+        elif batch.may_be_written:
+            waited = "a broker may have stored them, but none confirmed it"
+        elif not self._is_connected:
+            waited = f"no broker is reachable ({self.network.why_unreachable()})"
+        return DeliveryTimedOut(
+            f"{batch.record_count} records for {queue.topic}-{queue.index} were not acknowledged within"
+            f" delivery.timeout.ms ({self._config.delivery_timeout_ms}): {waited}",
+            may_be_written=batch.may_be_written,
+        )
+
+    def _backoff_ms(self, attempts: int) -> int:
+        doublings = min(max(attempts - 1, 0), MAX_BACKOFF_DOUBLINGS)
+        backoff_ms = min(self._config.retry_backoff_ms << doublings, self._config.retry_backoff_max_ms)
+        return int(backoff_ms * (0.8 + 0.4 * self._jitter()))
+
+    def _sleep_ms(self, now_ms: int, wake_ms: int) -> int:
+        if self._is_finished:
+            return 0
+        if self._accumulator.incomplete:
+            wake_ms = min(wake_ms, self._expire_at_ms)
+        for due_ms in (self._question_due_ms(), self.network.next_deadline_ms(now_ms), self.close_at_ms):
+            if due_ms is not None:
+                wake_ms = min(wake_ms, due_ms)
+        return max(0, min(wake_ms - now_ms, MAX_POLL_MS))
+
+    def _question_due_ms(self) -> int | None:
+        """When to ask for metadata or a producer id; None while there is nobody to ask."""
+        if self._lacks_node:
+            return None
+        due_ms = self.metadata.due_ms()
+        wants_id = self.idempotence is not None and self.idempotence.wants_id and not self._asking_id
+        if wants_id and self._accumulator.incomplete and self.fatal is None:
+            due_ms = self._ask_id_at_ms if due_ms is None else min(due_ms, self._ask_id_at_ms)
+        return due_ms
+
+    # --- the end ----------------------------------------------------------------------------------------------
+
+    def _close_if_done(self, now_ms: int) -> None:
+        assert self.close_at_ms is not None
+        if self._accumulator.incomplete and now_ms >= self.close_at_ms:
+            self._give_up(ProducerClosed("the producer was closed before the records could be sent"))
+        if not self._accumulator.incomplete:
+            for event in self.network.close():
+                self.handle(event, now_ms)
+            self._is_finished = True
+            self._on_news()
+
+    def _give_up(self, error: Exception) -> None:
+        """Fail everything that was accepted, now and later."""
+        self.fatal = self.fatal or error
+        for queue in self.all_queues():
+            while queue.batches:
+                batch = queue.batches[0]
+                self._accumulator.drop(queue, batch)
+                self._fail(queue, batch, error)
+            for batch in [batch for batch in queue.unsettled if not batch.is_abandoned]:
+                batch.may_be_written = True
+                self._report(queue, batch, _honest(error, batch))
+                batch.is_abandoned = True
+        self._on_news()
+
+
+def _error_of(queue: PartitionQueue, answer: ProducedPartition) -> KafkaError:
+    said = answer.error_message or error_for_code(answer.error_code).message
+    return error_for_code(answer.error_code, f"{queue.topic}-{queue.index}: {said}")
+
+
+def _honest(error: Exception, batch: ProducerBatch) -> Exception:
+    """An error that says whether the batch may be stored all the same."""
+    if isinstance(error, DeliveryFailed) or not batch.may_be_written:
+        return error
+    failed = DeliveryFailed(
+        f"{error} (a broker may have stored the records in an earlier attempt)", may_be_written=True
+    )
+    failed.__cause__ = error
+    return failed
