@@ -98,6 +98,7 @@ def test_the_gauges(tmp_path: Path) -> None:
         "kafka_log_log_size": len(batch),
         "kafka_server_socketservermetrics_connection_count": 0,
         "kafka_server_fetchsessioncache_numincrementalfetchsessions": 1,
+        "oncelog_quota_rates": 0,
         "kafka_server_delayedoperationpurgatory_size": 1,
     }
     desk.broker.stop(NOW_MS)

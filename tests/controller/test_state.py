@@ -85,7 +85,7 @@ def test_quotas_are_kept_until_they_are_removed() -> None:
     entity = [{"entity_type": "user", "entity_name": None}, {"entity_type": "client-id", "entity_name": "c"}]
     body = {"entity": entity, "key": "producer_byte_rate"}
     replay(state, RecordType.CLIENT_QUOTA, {**body, "value": 5.5, "remove": False})
-    quota = ClientQuota((("user", None), ("client-id", "c")), "producer_byte_rate")
+    quota = ClientQuota((("client-id", "c"), ("user", None)), "producer_byte_rate")
     assert state.client_quotas == {quota: 5.5}
     replay(state, RecordType.CLIENT_QUOTA, {**body, "value": 0.0, "remove": True})
     assert state.client_quotas == {}

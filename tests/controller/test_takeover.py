@@ -215,15 +215,16 @@ def test_a_leader_stays(tmp_path: Path) -> None:
 def test_quotas_survive_snapshots_and_are_told_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     entity = [{"entity_type": "user", "entity_name": "alice"}]
     quota = record(RecordType.CLIENT_QUOTA, entity=entity, key="producer_byte_rate", value=1e6, remove=False)
-    write_log(tmp_path, [feature(), quota])
+    other = record(RecordType.CLIENT_QUOTA, entity=entity, key="controller_mutation_rate", value=5.0, remove=False)
+    write_log(tmp_path, [feature(), quota, other])
     controller = open_controller(tmp_path, snapshot_bytes=1)
     for _ in range(KEPT_SNAPSHOTS * BLOCK_SIZE):
         controller.next_producer_id(NOW_MS)
     assert len(list((tmp_path / "__cluster_metadata-0").glob("*.checkpoint"))) == KEPT_SNAPSHOTS
     with caplog.at_level(logging.WARNING):
         again = open_controller(tmp_path)
-    assert list(again.state.client_quotas.values()) == [1e6]
-    assert "1 client quotas are kept and not enforced" in caplog.text
+    assert list(again.state.client_quotas.values()) == [1e6, 5.0]
+    assert "1 client quotas are kept and not enforced: controller_mutation_rate" in caplog.text
 
 
 # --- refusals ---

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from oncelog.broker.answer_line import AnswerLine, Place
 from oncelog.broker.outbox import Outbox
+from oncelog.broker.quota.meter import Meter
 from oncelog.broker.request import CLOSE, NO_REPLY, Chunks, Pending
 from oncelog.clock import now_ms
 from oncelog.errors import KafkaStorageError
@@ -40,6 +41,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._write_blocked = False
         self._is_leaving = False
         self._reading_paused = False
+        self._muting: asyncio.TimerHandle | None = None
         self.last_active_s = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -59,6 +61,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
             if pending.abandon is not None:
                 pending.abandon()
         self._timers.clear()
+        if self._muting is not None:
+            self._muting.cancel()
         self._held.clear()
         self._watch(False)
         self._outbox.close()
@@ -100,6 +104,25 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._server.tell("cutting off", self._peer, reason)
             self._transport.abort()
 
+    def mute(self, throttle_ms: int) -> None:
+        """Its client is above a quota: read nothing more from it for this long. What it has sent stays, in order."""
+        until_s = self._server.loop.time() + throttle_ms / 1000
+        if self._muting is not None:
+            if self._muting.when() >= until_s:
+                return
+            self._muting.cancel()
+        self._muting = self._server.loop.call_at(until_s, self._unmute)
+        self._balance_reading()
+
+    def _unmute(self) -> None:
+        self._muting = None
+        self.last_active_s = self._server.loop.time()
+        self._serve_held()
+
+    @property
+    def is_muted(self) -> bool:
+        return self._muting is not None
+
     @property
     def _peer(self) -> object:
         return self._transport.get_extra_info("peername") if self._transport is not None else None
@@ -110,7 +133,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     @property
     def _is_saturated(self) -> bool:
-        return self._line.is_full or self._write_blocked
+        return self._line.is_full or self._write_blocked or self._muting is not None
 
     def _refuse(self, error: MalformedMessage) -> None:
         self._server.metrics.malformed_requests += 1
@@ -118,7 +141,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def _serve(self, frame: memoryview) -> None:
         began_s = time.perf_counter()
-        header, answer = self._server.dispatcher.dispatch(frame, now_ms())
+        meter = Meter(self._server.quotas, len(frame), self.mute) if self._server.quotas.active else None
+        header, answer = self._server.dispatcher.dispatch(frame, now_ms(), meter)
         if answer is NO_REPLY:
             self._server.answered(header, began_s)
         elif answer is CLOSE:
@@ -132,6 +156,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
                 self._line.reserve().chunks = chunks
             else:
                 self._send(chunks)
+        if meter is not None:
+            meter.left_thread()
 
     def _await(self, header: RequestHeader, pending: Pending, place: Place, began_s: float) -> None:
         def completed(chunks: Chunks) -> None:

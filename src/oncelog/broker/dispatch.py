@@ -23,6 +23,7 @@ from oncelog.wire.produce import decode_produce_request
 from oncelog.wire.schema import load_schema
 
 if TYPE_CHECKING:
+    from oncelog.broker.quota.meter import Meter
     from oncelog.broker.state import BrokerState
 
 logger = logging.getLogger(__name__)
@@ -41,7 +42,7 @@ class Dispatcher:
         self._broker = broker
         self._handlers: dict[int, Handler] = {}
 
-    def dispatch(self, frame: memoryview, now_ms: int) -> tuple[RequestHeader, Answer]:
+    def dispatch(self, frame: memoryview, now_ms: int, meter: Meter | None = None) -> tuple[RequestHeader, Answer]:
         header, position = decode_request_header(frame)
         served = SUPPORTED.get(header.api_key)  # type: ignore[call-overload]
         if served is None:
@@ -53,7 +54,11 @@ class Dispatcher:
             body = decode(frame, position, header.api_version)
         else:
             body, _ = codec.decode(request_schema(header.api_key), header.api_version, frame, position)
-        request = Request(header.api_key, header.api_version, header.correlation_id, header.client_id, body, now_ms)
+        request = Request(
+            header.api_key, header.api_version, header.correlation_id, header.client_id, body, now_ms, meter
+        )
+        if meter is not None:
+            return header, self._handle_metered(request, meter)
         return header, self._handle(request)
 
     def frame(self, header: RequestHeader, answer: Message | Chunks) -> Chunks:
@@ -75,6 +80,15 @@ class Dispatcher:
         except Exception:
             logger.exception("bug: %s v%d failed", api_name(request.api_key), request.version)
             return self._top_level_error(request, UnknownServerError("the broker failed; its log says why"))
+
+    def _handle_metered(self, request: Request, meter: Meter) -> Answer:
+        meter.meet(request.client_id)
+        answer = self._handle(request)
+        if isinstance(answer, dict):  # the handlers of hot APIs ask the meter themselves
+            throttle_ms = meter.served()
+            if tells_throttle(request.api_key):
+                answer["throttle_time_ms"] = throttle_ms
+        return answer
 
     def _load(self, api_key: int) -> Handler:
         module = importlib.import_module(f"oncelog.broker.handlers.{ApiKey(api_key).name.lower()}")
@@ -103,6 +117,11 @@ class Dispatcher:
 @cache
 def api_name(api_key: int) -> str:
     return ApiKey(api_key).schema_prefix
+
+
+@cache
+def tells_throttle(api_key: int) -> bool:
+    return any(field.name == "throttle_time_ms" for field in load_schema(response_schema(api_key)).fields)
 
 
 def request_schema(api_key: int) -> str:

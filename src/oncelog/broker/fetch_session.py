@@ -82,6 +82,10 @@ class FetchContext:
         self.partitions = partitions
 
     @property
+    def begins_session(self) -> bool:
+        return self._full and self._session is not None
+
+    @property
     def session_id(self) -> int:
         return self._session.session_id if self._session else NO_SESSION
 
@@ -132,6 +136,14 @@ class FetchSessionCache:
                 session = self._create(partitions, uses_topic_ids, now_ms)
             return FetchContext(partitions, session, full=True)
         return self._continue(request, uses_topic_ids, now_ms)
+
+    def withhold(self, context: FetchContext) -> int:
+        """The session id of an answer that tells nothing because its client is throttled. A session that would begin
+        with it does not: the client was not told of any partition and asks for all of them again."""
+        if not context.begins_session:
+            return context.session_id
+        self._sessions.pop(context.session_id, None)
+        return NO_SESSION
 
     def _continue(self, request: FetchRequest, uses_topic_ids: bool, now_ms: int) -> FetchContext:
         session = self._sessions.get(request.session_id)

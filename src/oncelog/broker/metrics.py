@@ -63,6 +63,8 @@ class BrokerMetrics:
         self.connections_refused = 0
         self.malformed_requests = 0
         self.errors: Counter[tuple[str, str]] = Counter()
+        self.throttles: Counter[str] = Counter()
+        self.throttled_ms: Counter[str] = Counter()
         self.topics: dict[str, TopicTraffic] = {}
         self.latency: dict[str, Latency] = {}
 
@@ -90,6 +92,10 @@ class BrokerMetrics:
         if latency is None:
             latency = self.latency[api] = Latency()
         latency.observe(elapsed_ms)
+
+    def throttled(self, quota: str, throttle_ms: int) -> None:
+        self.throttles[quota] += 1
+        self.throttled_ms[quota] += throttle_ms
 
     def count_errors(self, api: str, response: Message) -> None:
         """Every error code of a response, at whatever depth, as Kafka's ErrorsPerSec counts them."""
@@ -130,6 +136,7 @@ class PrometheusCollector:
             yield CounterMetricFamily(name, text, value=value)
         yield from self._per_topic()
         yield from self._per_request()
+        yield from self._per_quota()
         for name, (text, value) in self._gauges().items():
             yield GaugeMetricFamily(name, text, value=value)
 
@@ -181,3 +188,17 @@ class PrometheusCollector:
         for api, histogram in list(self._metrics.latency.items()):
             latency.add_metric([api], buckets=histogram.cumulative(), sum_value=histogram.total_ms)
         yield latency
+
+    def _per_quota(self) -> Iterator[Metric]:
+        from prometheus_client.core import CounterMetricFamily
+
+        throttles = CounterMetricFamily(
+            "oncelog_throttles", "Answers that told a client to pause, per quota that it was above", labels=["quota"]
+        )
+        for quota, count in list(self._metrics.throttles.items()):
+            throttles.add_metric([quota], count)
+        yield throttles
+        pauses = CounterMetricFamily("oncelog_throttle_time_ms", "The length of these pauses", labels=["quota"])
+        for quota, throttled_ms in list(self._metrics.throttled_ms.items()):
+            pauses.add_metric([quota], throttled_ms)
+        yield pauses

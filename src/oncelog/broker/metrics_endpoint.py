@@ -39,5 +39,6 @@ def gauges(broker: BrokerState) -> Described:
             "Cached fetch sessions",
             len(broker.fetch_sessions),
         ),
+        "oncelog_quota_rates": ("Clients whose rate is measured, over all quotas", broker.quotas.tracked_rates),
         "kafka_server_delayedoperationpurgatory_size": ("Fetches that wait for data", len(broker.purgatory)),
     }

@@ -12,9 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
 
 from oncelog.wire.codec import Message
+
+if TYPE_CHECKING:
+    from oncelog.broker.quota.meter import Meter
 
 
 class RecordsOnDisk(Protocol):
@@ -44,6 +47,8 @@ class Request(NamedTuple):
     client_id: str | None
     body: Any
     now_ms: int
+    meter: Meter | None = None
+    """Counts what the request costs its client, while quotas are set."""
 
 
 class NoReply(Enum):

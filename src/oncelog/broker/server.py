@@ -61,6 +61,7 @@ class Server:
     def __init__(self, broker: BrokerState, loop: asyncio.AbstractEventLoop, pool: ThreadPoolExecutor) -> None:
         self.loop = loop
         self.metrics = broker.metrics
+        self.quotas = broker.quotas
         self.dispatcher = Dispatcher(broker)
         self._broker = broker
         self._pool = pool
@@ -150,7 +151,8 @@ class Server:
 
     def close_idle(self, _: int) -> None:
         oldest_s = self.loop.time() - self.config.connections_max_idle_ms / 1000
-        for connection in [one for one in self._connections if one.last_active_s < oldest_s]:
+        idle = [one for one in self._connections if one.last_active_s < oldest_s and not one.is_muted]
+        for connection in idle:
             connection.cut_off("idle for longer than connections.max.idle.ms")
 
     async def close(self) -> None:

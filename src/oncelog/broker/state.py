@@ -18,6 +18,8 @@ from oncelog.broker.fetch_session import FetchSessionCache
 from oncelog.broker.group_commit import GroupCommit
 from oncelog.broker.metrics import BrokerMetrics
 from oncelog.broker.purgatory import FetchPurgatory
+from oncelog.broker.quota.client_quotas import ClientQuotas
+from oncelog.broker.quota.window import Window
 from oncelog.controller.configs import ALL_BROKERS
 from oncelog.controller.controller import Controller
 from oncelog.controller.identity import Identity, load_or_create
@@ -71,6 +73,8 @@ class BrokerState:
         self.config_schema = BrokerConfigSchema(lambda: self.config)
         self.metrics = BrokerMetrics()
         self.purgatory = FetchPurgatory()
+        window = Window(config.quota_window_num, config.quota_window_size_seconds * 1000)
+        self.quotas = ClientQuotas(window, controller.state.client_quotas, self.metrics.throttled)
         self.fetch_sessions = FetchSessionCache(
             config.max_incremental_fetch_session_cache_slots, lambda: new_id().int & SESSION_ID_MASK
         )
@@ -184,6 +188,8 @@ class BrokerState:
         reconfigured = [record for record in outcome.records if record.type is RecordType.CONFIG]
         if reconfigured:
             self._reconfigure(reconfigured)
+        if any(record.type is RecordType.CLIENT_QUOTA for record in outcome.records):
+            self.quotas.replace(self.controller.state.client_quotas)
         return response
 
     def ensure_topic(self, name: str, now_ms: int) -> Topic | None:

@@ -7,8 +7,10 @@ decides first whether its metadata can be served, and writes only then.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from typing import TypeVar
 
+from oncelog.controller.client_quotas import unenforced_keys
 from oncelog.controller.features import METADATA_VERSION, missing_features
 from oncelog.controller.identity import Identity
 from oncelog.controller.metadata_log import METADATA_PARTITION, MetadataLog
@@ -61,8 +63,10 @@ class Controller:
         records = elections(self.state, self._node_id)
         for start in range(0, len(records), MAX_PARTITIONS_PER_REQUEST):
             self.commit(Outcome(records[start : start + MAX_PARTITIONS_PER_REQUEST], None), now_ms)
-        if self.state.client_quotas:
-            logger.warning("%d client quotas are kept and not enforced", len(self.state.client_quotas))
+        unenforced = Counter(unenforced_keys(self.state))
+        if unenforced:
+            keys = ", ".join(sorted(unenforced))
+            logger.warning("%d client quotas are kept and not enforced: %s", unenforced.total(), keys)
 
     @property
     def metadata_offset(self) -> int:

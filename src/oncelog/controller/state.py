@@ -72,10 +72,15 @@ class Topic:
         return len(self.partitions[0].replicas)
 
 
-class ClientQuota(NamedTuple):
-    """Whom a quota is for, and what it limits; a name of None is everyone without one of their own."""
+QuotaEntity = tuple[tuple[str, str | None], ...]
+"""Whom a quota is for: types (`client-id`, `user`, `ip`) in the order of the alphabet, each with a name. A name of None
+is everyone without one of their own."""
 
-    entity: tuple[tuple[str, str | None], ...]
+
+class ClientQuota(NamedTuple):
+    """Whom a quota is for, and what it limits."""
+
+    entity: QuotaEntity
     key: str
 
 
@@ -175,7 +180,7 @@ class ControllerState:
         self.next_producer_id = record["next_producer_id"]
 
     def _replay_client_quota(self, record: Message) -> None:
-        entity = tuple((part["entity_type"], part["entity_name"]) for part in record["entity"])
+        entity = tuple(sorted({part["entity_type"]: part["entity_name"] for part in record["entity"]}.items()))
         quota = ClientQuota(entity, record["key"])
         if record["remove"]:
             self.client_quotas.pop(quota, None)

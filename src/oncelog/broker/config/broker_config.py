@@ -62,6 +62,8 @@ class BrokerConfig:
     fetch_max_bytes: int
     max_connections: int
     max_incremental_fetch_session_cache_slots: int
+    quota_window_num: int
+    quota_window_size_seconds: int
     socket_request_max_bytes: int
     producer_id_expiration_ms: int
     producer_id_expiration_check_interval_ms: int

@@ -103,6 +103,10 @@ _NETWORK = (
         "The largest request; a larger one closes its connection.",
         at_least(1),
     ),
+    _key(
+        "quota.window.num", ConfigType.INT, "11", "Samples that the rate of a client quota is taken over.", at_least(1)
+    ),
+    _key("quota.window.size.seconds", ConfigType.INT, "1", "How long such a sample is.", at_least(1)),
     _dynamic(_key("max.connections", ConfigType.INT, str(INT_MAX), "Connections served at a time.", at_least(0))),
 )
 

@@ -54,7 +54,7 @@ num.io.threads num.network.threads num.replica.alter.log.dirs.threads num.replic
 offsets.commit.timeout.ms offsets.load.buffer.size offsets.retention.check.interval.ms offsets.retention.minutes
 offsets.topic.compression.codec offsets.topic.num.partitions offsets.topic.replication.factor
 offsets.topic.segment.bytes process.roles producer.purgatory.purge.interval.requests queued.max.request.bytes
-queued.max.requests quota.window.num quota.window.size.seconds replica.fetch.backoff.ms replica.fetch.max.bytes
+queued.max.requests replica.fetch.backoff.ms replica.fetch.max.bytes
 replica.fetch.min.bytes replica.fetch.response.max.bytes replica.fetch.wait.max.ms
 replica.high.watermark.checkpoint.interval.ms replica.lag.time.max.ms replica.socket.receive.buffer.bytes
 replica.socket.timeout.ms replication.quota.window.num replication.quota.window.size.seconds request.timeout.ms

@@ -78,6 +78,9 @@ class _Fetch:
             self._fetch, self._version >= FIRST_VERSION_WITH_TOPIC_IDS, request.now_ms
         )
         self._max_bytes = min(self._fetch.max_bytes, broker.config.fetch_max_bytes)
+        self._meter = request.meter
+        if self._meter is not None:
+            self._max_bytes = min(self._max_bytes, self._meter.max_fetch_bytes)
         self._min_bytes: int = min(self._fetch.min_bytes, self._max_bytes)  # more could never arrive
         self._committed_only = self._fetch.isolation_level == IsolationLevel.READ_COMMITTED
 
@@ -131,6 +134,13 @@ class _Fetch:
             return refusal(self._broker, self._version, UnknownServerError("the broker failed; its log says why"))
 
     def encode(self, answers: Answers) -> Chunks:
+        throttle_ms = 0
+        if self._meter is not None:
+            found_bytes = sum(answer.records.size_bytes for _, answer in answers if answer.records is not None)
+            throttle_ms, is_withheld = self._meter.fetched(found_bytes)
+            if is_withheld:
+                session_id = self._broker.fetch_sessions.withhold(self._context)
+                return encode_fetch_response(self._version, FetchResponse([], throttle_ms, session_id=session_id))
         topics: dict[TopicKey, list[FetchedPartition]] = {}
         size_bytes = 0
         for key, answer in self._context.news(answers):
@@ -138,7 +148,9 @@ class _Fetch:
             size_bytes += answer.records.size_bytes if answer.records is not None else 0
         self._broker.metrics.fetched(size_bytes)
         response = FetchResponse(
-            [FetchedTopic(*key, partitions) for key, partitions in topics.items()], session_id=self._context.session_id
+            [FetchedTopic(*key, partitions) for key, partitions in topics.items()],
+            throttle_ms,
+            session_id=self._context.session_id,
         )
         return encode_fetch_response(self._version, response)
 

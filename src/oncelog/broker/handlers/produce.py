@@ -55,16 +55,17 @@ def handle(broker: BrokerState, request: Request) -> Answer:
     produce: ProduceRequest = request.body
     append = _Append(broker, request)
     topics = append.topics()
-    flushing = _flush(broker, request.version, topics, append.unflushed) if append.unflushed else None
+    throttle_ms = 0 if request.meter is None else request.meter.produced(is_answered=produce.acks != ACKS_NONE)
+    flushing = _flush(broker, request.version, topics, append.unflushed, throttle_ms) if append.unflushed else None
     if produce.acks == ACKS_NONE:
         # The client hears nothing, so an error can only be shown by hanging up: it will refresh its metadata.
         failed = any(partition.error_code for topic in topics for partition in topic.partitions)
         return CLOSE if failed else NO_REPLY
-    return [encode_produce_response(request.version, topics, throttle_ms=0)] if flushing is None else flushing
+    return [encode_produce_response(request.version, topics, throttle_ms)] if flushing is None else flushing
 
 
 def _flush(
-    broker: BrokerState, version: int, topics: list[ProducedTopic], unflushed: list[Unflushed]
+    broker: BrokerState, version: int, topics: list[ProducedTopic], unflushed: list[Unflushed], throttle_ms: int
 ) -> Pending | None:
     """`flush.messages` promises the disk: the answer waits for flushes that cover every partition of the request. None
     if none can begin, because the disk has failed meanwhile; then `topics` say so."""
@@ -81,7 +82,7 @@ def _flush(
             topics[append.topic_position] = topic._replace(partitions=partitions)
         remaining -= 1
         if remaining == 0 and pending.on_complete is not None:
-            pending.complete([encode_produce_response(version, topics, throttle_ms=0)])
+            pending.complete([encode_produce_response(version, topics, throttle_ms)])
 
     for append in unflushed:
         broker.group_commit.wait(append.log, append.end_offset, partial(ended, append))
