@@ -12,22 +12,54 @@ if TYPE_CHECKING:
     from oncelog.admin import Admin as Admin
     from oncelog.broker.process import Broker as Broker
     from oncelog.broker.process import BrokerFailed as BrokerFailed
+    from oncelog.client.producer_errors import BufferExhausted as BufferExhausted
+    from oncelog.client.producer_errors import DeliveryFailed as DeliveryFailed
+    from oncelog.client.producer_errors import DeliveryTimedOut as DeliveryTimedOut
+    from oncelog.client.producer_errors import ProducerClosed as ProducerClosed
+    from oncelog.client.records import ProducerRecord as ProducerRecord
+    from oncelog.client.records import RecordMetadata as RecordMetadata
     from oncelog.errors import KafkaError as KafkaError
     from oncelog.errors import OncelogError as OncelogError
+    from oncelog.producer.async_producer import AsyncProducer as AsyncProducer
+    from oncelog.producer.producer import Producer as Producer
     from oncelog.types import TopicPartition as TopicPartition
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "Admin": "oncelog.admin",
+    "AsyncProducer": "oncelog.producer.async_producer",
     "Broker": "oncelog.broker.process",
     "BrokerFailed": "oncelog.broker.process",
+    "BufferExhausted": "oncelog.client.producer_errors",
+    "DeliveryFailed": "oncelog.client.producer_errors",
+    "DeliveryTimedOut": "oncelog.client.producer_errors",
     "KafkaError": "oncelog.errors",
     "OncelogError": "oncelog.errors",
+    "Producer": "oncelog.producer.producer",
+    "ProducerClosed": "oncelog.client.producer_errors",
+    "ProducerRecord": "oncelog.client.records",
+    "RecordMetadata": "oncelog.client.records",
     "TopicPartition": "oncelog.types",
 }
 
-__all__ = ["Admin", "Broker", "BrokerFailed", "KafkaError", "OncelogError", "TopicPartition", "__version__"]
+__all__ = [
+    "Admin",
+    "AsyncProducer",
+    "Broker",
+    "BrokerFailed",
+    "BufferExhausted",
+    "DeliveryFailed",
+    "DeliveryTimedOut",
+    "KafkaError",
+    "OncelogError",
+    "Producer",
+    "ProducerClosed",
+    "ProducerRecord",
+    "RecordMetadata",
+    "TopicPartition",
+    "__version__",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -14,6 +14,8 @@ class MetadataCache:
         self.cluster: ClusterMetadata | None = None
         self.topic_errors: dict[str, int] = {}
         """What the brokers last said against a wanted topic."""
+        self.answers = 0
+        """How often the brokers told."""
         self._wanted: dict[str, int] = {}
         self._is_stale = True
         self._is_asking = False
@@ -53,6 +55,7 @@ class MetadataCache:
     def learn(self, answer: Message, now_ms: int) -> ClusterMetadata:
         self._is_asking = False
         self._learned_ms = now_ms
+        self.answers += 1
         told = ClusterMetadata.from_message(answer)
         self.cluster = told.keeping_topics_of(self.cluster)
         for name in list(self._wanted):

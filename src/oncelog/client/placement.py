@@ -18,7 +18,7 @@ from oncelog.records.model import Buffer
 
 
 class Placement:
-    __slots__ = ("_batch_bytes", "_chance", "_is_adaptive", "_is_round_robin", "_uses_keys", "_user")
+    __slots__ = ("_batch_bytes", "_chance", "_is_adaptive", "_is_round_robin", "_user", "_uses_keys")
 
     def __init__(self, config: ProducerConfig, chance: Callable[[int], int]) -> None:
         """`chance(n)` is a number below n, each as likely."""

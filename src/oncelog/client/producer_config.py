@@ -324,6 +324,11 @@ class ProducerConfig:
         return config
 
     @property
+    def takes_bytes(self) -> bool:
+        """Keys and values that are bytes need no serializer."""
+        return self.key_serializer == "auto" and self.value_serializer == "auto"
+
+    @property
     def compression_codec(self) -> int:
         return codec_named(self.compression_type)
 

@@ -119,8 +119,6 @@ class SenderCore:
         return self._is_finished
 
     def poll(self, now_ms: int) -> int:
-        for event in self.network.tick(now_ms):
-            self.handle(event, now_ms)
         self._counters.tick(now_ms)
         self._lacks_node = False
         self._expire(now_ms)
@@ -144,8 +142,8 @@ class SenderCore:
         else:
             self._id_arrived(event, now_ms)
 
-    def failed(self, error: Exception) -> None:
-        """The driver met a bug of ours: nothing can be sent any more, and everybody must know."""
+    def failed(self, error: BaseException) -> None:
+        """We have a bug: nothing can be sent any more, and everybody who waits must know."""
         self._give_up(ProducerClosed(f"the producer's sender broke and stopped: {error!r}"))
         self._is_finished = True
 
@@ -563,7 +561,7 @@ class SenderCore:
             return 0
         if self._accumulator.incomplete:
             wake_ms = min(wake_ms, self._expire_at_ms)
-        for due_ms in (self._question_due_ms(), self.network.next_deadline_ms(now_ms), self.close_at_ms):
+        for due_ms in (self._question_due_ms(), self.close_at_ms):
             if due_ms is not None:
                 wake_ms = min(wake_ms, due_ms)
         return max(0, min(wake_ms - now_ms, MAX_POLL_MS))

@@ -1,0 +1,142 @@
+"""What both shells have in common: the parts of a producer, put together, and the words for what went wrong."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from oncelog.client.accumulator import Accumulator, Lock
+from oncelog.client.delivery import Waiter
+from oncelog.client.network import Network, NetworkSettings
+from oncelog.client.placement import Placement
+from oncelog.client.producer_config import ProducerConfig
+from oncelog.client.producer_counters import ProducerCounters
+from oncelog.client.producer_errors import BufferExhausted, ProducerClosed, TopicUnavailable
+from oncelog.client.sender import SenderCore
+from oncelog.client.sockets import SocketOptions, monotonic_ms
+from oncelog.errors import UnknownTopicOrPartition, error_for_code
+from oncelog.producer.callbacks import run_callbacks
+from oncelog.producer.interceptors import InterceptorChain
+from oncelog.producer.metrics import snapshot
+from oncelog.producer.serializers import serializer_for
+from oncelog.records.model import Buffer
+
+MAX_ANSWER_BYTES = 100 * 1024 * 1024  # metadata of very many partitions; answers to Produce are far smaller
+
+
+def wall_clock_ms() -> int:
+    return int(time.time() * 1000)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    config: ProducerConfig
+    accumulator: Accumulator
+    placement: Placement
+    interceptors: InterceptorChain
+    serialize_key: Callable[[str, Any], Buffer | None]
+    serialize_value: Callable[[str, Any], Buffer | None]
+    counters: ProducerCounters
+    core: SenderCore
+    gauges: Mapping[str, Callable[[], float]]
+    socket_options: SocketOptions
+
+    def check_usable(self) -> None:
+        fatal = self.core.fatal
+        if fatal is not None:
+            raise ProducerClosed(f"the producer gave up: {fatal}") from fatal
+
+    def topic_error(self, topic: str) -> Exception | None:
+        """What the brokers said against the topic, if waiting does not help."""
+        code = self.core.metadata.topic_errors.get(topic)
+        if code is None or error_for_code(code).retriable:
+            return None
+        return error_for_code(code, f"topic {topic!r}: {error_for_code(code).message}")
+
+    def unavailable(self, topic: str) -> Exception:
+        """Why nothing was learned about the topic in time."""
+        waited = f"within max.block.ms ({self.config.max_block_ms})"
+        if self.core.metadata.topic_errors.get(topic) == UnknownTopicOrPartition.code:
+            return UnknownTopicOrPartition(
+                f"topic {topic!r} does not exist, and no broker created it {waited}; create it first, such as with"
+                f" `oncelog topics create {topic}`"
+            )
+        why = self.core.network.why_unreachable() or "no broker answered"
+        return TopicUnavailable(
+            f"nothing was learned about topic {topic!r} {waited}: {why}; check bootstrap.servers"
+            f" ({', '.join(f'{host}:{port}' for host, port in self.config.bootstrap_servers)}) and the brokers"
+        )
+
+    def exhausted(self) -> BufferExhausted:
+        return BufferExhausted(
+            f"buffer.memory ({self.config.buffer_memory} bytes) is full of records that no broker has acknowledged yet"
+            f" (buffer_full={self.config.buffer_full}): wait for earlier results before sending more, raise it, or see"
+            " why the brokers are slow"
+        )
+
+    def metrics(self) -> dict[str, float]:
+        return snapshot(self.counters, self.gauges, monotonic_ms())
+
+
+def assemble(
+    config: ProducerConfig, lock: Lock, new_waiter: Callable[[], Waiter], on_news: Callable[[], None]
+) -> Parts:
+    accumulator = Accumulator(
+        batch_size=config.batch_size,
+        buffer_memory=config.buffer_memory,
+        max_request_size=config.max_request_size,
+        lock=lock,
+        new_waiter=new_waiter,
+    )
+    counters = ProducerCounters(monotonic_ms())
+    network = Network(_network_settings(config), random.random)
+    core = SenderCore(
+        config,
+        accumulator,
+        network,
+        counters,
+        jitter=random.random,
+        on_settled=run_callbacks,
+        on_news=on_news,
+    )
+    gauges: dict[str, Callable[[], float]] = {
+        "requests-in-flight": lambda: network.total_in_flight,
+        "buffer-total-bytes": lambda: config.buffer_memory,
+        "buffer-available-bytes": lambda: accumulator.available_bytes,
+        "waiting-threads": lambda: accumulator.are_waiting_for_memory,
+        "connection-count": lambda: network.connections_made - network.connections_lost,
+        "connection-creation-total": lambda: network.connections_made,
+        "connection-close-total": lambda: network.connections_lost,
+        "outgoing-byte-total": lambda: network.bytes_out,
+        "incoming-byte-total": lambda: network.bytes_in,
+        "request-total": lambda: network.requests_sent,
+    }
+    return Parts(
+        config=config,
+        accumulator=accumulator,
+        placement=Placement(config, random.randrange),
+        interceptors=InterceptorChain(config.interceptors),
+        serialize_key=serializer_for(config.key_serializer, "key"),
+        serialize_value=serializer_for(config.value_serializer, "value"),
+        counters=counters,
+        core=core,
+        gauges=gauges,
+        socket_options=SocketOptions(config.send_buffer_bytes, config.receive_buffer_bytes),
+    )
+
+
+def _network_settings(config: ProducerConfig) -> NetworkSettings:
+    return NetworkSettings(
+        client_id=config.client_id,
+        max_in_flight=config.max_in_flight_requests_per_connection,
+        request_timeout_ms=config.request_timeout_ms,
+        socket_connection_setup_timeout_ms=config.socket_connection_setup_timeout_ms,
+        socket_connection_setup_timeout_max_ms=config.socket_connection_setup_timeout_max_ms,
+        reconnect_backoff_ms=config.reconnect_backoff_ms,
+        reconnect_backoff_max_ms=config.reconnect_backoff_max_ms,
+        connections_max_idle_ms=config.connections_max_idle_ms,
+        max_answer_bytes=MAX_ANSWER_BYTES,
+    )

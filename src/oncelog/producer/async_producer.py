@@ -1,0 +1,296 @@
+"""`AsyncProducer`: the same producer for asyncio. No thread: the sender's core runs in the event loop.
+
+`send` never blocks the loop. A record that cannot be accepted at once (its topic is not known yet, or memory is full)
+waits in line, in the order of the calls; the line is bounded, since a loop that never awaits would fill it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import Any, NamedTuple
+
+from oncelog.client.delivery import Delivery, OnDelivery, RecordFuture
+from oncelog.client.producer_config import ProducerConfig
+from oncelog.client.producer_errors import ProducerClosed
+from oncelog.client.records import ProducerRecord, RecordMetadata
+from oncelog.client.sockets import monotonic_ms
+from oncelog.client.streaming import StreamingDriver
+from oncelog.errors import InvalidConfig
+from oncelog.producer.assembly import assemble, wall_clock_ms
+from oncelog.records.model import Buffer, HeadersInput
+
+MAX_WAITING_SENDS = 10_000
+EXPIRY_PERIOD_S = 0.1  # how exactly `max.block.ms` is kept for records that wait in line
+
+
+class _NoLock:
+    """Everything happens in one thread."""
+
+    def acquire(self) -> None: ...
+    def release(self) -> None: ...
+
+
+class _Settle:
+    """Resolves a record's future, then tells the user's callback."""
+
+    __slots__ = ("future", "on_delivery")
+
+    def __init__(self, future: asyncio.Future[RecordMetadata], on_delivery: OnDelivery | None) -> None:
+        self.future = future
+        self.on_delivery = on_delivery
+
+    def __call__(self, metadata: RecordMetadata | None, error: Exception | None) -> None:
+        if not self.future.done():  # the user may have cancelled the wait; the record is sent all the same
+            if error is None:
+                self.future.set_result(metadata)  # type: ignore[arg-type]
+            else:
+                self.future.set_exception(error)
+                self.future.exception()  # a result that nobody looks at is no warning: callers may fire and forget
+        if self.on_delivery is not None:
+            self.on_delivery(metadata, error)
+
+
+class _Waiting(NamedTuple):
+    topic: str
+    partition: int | None
+    key: Buffer | None
+    value: Buffer | None
+    headers: HeadersInput
+    timestamp_ms: int
+    settle: _Settle
+    deadline_ms: int
+
+
+class AsyncProducer:
+    """Sends records to Kafka topics from asyncio: each stored once, in order, or reported as failed.
+
+    async with oncelog.AsyncProducer("127.0.0.1:9092") as producer:
+        metadata = await producer.send("orders", value="paid", key="order-7")
+        results = await asyncio.gather(*[producer.send("orders", value=line) for line in lines])
+    """
+
+    def __init__(
+        self, bootstrap_servers: str | Iterable[str] | Mapping[str, Any] | None = None, **settings: Any
+    ) -> None:
+        self.config = ProducerConfig.of(bootstrap_servers if bootstrap_servers is not None else {}, **settings)
+        if self.config.spool_dir is not None:
+            raise InvalidConfig(
+                "spool.dir means a file write in every send(), which would block the loop: use Producer"
+            )
+        self._parts = parts = assemble(self.config, _NoLock(), _no_waiting, self._on_news)
+        self._core = parts.core
+        self._counters = parts.counters
+        self._accumulator = parts.accumulator
+        self._placement = parts.placement
+        self._interceptors = parts.interceptors
+        self._serialize_key = parts.serialize_key
+        self._serialize_value = parts.serialize_value
+        self._takes_bytes = self.config.takes_bytes
+        self._driver: StreamingDriver | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._line: deque[_Waiting] = deque()
+        self._line_timer: asyncio.TimerHandle | None = None
+        self._unusable: ProducerClosed | None = None
+        self._finished: asyncio.Event | None = None
+
+    # --- sending ----------------------------------------------------------------------------------------------
+
+    def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        headers: HeadersInput | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> asyncio.Future[RecordMetadata]:
+        """Accept a record for sending; await the result for where it was stored.
+
+        Raises at once what is wrong with the record itself, and BufferExhausted if thousands of records already wait
+        for room: await some of them first.
+        """
+        loop = self._started()
+        if self._interceptors.is_needed:
+            record = ProducerRecord(topic, value, key, partition, headers or (), timestamp_ms)
+            topic, value, key, partition, headers, timestamp_ms = self._interceptors.on_send(record)
+            on_delivery = self._interceptors.acknowledging(on_delivery)
+        if key is not None and not (type(key) is bytes and self._takes_bytes):
+            key = self._serialize_key(topic, key)
+        if value is not None and not (type(value) is bytes and self._takes_bytes):
+            value = self._serialize_value(topic, value)
+        if timestamp_ms is None:
+            timestamp_ms = wall_clock_ms()
+        future: asyncio.Future[RecordMetadata] = loop.create_future()
+        settle = _Settle(future, on_delivery)
+        if self._line or self._try(topic, partition, key, value, headers or (), timestamp_ms, settle) is None:
+            deadline_ms = monotonic_ms() + self.config.max_block_ms
+            self._enqueue(_Waiting(topic, partition, key, value, headers or (), timestamp_ms, settle, deadline_ms))
+        return future
+
+    def _try(
+        self,
+        topic: str,
+        partition: int | None,
+        key: Buffer | None,
+        value: Buffer | None,
+        headers: HeadersInput,
+        timestamp_ms: int,
+        settle: _Settle,
+    ) -> RecordFuture | None:
+        """None if the record must wait."""
+        queues = self._accumulator.topics.get(topic)
+        if queues is None:
+            return None
+        queue = self._placement.queue_for(queues, partition, key, value)
+        accepted = self._accumulator.append(queue, timestamp_ms, key, value, headers, settle)
+        if accepted is None:
+            accepted = self._accumulator.append_anew(queue, timestamp_ms, key, value, headers, settle, monotonic_ms())
+            assert self._driver is not None
+            self._driver.wake()
+        return accepted
+
+    # --- the line ---------------------------------------------------------------------------------------------
+
+    def _enqueue(self, waiting: _Waiting) -> None:
+        if not isinstance(waiting.topic, str) or not waiting.topic:
+            raise TypeError(f"the topic is a name (str), not {waiting.topic!r}")
+        is_full = waiting.topic in self._accumulator.topics
+        if is_full and self.config.buffer_full == "drop":
+            self._counters.records_dropped += 1
+            waiting.settle(None, self._parts.exhausted())
+            return
+        if (is_full and self.config.buffer_full == "fail") or len(self._line) >= MAX_WAITING_SENDS:
+            self._counters.buffer_exhausted += 1
+            raise self._parts.exhausted()
+        self._line.append(waiting)
+        self._ask_for(waiting)
+
+    def _ask_for(self, waiting: _Waiting) -> None:
+        """What the first in line waits for."""
+        assert self._loop is not None
+        assert self._driver is not None
+        if waiting.topic not in self._accumulator.topics:
+            self._core.awaited_topics[waiting.topic] = 1
+        self._accumulator.are_waiting_for_memory = 1
+        if self._line_timer is None:
+            self._line_timer = self._loop.call_later(EXPIRY_PERIOD_S, self._expire_line)
+        self._driver.wake()
+
+    def _on_news(self) -> None:
+        """Memory came free, or a topic became known: the line moves."""
+        while self._line:
+            waiting = self._line[0]
+            try:
+                error = self._parts.topic_error(waiting.topic)
+                if error is not None:
+                    raise error
+                if self._try(*waiting[:7]) is None:
+                    self._ask_for(waiting)
+                    break
+            except Exception as error:
+                waiting.settle(None, error)
+            self._line.popleft()
+        if not self._line:
+            self._accumulator.are_waiting_for_memory = 0
+            self._core.awaited_topics.clear()
+        if self._finished is not None and self._core.is_finished:
+            self._finished.set()
+
+    def _expire_line(self) -> None:
+        self._line_timer = None
+        now_ms = monotonic_ms()
+        while self._line and (self._line[0].deadline_ms <= now_ms or self._core.fatal is not None):
+            waiting = self._line.popleft()
+            is_known = waiting.topic in self._accumulator.topics
+            waiting.settle(None, self._parts.exhausted() if is_known else self._parts.unavailable(waiting.topic))
+        if self._line:
+            self._ask_for(self._line[0])
+
+    # --- life -------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Begin to connect; `async with` and the first `send` do it as well."""
+        self._started()
+
+    def _started(self) -> asyncio.AbstractEventLoop:
+        if self._unusable is not None:
+            raise self._unusable.with_traceback(None)
+        self._parts.check_usable()
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+            self._finished = asyncio.Event()
+            self._driver = StreamingDriver(self._core, self._loop, self._parts.socket_options)
+            self._driver.start()
+        return self._loop
+
+    async def flush(self) -> None:
+        """Send everything now, and return when every record accepted so far has its result."""
+        if self._driver is None or self._loop is None:
+            return
+        self._accumulator.flushing += 1
+        try:
+            while True:
+                pending = [delivery for delivery in self._accumulator.undelivered() if not delivery.is_done]
+                waiting = [each.settle.future for each in self._line]
+                if not pending and not waiting:
+                    return
+                self._driver.wake()
+                if pending:
+                    await self._told_of(pending[-1])
+                else:
+                    await asyncio.wait(waiting)
+        finally:
+            self._accumulator.flushing -= 1
+
+    async def _told_of(self, delivery: Delivery) -> None:
+        told = asyncio.Event()
+        delivery.watch(told.set)
+        await told.wait()
+
+    async def close(self, timeout: float | None = None) -> None:
+        """Send what was accepted, then end. What is not delivered after `timeout` seconds (by default
+        `delivery.timeout.ms`) fails, and says so."""
+        if self._unusable is None:
+            self._unusable = ProducerClosed("the producer is closed; make a new one to send more")
+        if self._driver is None or self._finished is None:
+            return
+        if timeout is None:
+            timeout = self.config.delivery_timeout_ms / 1000
+        deadline = time.monotonic() + timeout
+        while self._line and time.monotonic() < deadline:
+            await asyncio.wait([self._line[-1].settle.future], timeout=deadline - time.monotonic())
+        self._core.close_at_ms = monotonic_ms() + max(0, int((deadline - time.monotonic()) * 1000))
+        self._driver.wake()
+        await self._finished.wait()
+        await self._driver.close()
+        if self._line_timer is not None:
+            self._line_timer.cancel()
+        for waiting in self._line:
+            waiting.settle(None, self._unusable)
+        self._line.clear()
+
+    async def __aenter__(self) -> AsyncProducer:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def metrics(self) -> dict[str, float]:
+        """How the producer does, under Kafka's names."""
+        return self._parts.metrics()
+
+    @property
+    def client_id(self) -> str:
+        return self.config.client_id
+
+
+def _no_waiting() -> Any:
+    raise AssertionError("nothing blocks in an event loop")
