@@ -12,6 +12,7 @@ from oncelog.records import kernel as chosen
 NAMES = (
     "BatchBuilder",
     "Columns",
+    "RowSource",
     "check_records",
     "crc32c",
     "crc_matches",

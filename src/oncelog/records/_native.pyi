@@ -2,6 +2,7 @@
 
 from oncelog.records._python import BatchBuilder as BatchBuilder
 from oncelog.records._python import Columns as Columns
+from oncelog.records._python import RowSource as RowSource
 from oncelog.records._python import check_records as check_records
 from oncelog.records._python import crc32c as crc32c
 from oncelog.records._python import crc_matches as crc_matches

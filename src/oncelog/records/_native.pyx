@@ -14,7 +14,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromSt
 from cpython.object cimport PyObject
 from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memset
 
 from oncelog.errors import CorruptMessage, InvalidRecord, MessageTooLarge
 from oncelog.records import compression, model
@@ -1125,6 +1125,357 @@ cdef inline uint8_t *put_span(uint8_t *at, const Span *span) noexcept nogil:
     return at
 
 
+# ------------------------------------------------------------------------------------------------------ rows
+
+# Rows are columns on their way into batches. Arrow's buffers are taken as they are; each row is read through `read_row`,
+# which checks that it points inside them.
+
+cdef Py_ssize_t MAX_ITEMS = 1 << 56  # of one column: positions in bytes do not overflow
+
+cdef enum:
+    NO_PARTITION = -1
+    TYPICAL_OVERHEAD = 12
+    SMALL_FILL_BYTES = 16384  # below this, rows are encoded before other threads would notice
+
+cdef struct BytesSource:
+    bint exists
+    Py_ssize_t first
+    Py_ssize_t count
+    const uint8_t *validity
+    const uint8_t *offsets
+    int offset_bytes
+    Py_ssize_t item_bytes
+    const uint8_t *data
+    Py_ssize_t data_size
+
+cdef struct ListSource:
+    bint exists
+    Py_ssize_t first
+    const uint8_t *validity
+    const uint8_t *offsets
+    int offset_bytes
+
+cdef struct Row:
+    int64_t timestamp
+    Span key
+    Span value
+    Py_ssize_t first_header
+    Py_ssize_t header_count
+    size_t headers_size
+
+
+cdef inline bint is_null(const uint8_t *validity, Py_ssize_t index) noexcept nogil:
+    return validity != NULL and not validity[index >> 3] >> (index & 7) & 1
+
+
+cdef inline int64_t load_offset(const uint8_t *offsets, int offset_bytes, Py_ssize_t index) noexcept nogil:
+    cdef int64_t wide
+    cdef int32_t narrow
+    if offset_bytes == 8:
+        memcpy(&wide, offsets + 8 * index, 8)
+        return wide
+    memcpy(&narrow, offsets + 4 * index, 4)
+    return narrow
+
+
+cdef inline bint read_item(const BytesSource *source, Py_ssize_t index, Span *span) noexcept nogil:
+    """The bytes of item `index`, which the caller has checked; false if they would lie outside the data."""
+    cdef int64_t start, end
+    index += source.first
+    span.data = NULL
+    span.size = -1
+    if not source.exists or is_null(source.validity, index):
+        return True
+    if source.offsets == NULL:
+        span.data = source.data + index * source.item_bytes
+        span.size = source.item_bytes
+        return True
+    start = load_offset(source.offsets, source.offset_bytes, index)
+    end = load_offset(source.offsets, source.offset_bytes, index + 1)
+    if start < 0 or end < start or end > source.data_size or end - start > MAX_BATCH_BYTES:
+        return False
+    span.data = source.data + start
+    span.size = end - start
+    return True
+
+
+cdef class RowSource:
+    cdef list held  # what the pointers point into
+    cdef Py_ssize_t rows
+    cdef int64_t now_ms
+    cdef BytesSource keys
+    cdef BytesSource values
+    cdef ListSource headers
+    cdef BytesSource header_keys
+    cdef BytesSource header_values
+    cdef const uint8_t *timestamps
+    cdef const uint8_t *timestamps_validity
+    cdef Py_ssize_t first_timestamp
+
+    def __cinit__(self, buffers):
+        cdef Py_ssize_t row_count = buffers.row_count
+        if row_count < 0 or row_count > INT32_MAX:
+            raise ValueError(f"{row_count} rows: there may be up to {INT32_MAX}")
+        self.held = []
+        self.now_ms = buffers.now_ms
+        self.take_bytes(&self.keys, buffers.keys, row_count)
+        self.take_bytes(&self.values, buffers.values, row_count)
+        self.take_headers(buffers.headers, row_count)
+        self.take_timestamps(buffers.timestamps, row_count)
+        self.rows = row_count
+
+    @property
+    def row_count(self):
+        return self.rows
+
+    cdef Py_ssize_t take_buffer(self, const uint8_t **at, buffer, Py_ssize_t size_bytes) except -1:
+        """Point at a buffer of at least `size_bytes`, which stays in place as long as these rows; its real size."""
+        cdef Held held = Held(buffer)
+        if held.view.len < size_bytes:
+            raise ValueError(f"a column's buffer has {held.view.len} bytes, its rows need {size_bytes}")
+        self.held.append(held)
+        at[0] = <const uint8_t *>held.view.buf
+        return held.view.len
+
+    cdef int take_validity(self, const uint8_t **at, buffer, Py_ssize_t item_count) except -1:
+        if buffer is not None:
+            self.take_buffer(at, buffer, (item_count + 7) // 8)
+        return 0
+
+    cdef int take_bytes(self, BytesSource *source, column, Py_ssize_t count) except -1:
+        cdef Py_ssize_t end
+        source.exists = column is not None
+        if column is None:
+            return 0
+        source.first = column.first
+        source.count = column.length
+        source.item_bytes = column.item_bytes
+        end = source.first + source.count
+        check_column(source.first, source.count, count)
+        self.take_validity(&source.validity, column.validity, end)
+        if column.offsets is None:
+            if source.item_bytes < 0 or source.item_bytes > INT32_MAX or end > INT32_MAX:
+                raise ValueError(f"{end} items of {source.item_bytes} bytes")
+            source.data_size = self.take_buffer(&source.data, column.data, end * source.item_bytes)
+        else:
+            source.offset_bytes = check_offset_bytes(column.offset_bytes)
+            self.take_buffer(&source.offsets, column.offsets, (end + 1) * source.offset_bytes)
+            source.data_size = self.take_buffer(&source.data, column.data, 0)
+        return 0
+
+    cdef int take_headers(self, column, Py_ssize_t count) except -1:
+        cdef Py_ssize_t end
+        self.headers.exists = column is not None
+        if column is None:
+            return 0
+        self.headers.first = column.first
+        self.headers.offset_bytes = check_offset_bytes(column.offset_bytes)
+        check_column(self.headers.first, count, count)
+        end = self.headers.first + count
+        self.take_validity(&self.headers.validity, column.validity, end)
+        self.take_buffer(&self.headers.offsets, column.offsets, (end + 1) * self.headers.offset_bytes)
+        self.take_bytes(&self.header_keys, column.keys, 0)
+        self.take_bytes(&self.header_values, column.values, self.header_keys.count)
+        return 0
+
+    cdef int take_timestamps(self, column, Py_ssize_t count) except -1:
+        if column is None:
+            return 0
+        self.first_timestamp = column.first
+        check_column(self.first_timestamp, count, count)
+        self.take_validity(&self.timestamps_validity, column.validity, self.first_timestamp + count)
+        self.take_buffer(&self.timestamps, column.data, 8 * (self.first_timestamp + count))
+        return 0
+
+    cdef inline bint read_row(self, Py_ssize_t index, Row *row) noexcept nogil:
+        """Everything about a row but its headers' bytes; false if it points outside its columns."""
+        row.timestamp = self.now_ms
+        if self.timestamps != NULL and not is_null(self.timestamps_validity, self.first_timestamp + index):
+            memcpy(&row.timestamp, self.timestamps + 8 * (self.first_timestamp + index), 8)
+        row.header_count = 0
+        row.headers_size = 0
+        if not read_item(&self.keys, index, &row.key) or not read_item(&self.values, index, &row.value):
+            return False
+        return not self.headers.exists or self.measure_headers(index, row)
+
+    cdef bint measure_headers(self, Py_ssize_t index, Row *row) noexcept nogil:
+        cdef int64_t start, end, number
+        cdef Span key, value
+        index += self.headers.first
+        if is_null(self.headers.validity, index):
+            return True
+        start = load_offset(self.headers.offsets, self.headers.offset_bytes, index)
+        end = load_offset(self.headers.offsets, self.headers.offset_bytes, index + 1)
+        if start < 0 or end < start or end > self.header_keys.count or end - start > MAX_BATCH_BYTES:
+            return False
+        for number in range(start, end):
+            if not self.read_header(number, &key, &value):
+                return False
+            row.headers_size += span_size(&key) + span_size(&value)
+        row.first_header = start
+        row.header_count = end - start
+        return True
+
+    cdef inline bint read_header(self, Py_ssize_t number, Span *key, Span *value) noexcept nogil:
+        return (
+            read_item(&self.header_keys, number, key)
+            and key.size >= 0
+            and read_item(&self.header_values, number, value)
+        )
+
+    cdef size_t bytes_of(self, size_t count) noexcept:
+        """A guess at what so many rows take as records, by the average."""
+        cdef size_t data = self.keys.data_size * self.keys.exists + self.values.data_size * self.values.exists
+        return count * (data // self.rows + TYPICAL_OVERHEAD)
+
+    def find_larger(self, Py_ssize_t limit_bytes):
+        cdef Py_ssize_t index
+        cdef Row row
+        cdef bint is_sound = True
+        with nogil:
+            for index in range(self.rows):
+                is_sound = self.read_row(index, &row)
+                if not is_sound or HEADER_SIZE + record_size(body_size(&row, 0, 0)) > <size_t>limit_bytes:
+                    break
+            else:
+                index = -1
+        if not is_sound:
+            raise bad_row(index)
+        return index
+
+    def by_partition(self, int32_t partition_count, partitions=None):
+        cdef const uint8_t *wanted = NULL
+        cdef Store chosen, ends, order
+        cdef Py_ssize_t misplaced
+        cdef Held held
+        if partition_count < 1:
+            raise ValueError(f"rows have no place among {partition_count} partitions")
+        if partitions is not None:
+            held = Held(partitions)
+            if held.view.len < 4 * self.rows:
+                raise ValueError(f"{self.rows} rows need as many partitions, not {held.view.len // 4}")
+            wanted = <const uint8_t *>held.view.buf
+        elif not self.keys.exists:
+            return [(NO_PARTITION, None)] if self.rows else []
+        chosen = ends = order = Store(NULL, 0, 0)
+        try:
+            if not (
+                reserve(&chosen, 4 * self.rows)
+                and reserve(&order, 4 * self.rows)
+                and reserve(&ends, 8 * (<size_t>partition_count + 1))
+            ):
+                raise MemoryError()
+            with nogil:
+                misplaced = self.choose(wanted, partition_count, <int32_t *>chosen.data, <int64_t *>ends.data)
+                if misplaced < 0:
+                    order_rows(
+                        <int32_t *>chosen.data, self.rows, partition_count, <int64_t *>ends.data, <int32_t *>order.data
+                    )
+            if misplaced >= 0:
+                raise self.no_place(misplaced, wanted, partition_count)
+            order.size = 4 * self.rows
+            return groups_of(<int64_t *>ends.data, partition_count, memoryview(take(&order)))
+        finally:
+            give_up(chosen.data, chosen.capacity)
+            give_up(ends.data, ends.capacity)
+            give_up(order.data, order.capacity)
+
+    cdef Py_ssize_t choose(
+        self, const uint8_t *wanted, int32_t partition_count, int32_t *chosen, int64_t *counts
+    ) noexcept nogil:
+        """The partition of each row, and how many each has, those of none first. A row without place, or -1."""
+        cdef Py_ssize_t index
+        cdef int32_t partition
+        cdef Span key
+        memset(counts, 0, 8 * (<size_t>partition_count + 1))
+        for index in range(self.rows):
+            partition = NO_PARTITION
+            if wanted != NULL:
+                memcpy(&partition, wanted + 4 * index, 4)
+                if partition < NO_PARTITION or partition >= partition_count:
+                    return index
+            if partition == NO_PARTITION:
+                if not read_item(&self.keys, index, &key):
+                    return index
+                if key.size >= 0:
+                    partition = <int32_t>((murmur2_of(key.data, key.size) & INT32_MAX) % <uint32_t>partition_count)
+            chosen[index] = partition
+            counts[partition + 1] += 1
+        return -1
+
+    cdef object no_place(self, Py_ssize_t index, const uint8_t *wanted, int32_t partition_count):
+        cdef int32_t partition = NO_PARTITION
+        if wanted != NULL:
+            memcpy(&partition, wanted + 4 * index, 4)
+        if partition == NO_PARTITION:
+            return bad_row(index)
+        return ValueError(f"row {index} asks for partition {partition}; there are 0 to {partition_count - 1}")
+
+
+cdef class Held:
+    """A buffer that stays in place as long as this object lives."""
+    cdef Py_buffer view
+    cdef bint is_held
+
+    def __cinit__(self, buffer):
+        PyObject_GetBuffer(buffer, &self.view, PyBUF_SIMPLE)
+        self.is_held = True
+
+    def __dealloc__(self):
+        if self.is_held:
+            PyBuffer_Release(&self.view)
+
+
+cdef int check_column(Py_ssize_t first, Py_ssize_t count, Py_ssize_t row_count) except -1:
+    if first < 0 or count < row_count or count > MAX_ITEMS or first > MAX_ITEMS:
+        raise ValueError(f"a column of {count} items from item {first} on does not serve {row_count} rows")
+    return 0
+
+
+cdef int check_offset_bytes(int offset_bytes) except -1:
+    if offset_bytes != 4 and offset_bytes != 8:
+        raise ValueError(f"offsets of {offset_bytes} bytes; Arrow has 4 and 8")
+    return offset_bytes
+
+
+cdef object bad_row(Py_ssize_t index):
+    return InvalidRecord(f"row {index} points outside its columns, has a header without a key, or 2 GiB in a field")
+
+
+cdef void order_rows(
+    const int32_t *chosen, Py_ssize_t rows, int32_t partition_count, int64_t *ends, int32_t *order
+) noexcept nogil:
+    """Write the rows into `order`, partition after partition. `ends` comes as counts and becomes where each ends."""
+    cdef Py_ssize_t index
+    cdef int64_t count, start = 0
+    for index in range(partition_count + 1):
+        count = ends[index]
+        ends[index] = start
+        start += count
+    for index in range(rows):
+        order[ends[chosen[index] + 1]] = <int32_t>index
+        ends[chosen[index] + 1] += 1
+
+
+cdef list groups_of(const int64_t *ends, int32_t partition_count, order):
+    cdef list groups = []
+    cdef int64_t start = 0
+    cdef Py_ssize_t slot
+    for slot in range(partition_count + 1):
+        if ends[slot] > start:
+            groups.append((slot - 1, None if 4 * (ends[slot] - start) == len(order) else order[4 * start:4 * ends[slot]]))
+            start = ends[slot]
+    return groups
+
+
+cdef enum Fill:
+    FILLED
+    NEEDS_ROOM
+    BAD_ROW
+    BAD_INDEX
+    TOO_LARGE
+
+
 cdef enum:
     FIRST_CAPACITY = 512
 
@@ -1134,6 +1485,7 @@ cdef class BatchBuilder:
     cdef Store headers  # the headers of the record being appended
     cdef size_t size_hint
     cdef size_t sealed_size  # 0 until then
+    cdef bint is_filling  # by `append_columns`, perhaps without the interpreter's lock
     cdef int32_t count
     cdef int64_t next_offset_delta
     cdef bint has_base_timestamp
@@ -1179,21 +1531,27 @@ cdef class BatchBuilder:
 
     def append(self, int64_t timestamp_ms, key, value, headers=(), offset_delta=None):
         cdef Lent key_bytes, value_bytes
+        cdef Row row
         cdef int64_t delta = self.next_offset_delta
-        cdef Py_ssize_t header_count = 0
         self.require_open()
         if offset_delta is not None:
             delta = offset_delta
         if delta < self.next_offset_delta or delta > INT32_MAX:
             raise ValueError(f"offset delta {delta} is not above the last one")
-        self.headers.size = 0
+        row.timestamp = timestamp_ms
+        row.header_count = 0
+        row.headers_size = 0
         if headers is not () and headers is not None:
-            header_count = self.put_headers(headers)
+            self.headers.size = 0
+            row.header_count = self.put_headers(headers)
+            row.headers_size = self.headers.size
         borrow(&key_bytes, key)
         try:
             borrow(&value_bytes, value)
             try:
-                self.put_record(timestamp_ms, delta, &key_bytes.span, &value_bytes.span, header_count)
+                row.key = key_bytes.span
+                row.value = value_bytes.span
+                self.put_record(&row, delta)
             finally:
                 give_back(&value_bytes)
         finally:
@@ -1203,39 +1561,125 @@ cdef class BatchBuilder:
     cdef inline int require_open(self) except -1:
         if self.sealed_size:
             raise ValueError("this batch is sealed: its builder is spent")
+        if self.is_filling:
+            raise ValueError("another thread is appending to this batch")
         return 0
 
-    cdef int put_record(
-        self, int64_t timestamp_ms, int64_t delta, const Span *key, const Span *value, Py_ssize_t header_count
-    ) except -1:
-        cdef int64_t base_timestamp = self.base_timestamp if self.has_base_timestamp else timestamp_ms
-        cdef uint64_t timestamp_bits = zigzag(add64(timestamp_ms, -<uint64_t>base_timestamp))
-        cdef size_t body = (
-            1 + varint_size(timestamp_bits) + varint_size(zigzag(delta)) + span_size(key) + span_size(value)
-            + varint_size(zigzag(header_count)) + self.headers.size
-        )
-        cdef size_t size = varint_size(zigzag(body)) + body
+    cdef int put_record(self, const Row *row, int64_t delta) except -1:
+        cdef uint64_t timestamp_bits = self.timestamp_bits(row.timestamp)
+        cdef size_t body = body_size(row, timestamp_bits, zigzag(delta))
+        cdef size_t size = record_size(body)
         cdef uint8_t *at
         if self.records.size + size > MAX_BATCH_BYTES:
             raise MessageTooLarge(f"a batch holds at most {MAX_BATCH_BYTES} bytes")
         if self.records.capacity - self.records.size < size:
             self.make_room(size)
-        at = put_varint(self.records.data + self.records.size, zigzag(body))
-        at[0] = 0
-        at = put_varint(at + 1, timestamp_bits)
-        at = put_varint(at, zigzag(delta))
-        at = put_span(at, key)
-        at = put_span(at, value)
-        at = put_varint(at, zigzag(header_count))
-        if self.headers.size:
-            memcpy(at, self.headers.data, self.headers.size)
+        at = put_fields(self.records.data + self.records.size, row, body, timestamp_bits, zigzag(delta))
+        if row.headers_size:
+            memcpy(at, self.headers.data, row.headers_size)
+        self.took(row.timestamp, delta, size)
+        return 0
+
+    cdef inline uint64_t timestamp_bits(self, int64_t timestamp) noexcept nogil:
+        if not self.has_base_timestamp:
+            return 0
+        return zigzag(add64(timestamp, -<uint64_t>self.base_timestamp))
+
+    cdef inline void took(self, int64_t timestamp, int64_t delta, size_t size) noexcept nogil:
+        """A record was written behind the others."""
+        if not self.has_base_timestamp:
+            self.has_base_timestamp = True
+            self.base_timestamp = timestamp
+        self.max_timestamp = max(self.max_timestamp, timestamp)
+        self.next_offset_delta = delta + 1
         self.records.size += size
         self.count += 1
-        self.has_base_timestamp = True
-        self.base_timestamp = base_timestamp
-        self.max_timestamp = max(self.max_timestamp, timestamp_ms)
-        self.next_offset_delta = delta + 1
-        return 0
+
+    def append_columns(self, RowSource source not None, Py_ssize_t start, Py_ssize_t stop, size_t limit_bytes, rows=None):
+        cdef Held held
+        cdef const uint8_t *order = NULL
+        cdef Py_ssize_t row_count = source.rows
+        cdef Py_ssize_t at = start
+        cdef size_t room = 0
+        cdef Fill fill = NEEDS_ROOM
+        cdef int32_t row = 0
+        self.require_open()
+        if rows is not None:
+            held = Held(rows)
+            order = <const uint8_t *>held.view.buf
+            row_count = held.view.len // 4
+        if start < 0 or stop < start or stop > row_count:
+            raise ValueError(f"rows {start} to {stop} of {row_count}")
+        if stop - start > INT32_MAX - self.next_offset_delta:
+            raise ValueError(f"a batch takes no {stop - start} rows after offset delta {self.next_offset_delta - 1}")
+        if stop > start:
+            room = min(limit_bytes - min(limit_bytes, self.records.size), source.bytes_of(stop - start))
+        self.is_filling = True
+        try:
+            while fill == NEEDS_ROOM:
+                if self.records.capacity - self.records.size < room:
+                    self.make_room(room)
+                if room < SMALL_FILL_BYTES:
+                    fill = self.fill(source, order, &at, &row, stop, limit_bytes, &room)
+                else:
+                    with nogil:
+                        fill = self.fill(source, order, &at, &row, stop, limit_bytes, &room)
+        finally:
+            self.is_filling = False
+        if fill == BAD_ROW:
+            raise bad_row(row)
+        if fill == BAD_INDEX:
+            raise ValueError(f"the order of rows names at {at} one that is not there")
+        if fill == TOO_LARGE:
+            raise MessageTooLarge(f"a batch holds at most {MAX_BATCH_BYTES} bytes, row {row} alone needs more")
+        return at
+
+    cdef Fill fill(
+        self,
+        RowSource source,
+        const uint8_t *order,
+        Py_ssize_t *at,
+        int32_t *index,
+        Py_ssize_t stop,
+        size_t limit,
+        size_t *room,
+    ) noexcept nogil:
+        """Append rows from `at` on until something stops it: `index` is that row, `room` what it needs."""
+        cdef Row row
+        cdef uint64_t timestamp_bits
+        cdef size_t body, size
+        while at[0] < stop:
+            index[0] = <int32_t>at[0]
+            if order != NULL:
+                memcpy(index, order + 4 * at[0], 4)
+                if index[0] < 0 or index[0] >= source.rows:
+                    return BAD_INDEX
+            if not source.read_row(index[0], &row):
+                return BAD_ROW
+            timestamp_bits = self.timestamp_bits(row.timestamp)
+            body = body_size(&row, timestamp_bits, zigzag(self.next_offset_delta))
+            size = record_size(body)
+            if self.count and self.records.size + size > min(limit, <size_t>MAX_BATCH_BYTES):
+                return FILLED
+            if self.records.size + size > MAX_BATCH_BYTES:
+                return TOO_LARGE
+            if self.records.capacity - self.records.size < size:
+                room[0] = size
+                return NEEDS_ROOM
+            if not self.put_row(source, &row, body, timestamp_bits, size):
+                return BAD_ROW
+            at[0] += 1
+        return FILLED
+
+    cdef inline bint put_row(
+        self, RowSource source, const Row *row, size_t body, uint64_t timestamp_bits, size_t size
+    ) noexcept nogil:
+        cdef uint8_t *start = self.records.data + self.records.size
+        cdef uint8_t *at = put_fields(start, row, body, timestamp_bits, zigzag(self.next_offset_delta))
+        if row.header_count and not put_row_headers(source, row, at, start + size):
+            return False
+        self.took(row.timestamp, self.next_offset_delta, size)
+        return True
 
     cdef Py_ssize_t put_headers(self, headers) except -1:
         """Encode the headers aside, so that the record's size is known before it is written."""
@@ -1332,6 +1776,43 @@ cdef class BatchBuilder:
         store16(at + PRODUCER_EPOCH_AT, <uint32_t><int>producer_epoch)
         store32(at + BASE_SEQUENCE_AT, <uint32_t>base_sequence)
         store32(at + RECORD_COUNT_AT, <uint32_t>self.count)
+
+
+cdef inline size_t record_size(size_t body) noexcept nogil:
+    return varint_size(zigzag(body)) + body
+
+
+cdef inline size_t body_size(const Row *row, uint64_t timestamp_bits, uint64_t delta_bits) noexcept nogil:
+    return (
+        1 + varint_size(timestamp_bits) + varint_size(delta_bits) + span_size(&row.key) + span_size(&row.value)
+        + varint_size(zigzag(row.header_count)) + row.headers_size
+    )
+
+
+cdef inline uint8_t *put_fields(
+    uint8_t *at, const Row *row, size_t body, uint64_t timestamp_bits, uint64_t delta_bits
+) noexcept nogil:
+    """All of a record but its headers."""
+    at = put_varint(at, zigzag(body))
+    at[0] = 0
+    at = put_varint(at + 1, timestamp_bits)
+    at = put_varint(at, delta_bits)
+    at = put_span(at, &row.key)
+    at = put_span(at, &row.value)
+    return put_varint(at, zigzag(row.header_count))
+
+
+cdef bint put_row_headers(RowSource source, const Row *row, uint8_t *at, const uint8_t *end) noexcept nogil:
+    """False if they are not what they were when they were measured, which is nobody's right to change."""
+    cdef Py_ssize_t number
+    cdef Span key, value
+    for number in range(row.first_header, row.first_header + row.header_count):
+        if not source.read_header(number, &key, &value):
+            return False
+        if span_size(&key) + span_size(&value) > <size_t>(end - at):
+            return False
+        at = put_span(put_span(at, &key), &value)
+    return at == end
 
 
 cdef bytearray compressed_batch(header, records, int codec, compression_level):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, TypedDict, Unpack
 
 import crc32c as _crc32c
@@ -25,15 +25,20 @@ from oncelog.records.model import (
     MAGIC,
     MAX_BATCH_BYTES,
     MIN_RECORD_SIZE,
+    NO_PARTITION,
     TIMESTAMP_TYPE_MASK,
     TRANSACTIONAL_MASK,
     BatchHeader,
     BinaryColumn,
     Buffer,
+    BytesBuffers,
     CheckedRecords,
     ColumnBuffers,
+    HeaderBuffers,
     HeadersInput,
     Record,
+    RowBuffers,
+    TimestampBuffers,
 )
 from oncelog.types import NO_LEADER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP, TimestampType
 
@@ -403,6 +408,167 @@ def _raw(values: array[int]) -> bytes:
     return values.tobytes()
 
 
+# ---------------------------------------------------------------------------------------------------- rows
+
+
+class RowSource:
+    """The rows of a table's columns, for `BatchBuilder.append_columns`. What points outside the buffers is refused."""
+
+    def __init__(self, buffers: RowBuffers) -> None:
+        if not 0 <= buffers.row_count <= _INT32_MAX:
+            raise ValueError(f"{buffers.row_count} rows: there may be up to {_INT32_MAX}")
+        self.row_count = buffers.row_count
+        self._now_ms = buffers.now_ms
+        self._keys = _BytesReader.of(buffers.keys, self.row_count)
+        self._values = _BytesReader.of(buffers.values, self.row_count)
+        self._headers = _HeadersReader(buffers.headers, self.row_count) if buffers.headers else None
+        self._timestamps = _TimestampReader(buffers.timestamps, self.row_count) if buffers.timestamps else None
+
+    def find_larger(self, limit_bytes: int) -> int:
+        """The first row that would make a batch larger than `limit_bytes` even if alone in it, or -1."""
+        for index in range(self.row_count):
+            _, key, value, headers = self.row(index)
+            if HEADER_SIZE + len(_encoded(0, 0, key, value, headers)) > limit_bytes:
+                return index
+        return -1
+
+    def by_partition(self, partition_count: int, partitions: Buffer | None = None) -> list[tuple[int, Buffer | None]]:
+        """The rows of each partition in order, as int32 indices, or None for all rows.
+
+        A row goes where `partitions` (int32) says. Where that is -1 or not given, its key decides; rows without a key
+        come under partition -1, for the caller to place.
+        """
+        if partition_count < 1:
+            raise ValueError(f"rows have no place among {partition_count} partitions")
+        wanted = array("i", [NO_PARTITION]) * self.row_count
+        if partitions is not None:
+            wanted = array("i", memoryview(partitions).cast("B").tobytes())
+            if len(wanted) < self.row_count:
+                raise ValueError(f"{self.row_count} rows need as many partitions, not {len(wanted)}")
+        groups: dict[int, array[int]] = {}
+        for index in range(self.row_count):
+            partition = wanted[index]
+            if not NO_PARTITION <= partition < partition_count:
+                raise ValueError(f"row {index} asks for partition {partition}; there are 0 to {partition_count - 1}")
+            if partition == NO_PARTITION and (key := self._item(self._keys, index, index)) is not None:
+                partition = partition_of(key, partition_count)
+            groups.setdefault(partition, array("i")).append(index)
+        return [
+            (partition, None if len(rows) == self.row_count else _raw(rows))
+            for partition, rows in sorted(groups.items())
+        ]
+
+    def row(self, index: int) -> tuple[int, Buffer | None, Buffer | None, list[tuple[Buffer, Buffer | None]]]:
+        """Timestamp, key, value and headers."""
+        timestamp = self._timestamps.timestamp(index) if self._timestamps else None
+        return (
+            self._now_ms if timestamp is None else timestamp,
+            self._item(self._keys, index, index),
+            self._item(self._values, index, index),
+            list(self._headers_of(index)),
+        )
+
+    def _headers_of(self, index: int) -> Iterator[tuple[Buffer, Buffer | None]]:
+        if self._headers is None or _is_null(self._headers.validity, self._headers.first + index):
+            return
+        start, end = self._headers.offsets[self._headers.first + index :][:2]
+        if not 0 <= start <= end <= self._headers.keys.count:
+            raise _bad_row(index)
+        for number in range(start, end):
+            key = self._item(self._headers.keys, number, index)
+            if key is None:
+                raise _bad_row(index)
+            yield key, self._item(self._headers.values, number, index)
+
+    @staticmethod
+    def _item(reader: _BytesReader | None, item: int, row: int) -> Buffer | None:
+        if reader is None or _is_null(reader.validity, reader.first + item):
+            return None
+        start, end = reader.span(reader.first + item)
+        if not 0 <= start <= end <= len(reader.data):
+            raise _bad_row(row)
+        return reader.data[start:end]
+
+
+class _BytesReader:
+    def __init__(self, column: BytesBuffers, row_count: int) -> None:
+        _check_column(column.first, column.length, row_count)
+        end = column.first + column.length
+        self.first = column.first
+        self.count = column.length
+        self.validity = _validity(column.validity, end)
+        self.item_bytes = column.item_bytes
+        self.offsets = None
+        if column.offsets is None:
+            if column.item_bytes < 0:
+                raise ValueError(f"{end} items of {column.item_bytes} bytes")
+            self.data = _buffer(column.data, end * column.item_bytes)
+        else:
+            self.offsets = _offsets(column.offsets, column.offset_bytes, end + 1)
+            self.data = _buffer(column.data, 0)
+
+    @classmethod
+    def of(cls, column: BytesBuffers | None, row_count: int) -> _BytesReader | None:
+        return None if column is None else cls(column, row_count)
+
+    def span(self, item: int) -> tuple[int, int]:
+        if self.offsets is None:
+            return item * self.item_bytes, (item + 1) * self.item_bytes
+        return self.offsets[item], self.offsets[item + 1]
+
+
+class _HeadersReader:
+    def __init__(self, column: HeaderBuffers, row_count: int) -> None:
+        _check_column(column.first, row_count, row_count)
+        end = column.first + row_count
+        self.first = column.first
+        self.validity = _validity(column.validity, end)
+        self.offsets = _offsets(column.offsets, column.offset_bytes, end + 1)
+        self.keys = _BytesReader(column.keys, 0)
+        self.values = _BytesReader(column.values, self.keys.count)
+
+
+class _TimestampReader:
+    def __init__(self, column: TimestampBuffers, row_count: int) -> None:
+        _check_column(column.first, row_count, row_count)
+        self.first = column.first
+        self.validity = _validity(column.validity, column.first + row_count)
+        self.data = _offsets(column.data, 8, column.first + row_count)
+
+    def timestamp(self, index: int) -> int | None:
+        return None if _is_null(self.validity, self.first + index) else self.data[self.first + index]
+
+
+def _check_column(first: int, count: int, row_count: int) -> None:
+    if first < 0 or count < row_count:
+        raise ValueError(f"a column of {count} items from item {first} on does not serve {row_count} rows")
+
+
+def _buffer(buffer: Buffer, size_bytes: int) -> memoryview:
+    view = memoryview(buffer).cast("B")
+    if len(view) < size_bytes:
+        raise ValueError(f"a column's buffer has {len(view)} bytes, its rows need {size_bytes}")
+    return view
+
+
+def _validity(buffer: Buffer | None, item_count: int) -> memoryview | None:
+    return None if buffer is None else _buffer(buffer, (item_count + 7) // 8)
+
+
+def _offsets(buffer: Buffer, offset_bytes: int, count: int) -> memoryview:
+    if offset_bytes not in (4, 8):
+        raise ValueError(f"offsets of {offset_bytes} bytes; Arrow has 4 and 8")
+    return _buffer(buffer, count * offset_bytes)[: count * offset_bytes].cast("i" if offset_bytes == 4 else "q")
+
+
+def _is_null(validity: memoryview | None, index: int) -> bool:
+    return validity is not None and not validity[index >> 3] >> (index & 7) & 1
+
+
+def _bad_row(index: int) -> InvalidRecord:
+    return InvalidRecord(f"row {index} points outside its columns, has a header without a key, or 2 GiB in a field")
+
+
 # ---------------------------------------------------------------------------------------------------- building
 
 
@@ -465,26 +631,50 @@ class BatchBuilder:
         delta = self._next_offset_delta if offset_delta is None else offset_delta
         if not self._next_offset_delta <= delta <= _INT32_MAX:
             raise ValueError(f"offset delta {delta} is not above the last one")
-        base_timestamp = timestamp_ms if self._base_timestamp is None else self._base_timestamp
-        body = bytearray(1)
-        body += _varint(_wrap_int64(timestamp_ms - base_timestamp))
-        body += _varint(delta)
-        _write_bytes(body, key)
-        _write_bytes(body, value)
-        body += _varint(len(headers))
-        for header_key, header_value in headers:
-            _write_bytes(body, header_key.encode("utf-8", "surrogateescape"))
-            _write_bytes(body, header_value)
-        length = _varint(len(body))
-        if self.size_bytes + len(length) + len(body) > MAX_BATCH_BYTES:
+        encoded_headers = [(name.encode("utf-8", "surrogateescape"), data) for name, data in headers]
+        record = _encoded(self._timestamp_delta(timestamp_ms), delta, key, value, encoded_headers)
+        if len(self._batch) + len(record) > MAX_BATCH_BYTES:
             raise MessageTooLarge(f"a batch holds at most {MAX_BATCH_BYTES} bytes")
-        self._batch += length
-        self._batch += body
+        self._add(timestamp_ms, delta, record)
+        return len(self._batch)
+
+    def append_columns(
+        self, source: RowSource, start: int, stop: int, limit_bytes: int, rows: Buffer | None = None
+    ) -> int:
+        """Add rows `start` up to `stop`, or those that `rows` (int32) names at these places, and return where it ended:
+        before a row that would take the batch past `limit_bytes`, unless it were the only one.
+        """
+        self._require_open()
+        order = None if rows is None else memoryview(rows).cast("B").cast("i")
+        row_count = source.row_count if order is None else len(order)
+        if not 0 <= start <= stop <= row_count:
+            raise ValueError(f"rows {start} to {stop} of {row_count}")
+        if stop - start > _INT32_MAX - self._next_offset_delta:
+            raise ValueError(f"a batch takes no {stop - start} rows after offset delta {self._next_offset_delta - 1}")
+        for at in range(start, stop):
+            index = at if order is None else order[at]
+            if not 0 <= index < source.row_count:
+                raise ValueError(f"the order of rows names at {at} one that is not there")
+            timestamp_ms, key, value, headers = source.row(index)
+            delta = self._next_offset_delta
+            record = _encoded(self._timestamp_delta(timestamp_ms), delta, key, value, headers)
+            if self._count and len(self._batch) + len(record) > min(limit_bytes, MAX_BATCH_BYTES):
+                return at
+            if len(self._batch) + len(record) > MAX_BATCH_BYTES:
+                raise MessageTooLarge(f"a batch holds at most {MAX_BATCH_BYTES} bytes, row {index} alone needs more")
+            self._add(timestamp_ms, delta, record)
+        return stop
+
+    def _timestamp_delta(self, timestamp_ms: int) -> int:
+        return 0 if self._base_timestamp is None else _wrap_int64(timestamp_ms - self._base_timestamp)
+
+    def _add(self, timestamp_ms: int, delta: int, record: bytes) -> None:
+        self._batch += record
         self._count += 1
-        self._base_timestamp = base_timestamp
+        if self._base_timestamp is None:
+            self._base_timestamp = timestamp_ms
         self._max_timestamp = max(self._max_timestamp, timestamp_ms)
         self._next_offset_delta = delta + 1
-        return self.size_bytes
 
     def build(
         self, *, codec: int = compression.NONE, compression_level: int | None = None, **fields: Unpack[HeaderFields]
@@ -559,6 +749,25 @@ def _finished(batch: bytearray, codec: int, compression_level: int | None) -> by
     _LENGTH.pack_into(batch, _LENGTH_AT, len(batch) - LOG_OVERHEAD)
     _CRC.pack_into(batch, _CRC_AT, _batch_crc(batch, 0, len(batch)))
     return batch
+
+
+def _encoded(
+    timestamp_delta: int,
+    offset_delta: int,
+    key: Buffer | None,
+    value: Buffer | None,
+    headers: Sequence[tuple[Buffer, Buffer | None]],
+) -> bytes:
+    body = bytearray(1)
+    body += _varint(timestamp_delta)
+    body += _varint(offset_delta)
+    _write_bytes(body, key)
+    _write_bytes(body, value)
+    body += _varint(len(headers))
+    for header_key, header_value in headers:
+        _write_bytes(body, header_key)
+        _write_bytes(body, header_value)
+    return _varint(len(body)) + body
 
 
 def _write_bytes(target: bytearray, data: Buffer | None) -> None:

@@ -58,3 +58,4 @@ decode = _kernel.decode
 decode_columns = _kernel.decode_columns
 BatchBuilder = _kernel.BatchBuilder
 Columns = _kernel.Columns
+RowSource = _kernel.RowSource

@@ -22,6 +22,7 @@ LOG_OVERHEAD = 12  # base offset and length, which the length field does not cou
 HEADER_SIZE = 61  # bytes before the first record
 CRC_START = 21  # the CRC covers everything from the attributes on
 MAX_BATCH_BYTES = 2**31 - 1  # our bound: a position inside a batch always fits an int32
+NO_PARTITION = -1  # of a row that any partition may take
 MIN_RECORD_SIZE = 7  # length, attributes, two deltas, two lengths, header count: one byte each
 
 CODEC_MASK = 0x07
@@ -132,6 +133,51 @@ class ColumnBuffers(NamedTuple):
     header_offsets: Buffer
     header_keys: BinaryColumn
     header_values: BinaryColumn
+
+
+class BytesBuffers(NamedTuple):
+    """An Arrow array of nullable bytes as it lies in memory: `length` items from item `first` of the buffers on.
+
+    `offsets` are int32 or int64 (`offset_bytes` 4 or 8); without them, every item has `item_bytes`.
+    """
+
+    first: int
+    length: int
+    validity: Buffer | None
+    data: Buffer
+    offsets: Buffer | None
+    offset_bytes: int = 4
+    item_bytes: int = 0
+
+
+class TimestampBuffers(NamedTuple):
+    """An Arrow array of nullable int64: milliseconds since 1970."""
+
+    first: int
+    validity: Buffer | None
+    data: Buffer
+
+
+class HeaderBuffers(NamedTuple):
+    """An Arrow array of nullable lists: row `i` owns the headers from its offset up to the next one."""
+
+    first: int
+    validity: Buffer | None
+    offsets: Buffer
+    offset_bytes: int
+    keys: BytesBuffers
+    values: BytesBuffers
+
+
+class RowBuffers(NamedTuple):
+    """Rows to be sent as records: what a table's columns are to the kernel. Rows without a timestamp get `now_ms`."""
+
+    row_count: int
+    now_ms: int
+    keys: BytesBuffers | None
+    values: BytesBuffers | None
+    headers: HeaderBuffers | None = None
+    timestamps: TimestampBuffers | None = None
 
 
 class CheckedRecords(NamedTuple):
