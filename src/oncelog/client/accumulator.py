@@ -16,7 +16,7 @@ from typing import Protocol
 from uuid import UUID
 
 from oncelog.client.batch import ProducerBatch
-from oncelog.client.delivery import Delivery, OnDelivery, RecordFuture, Waiter
+from oncelog.client.delivery import Delivery, OnDelivery, RecordFuture, Waiter, new_future
 from oncelog.client.metadata import NO_LEADER
 from oncelog.client.partitioner import NO_PARTITION, RoundRobinPartitioner, StickyPartitioner
 from oncelog.errors import OncelogError
@@ -44,8 +44,8 @@ class PartitionQueue:
     """One partition's batches, and who leads it."""
 
     __slots__ = (
-        "batches", "has_stored", "index", "leader", "leader_epoch", "next_position", "open", "queued_bytes", "topic",
-        "topic_id", "unsettled",
+        "batches", "has_stored", "index", "leader", "leader_epoch", "next_ordinal", "next_position", "open",
+        "queued_bytes", "topic", "topic_id", "unsettled",
     )  # fmt: skip
 
     def __init__(self, topic: str, index: int) -> None:
@@ -63,6 +63,8 @@ class PartitionQueue:
         `batches`. Only the sender touches it, as everything below."""
         self.next_position = 0
         """Of the next record to be numbered, in the sequence of this producer id and epoch."""
+        self.next_ordinal = 0
+        """How many batches were numbered."""
         self.has_stored = False
         """The broker acknowledged a batch under this id and epoch, so it knows where the sequence stands."""
 
@@ -192,7 +194,7 @@ class Accumulator:
     ) -> RecordFuture:
         before = batch.size_bytes
         index = batch.append(timestamp_ms, key, value, headers)
-        future = RecordFuture(batch.delivery, index, timestamp_ms, on_delivery)
+        future = new_future(batch.delivery, index, timestamp_ms, on_delivery)
         charge = batch.size_bytes - before
         if on_delivery is not None:
             batch.futures.append(future)

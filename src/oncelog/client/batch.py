@@ -19,9 +19,9 @@ UNNUMBERED = -1
 
 class ProducerBatch:
     __slots__ = (
-        "attempts", "buffer", "builder", "charged_bytes", "created_ms", "delivery", "futures", "is_abandoned",
-        "is_in_flight", "is_open", "may_be_written", "partition", "position", "producer_epoch", "producer_id",
-        "record_count", "retry_at_ms", "size_bytes", "topic", "was_first_in_line",
+        "_append", "attempts", "buffer", "builder", "charged_bytes", "created_ms", "delivery", "futures", "is_abandoned",
+        "is_in_flight", "is_open", "may_be_written", "ordinal", "partition", "position", "producer_epoch",
+        "producer_id", "record_count", "retry_at_ms", "size_bytes", "topic", "was_first_in_line",
     )  # fmt: skip
 
     def __init__(self, topic: str, partition: int, created_ms: int, size_hint: int, delivery: Delivery) -> None:
@@ -30,6 +30,7 @@ class ProducerBatch:
         self.created_ms = created_ms
         self.delivery = delivery
         self.builder: kernel.BatchBuilder | None = kernel.BatchBuilder(None, size_hint)
+        self._append = self.builder.append
         self.size_bytes = self.builder.size_bytes
         self.record_count = 0
         self.charged_bytes = 0
@@ -41,6 +42,8 @@ class ProducerBatch:
         self.producer_id = NO_PRODUCER_ID
         self.producer_epoch = NO_PRODUCER_EPOCH
         self.position = UNNUMBERED
+        self.ordinal = 0
+        """Which of its partition's numbered batches it is; parts of a batch share it."""
         self.attempts = 0
         self.retry_at_ms = 0
         self.is_in_flight = False
@@ -53,8 +56,7 @@ class ProducerBatch:
 
     def append(self, timestamp_ms: int, key: Buffer | None, value: Buffer | None, headers: HeadersInput) -> int:
         """Add a record; returns its index. Raises TypeError and leaves the batch as it was if a field is no bytes."""
-        assert self.builder is not None
-        self.size_bytes = self.builder.append(timestamp_ms, key, value, headers)
+        self.size_bytes = self._append(timestamp_ms, key, value, headers)
         index = self.record_count
         self.record_count = index + 1
         return index
@@ -112,6 +114,7 @@ class ProducerBatch:
             half.buffer = build_batch(part, codec=codec)
             half.size_bytes = len(half.buffer)
             if self.is_numbered:
+                half.ordinal = self.ordinal
                 half.number(self.producer_id, self.producer_epoch, self.position + first)
             halves.append(half)
         halves[0].charged_bytes = self.charged_bytes - halves[1].charged_bytes

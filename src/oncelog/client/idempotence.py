@@ -22,7 +22,8 @@ from oncelog.client.accumulator import PartitionQueue
 from oncelog.client.batch import ProducerBatch
 from oncelog.types import MAX_PRODUCER_EPOCH
 
-MAX_UNSETTLED_PER_PARTITION = 5  # as many batches as a broker remembers of a producer
+REMEMBERED_BATCHES = 5
+"""As many as a broker remembers of a producer in a partition: an older one is not recognised when it comes again."""
 
 
 class Identity(NamedTuple):
@@ -59,11 +60,18 @@ class Idempotence:
             return is_next and (batch.may_be_written or self.bump_reason is None)
         if self.identity is None or self.bump_reason is not None:
             return False
-        return len(queue.unsettled) < (MAX_UNSETTLED_PER_PARTITION if queue.has_stored else 1)
+        if not queue.unsettled:
+            return True
+        # Those behind the oldest unsettled batch count even if they are settled: the broker remembers them, and must
+        # not have forgotten the oldest over them when it is asked about it again.
+        since_oldest = queue.next_ordinal - queue.unsettled[0].ordinal
+        return since_oldest < (REMEMBERED_BATCHES if queue.has_stored else 1)
 
     def number(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         assert self.identity is not None
         assert self.bump_reason is None
+        batch.ordinal = queue.next_ordinal
+        queue.next_ordinal += 1
         batch.number(*self.identity, queue.next_position)
         queue.next_position += batch.record_count
         queue.unsettled.append(batch)
