@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from oncelog.admin.admin import ALL_RECORDS, BROKER_DEFAULT, Admin
 from oncelog.admin.values import (
+    ANY_NAME,
+    ClientQuota,
     ClusterDescription,
     ConfigEntry,
     ConfigSource,
@@ -17,8 +19,10 @@ from oncelog.client.leaders import ListedOffset
 
 __all__ = [
     "ALL_RECORDS",
+    "ANY_NAME",
     "BROKER_DEFAULT",
     "Admin",
+    "ClientQuota",
     "ClusterDescription",
     "ConfigEntry",
     "ConfigSource",

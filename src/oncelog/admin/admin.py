@@ -1,4 +1,4 @@
-"""`Admin`: topics, configs, offsets and producers of a cluster, oncelog's or Apache Kafka's.
+"""`Admin`: topics, configs, quotas, offsets and producers of a cluster, oncelog's or Apache Kafka's.
 
 A thin shell over the blocking client: each method is one request (one per leader where leaders must be asked), and
 an error of the broker is the exception of that name. Reading is repeated after a lost connection; a change is not,
@@ -12,10 +12,14 @@ from types import TracebackType
 from typing import Any
 
 from oncelog.admin.values import (
+    ANY_NAME,
+    ClientQuota,
     ClusterDescription,
     ConfigEntry,
     ConfigSource,
     CreatedTopic,
+    EntityMatch,
+    EntityName,
     ProducerState,
     ResourceType,
     TopicDescription,
@@ -35,6 +39,8 @@ ALL_RECORDS = -1
 """As the offset of `delete_records`: everything up to the high watermark."""
 
 _SET, _DELETE, _APPEND, _SUBTRACT = 0, 1, 2, 3
+_EXACT, _DEFAULT, _ANY = 0, 1, 2
+_UNTIMED = frozenset({ApiKey.INCREMENTAL_ALTER_CONFIGS, ApiKey.ALTER_CLIENT_QUOTAS})
 _NO_COORDINATOR_EPOCH = -1
 _NO_TRANSACTION = -1
 
@@ -163,6 +169,44 @@ class Admin:
             return None
         return next((node for node in self.describe_cluster().nodes if str(node.node_id) == name), None)
 
+    # --- quotas -----------------------------------------------------------------------------------------------
+
+    def describe_client_quotas(
+        self, entity: Mapping[str, EntityMatch] | None = None, *, strict: bool = False
+    ) -> list[ClientQuota]:
+        """The quotas of every entity that has the given parts; with `strict`, those that have no others.
+
+        `{"user": "alice"}` finds alice's and those of her client ids, `{"client-id": None}` the default of client ids,
+        `{"user": ANY_NAME}` all users. None finds all quotas.
+        """
+        components = [_quota_filter(kind, name) for kind, name in (entity or {}).items()]
+        answer = self._ask(ApiKey.DESCRIBE_CLIENT_QUOTAS, {"components": components, "strict": strict})
+        raise_error(answer, _described_entity(entity or {}), "quota")
+        quotas = [_client_quota(entry) for entry in answer["entries"] or ()]
+        return sorted(quotas, key=lambda quota: _described_entity(quota.entity))
+
+    def alter_client_quotas(
+        self,
+        entity: Mapping[str, EntityName],
+        *,
+        assign: Mapping[str, float] | None = None,
+        remove: Iterable[str] = (),
+        validate_only: bool = False,
+    ) -> None:
+        """Set some limits of one entity, take others away, and leave the rest.
+
+        `alter_client_quotas({"client-id": "importer"}, assign={"producer_byte_rate": 1_000_000})`. Raises
+        InvalidRequest.
+        """
+        parts = [{"entity_type": kind, "entity_name": name} for kind, name in entity.items()]
+        changes = [
+            *({"key": key, "value": float(value), "remove": False} for key, value in (assign or {}).items()),
+            *({"key": key, "value": 0.0, "remove": True} for key in remove),
+        ]
+        request = {"entries": [{"entity": parts, "ops": changes}], "validate_only": validate_only}
+        (result,) = self._change(ApiKey.ALTER_CLIENT_QUOTAS, request)["entries"]
+        raise_error(result, _described_entity(entity), "quota")
+
     # --- the cluster ------------------------------------------------------------------------------------------
 
     def describe_cluster(self) -> ClusterDescription:
@@ -226,8 +270,7 @@ class Admin:
         return answer
 
     def _change(self, api_key: ApiKey, request: Message, node: Node | None = None) -> Message:
-        timeout_ms = self._config.request_timeout_ms
-        timed = request if api_key == ApiKey.INCREMENTAL_ALTER_CONFIGS else {**request, "timeout_ms": timeout_ms}
+        timed = request if api_key in _UNTIMED else {**request, "timeout_ms": self._config.request_timeout_ms}
         answer: Message = self._client.request(api_key, timed, node=node)
         return answer
 
@@ -245,6 +288,23 @@ def _config_entry(message: Message) -> ConfigEntry:
         is_sensitive=message["is_sensitive"],
         documentation=message.get("documentation"),
     )
+
+
+def _quota_filter(kind: str, name: EntityMatch) -> Message:
+    if name is ANY_NAME:
+        return {"entity_type": kind, "match_type": _ANY, "match": None}
+    return {"entity_type": kind, "match_type": _DEFAULT if name is None else _EXACT, "match": name}
+
+
+def _client_quota(entry: Message) -> ClientQuota:
+    return ClientQuota(
+        entity={part["entity_type"]: part["entity_name"] for part in entry["entity"]},
+        limits={one["key"]: one["value"] for one in entry["values"]},
+    )
+
+
+def _described_entity(entity: Mapping[str, EntityMatch]) -> str:
+    return " ".join(f"{kind}={'<default>' if name is None else name}" for kind, name in sorted(entity.items()))
 
 
 def _producer_state(message: Message) -> ProducerState:

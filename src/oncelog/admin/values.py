@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import IntEnum
+from enum import Enum, IntEnum
+from typing import Final, Literal
 from uuid import UUID
 
 from oncelog.client.leaders import EARLIEST_OFFSET, LATEST_OFFSET
@@ -97,3 +98,26 @@ class ProducerState:
     last_timestamp_ms: int
     coordinator_epoch: int | None
     current_transaction_start_offset: int | None
+
+
+class Wildcard(Enum):
+    ANY_NAME = "*"
+
+
+ANY_NAME: Final = Wildcard.ANY_NAME
+"""In a filter of `Admin.describe_client_quotas`: whatever the name is, the default included."""
+
+EntityName = str | None
+"""The name of a user or client id; None is the default, which stands for everyone without a quota of their own."""
+
+EntityMatch = EntityName | Literal[Wildcard.ANY_NAME]
+
+
+@dataclass(frozen=True, slots=True)
+class ClientQuota:
+    """The limits of one entity: a user, a client id, or a client id of a user."""
+
+    entity: Mapping[str, EntityName]
+    """By `user` and `client-id`, such as `{"user": "alice", "client-id": None}`."""
+    limits: Mapping[str, float]
+    """By `producer_byte_rate`, `consumer_byte_rate` (bytes per second), `request_percentage`."""

@@ -1,8 +1,8 @@
 """CreatePartitions (key 37), versions 0-3.
 
-Versions differ only in form (2 is flexible) and in quotas, which do not exist here. Answered once the partitions are
-durable and served, so the timeout has no use. More partitions than one request may create are refused with
-POLICY_VIOLATION, as CreateTopics does; Kafka creates some of them and answers UNKNOWN_SERVER_ERROR.
+Versions differ only in form (2 is flexible) and in quotas on changes, which are not served here. Answered once the
+partitions are durable and served, so the timeout has no use. More partitions than one request may create are refused
+with POLICY_VIOLATION, as CreateTopics does; Kafka creates some of them and answers UNKNOWN_SERVER_ERROR.
 """
 
 from __future__ import annotations

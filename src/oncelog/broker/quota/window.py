@@ -63,8 +63,8 @@ class WindowedRate:
         return sum(sample.amount for sample in self._samples) * 1000 / self._measured_ms(now_ms)
 
     def throttle_ms(self, limit_per_second: float, now_ms: int, more: float = 0.0) -> int:
-        """How long until the rate is down to the limit, if nothing else happens; 0 if it is not above. With `more`: if
-        that came on top. A whole window at most: after that, nothing of this counts any more."""
+        """The pause that spreads what was used over as much time as the limit wants; 0 if the rate is not above it.
+        With `more`: if that came on top. A whole window at most: after that, nothing of this counts any more."""
         self._forget_old(now_ms)
         measured_ms = self._measured_ms(now_ms)
         used = sum(sample.amount for sample in self._samples) + more
