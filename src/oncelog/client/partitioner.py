@@ -13,35 +13,16 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 
 from oncelog.errors import OncelogError
-
-_SEED = 0x9747B28C
-_M = 0x5BD1E995
-_MASK = 0xFFFFFFFF
+from oncelog.records.kernel import partition_of
 
 NO_PARTITION = -1
+
+partition_for_key = partition_of
+"""(key, number of partitions) -> partition: murmur2, without its sign, modulo the number."""
 
 
 class PartitionerError(OncelogError):
     """A partition that does not exist was chosen, by a user's partitioner or by hand."""
-
-
-def murmur2(data: bytes) -> int:
-    """Kafka's 32-bit murmur2, unsigned."""
-    length = len(data)
-    h = _SEED ^ length
-    whole = length & ~3
-    for position in range(0, whole, 4):
-        k = int.from_bytes(data[position : position + 4], "little") * _M & _MASK
-        k = (k ^ k >> 24) * _M & _MASK
-        h = h * _M & _MASK ^ k
-    if length != whole:
-        h = (h ^ int.from_bytes(data[whole:], "little")) * _M & _MASK
-    h = (h ^ h >> 13) * _M & _MASK
-    return h ^ h >> 15
-
-
-def partition_for_key(key: bytes, partition_count: int) -> int:
-    return (murmur2(key) & 0x7FFFFFFF) % partition_count
 
 
 def checked_partition(chosen: object, topic: str, partition_count: int) -> int:
