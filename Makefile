@@ -38,4 +38,4 @@ conformance: setup native
 	@$(BIN)/python -m pytest tests/conformance --brokers=oncelog,kafka
 
 clean:
-	rm -rf $(VENV) build src/oncelog/records/_native.c src/oncelog/records/_native*.so
+	rm -rf $(VENV) build src/oncelog/*/_*.c src/oncelog/*/_*.so

@@ -20,6 +20,7 @@ from oncelog.wire.codec import MalformedMessage, Message
 from oncelog.wire.fetch import decode_fetch_request
 from oncelog.wire.frame import RequestHeader, decode_request_header, encode_response_head
 from oncelog.wire.produce import decode_produce_request
+from oncelog.wire.quick import read_produce
 from oncelog.wire.schema import load_schema
 
 if TYPE_CHECKING:
@@ -43,6 +44,9 @@ class Dispatcher:
         self._handlers: dict[int, Handler] = {}
 
     def dispatch(self, frame: memoryview, now_ms: int, meter: Meter | None = None) -> tuple[RequestHeader, Answer]:
+        plain = read_produce(frame)
+        if plain is not None:
+            return plain[0], self._serve(*plain, now_ms, meter)
         header, position = decode_request_header(frame)
         served = SUPPORTED.get(header.api_key)  # type: ignore[call-overload]
         if served is None:
@@ -54,19 +58,20 @@ class Dispatcher:
             body = decode(frame, position, header.api_version)
         else:
             body, _ = codec.decode(request_schema(header.api_key), header.api_version, frame, position)
-        request = Request(
-            header.api_key, header.api_version, header.correlation_id, header.client_id, body, now_ms, meter
-        )
-        if meter is not None:
-            return header, self._handle_metered(request, meter)
-        return header, self._handle(request)
+        return header, self._serve(header, body, now_ms, meter)
+
+    def _serve(self, header: RequestHeader, body: Any, now_ms: int, meter: Meter | None) -> Answer:
+        request = Request(*header, body, now_ms, meter)
+        return self._handle(request) if meter is None else self._handle_metered(request, meter)
 
     def frame(self, header: RequestHeader, answer: Message | Chunks) -> Chunks:
         """The answer as it goes over the wire: size, correlation id, then the body, records untouched."""
         if isinstance(answer, dict):
             self._broker.metrics.count_errors(api_name(header.api_key), answer)
             answer = [codec.encode(response_schema(header.api_key), header.api_version, answer)]
-        body_bytes = sum(len(chunk) if isinstance(chunk, bytes) else chunk.size_bytes for chunk in answer)
+        body_bytes = 0
+        for chunk in answer:
+            body_bytes += len(chunk) if isinstance(chunk, bytes) else chunk.size_bytes
         return [encode_response_head(header, body_bytes), *answer]
 
     def _handle(self, request: Request) -> Answer:

@@ -37,8 +37,8 @@ from oncelog.wire.produce import (
     ProducePartition,
     ProduceRequest,
     ProduceTopic,
-    encode_produce_response,
 )
+from oncelog.wire.quick import encode_produce_response
 
 if TYPE_CHECKING:
     from oncelog.broker.state import BrokerState

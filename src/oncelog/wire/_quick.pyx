@@ -1,0 +1,294 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
+"""The native twin of `produce`, for what nearly every Produce is: a plain request, and an answer without errors.
+
+Both functions return None for everything else, be it unusual or wrong: then the Python functions, which alone know how
+to refuse, do the work. So this module raises nothing about bytes, and accepts only what they accept. It reads nothing
+that it has not compared with the end of the frame first, and makes objects only of what is there.
+"""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.object cimport PyObject
+from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_DecodeUTF8
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy
+
+from oncelog.wire import hot, primitives, produce
+from oncelog.wire.api import SUPPORTED, ApiKey, flexible
+from oncelog.wire.frame import RequestHeader
+from oncelog.wire.primitives import uuid_from_bytes
+from oncelog.wire.produce import ProducePartition, ProduceRequest, ProduceTopic
+
+cdef extern from *:
+    """
+    /* An instance of a NamedTuple class, empty. The caller sets every item (the reference is stolen) before anything
+       else sees it. The collector need not know it: what it will hold can be part of no cycle. */
+    static CYTHON_INLINE PyObject *new_named_tuple(PyObject *type, Py_ssize_t size) {
+        PyObject *made = ((PyTypeObject *)type)->tp_alloc((PyTypeObject *)type, size);
+        if (made != NULL) PyObject_GC_UnTrack(made);
+        return made;
+    }
+    static CYTHON_INLINE void give_item(PyObject *made, Py_ssize_t index, PyObject *item) {
+        Py_INCREF(item);
+        PyTuple_SET_ITEM(made, index, item);
+    }
+    """
+    PyObject *new_named_tuple(PyObject *type, Py_ssize_t size) except NULL
+    void give_item(PyObject *made, Py_ssize_t index, PyObject *item) noexcept
+
+cdef extern from "Python.h":
+    void Py_DECREF(PyObject *item)
+
+cdef enum:
+    PRODUCE = 0
+    FIRST_VERSION = 9  # the first flexible one
+    FIRST_WITH_TOPIC_IDS = 13
+    LAST_VERSION = 13
+    TOPIC_LEAST_BYTES = 3
+    PARTITION_LEAST_BYTES = 6
+    MAX_ELEMENTS = 200000
+    MAX_STRING_BYTES = 32767
+    MAX_UVARINT_BYTES = 5
+    MAX_UTF8_BYTES = 4  # of one character
+    OFFSETS_BYTES = 30
+    UUID_BYTES = 16
+
+assert (PRODUCE, FIRST_VERSION, FIRST_WITH_TOPIC_IDS) == (
+    ApiKey.PRODUCE, produce.FIRST_FLEXIBLE, hot.FIRST_WITH_TOPIC_IDS
+)
+assert LAST_VERSION == SUPPORTED[ApiKey.PRODUCE].highest and flexible(PRODUCE, FIRST_VERSION)
+assert (MAX_ELEMENTS, MAX_STRING_BYTES) == (primitives.MAX_REQUEST_ELEMENTS, primitives.MAX_STRING_BYTES)
+
+
+# ------------------------------------------------------------------------------------------------------ reading
+
+
+cdef struct Reader:
+    const uint8_t *start
+    const uint8_t *at
+    const uint8_t *end
+    bint is_odd  # something was not as expected: what was read since then means nothing
+
+
+cdef inline bint has(Reader *reader, int64_t size) noexcept:
+    if size > reader.end - reader.at:
+        reader.is_odd = True
+    return not reader.is_odd
+
+
+cdef inline uint32_t read32(Reader *reader) noexcept:
+    if not has(reader, 4):
+        return 0
+    cdef const uint8_t *at = reader.at
+    reader.at += 4
+    return <uint32_t>at[0] << 24 | <uint32_t>at[1] << 16 | <uint32_t>at[2] << 8 | at[3]
+
+
+cdef inline int16_t read16(Reader *reader) noexcept:
+    if not has(reader, 2):
+        return 0
+    cdef const uint8_t *at = reader.at
+    reader.at += 2
+    return <int16_t>(<uint32_t>at[0] << 8 | at[1])
+
+
+cdef inline int64_t read_uvarint(Reader *reader) noexcept:
+    cdef uint64_t value = 0
+    cdef int shift = 0
+    cdef uint8_t byte
+    while shift < 7 * MAX_UVARINT_BYTES and has(reader, 1):
+        byte = reader.at[0]
+        reader.at += 1
+        value |= <uint64_t>(byte & 0x7f) << shift
+        if byte < 0x80:
+            if value >> 32:
+                break
+            return <int64_t>value
+        shift += 7
+    reader.is_odd = True
+    return 0
+
+
+cdef inline int64_t read_count(Reader *reader, int64_t element_bytes, int64_t *budget) noexcept:
+    cdef int64_t count = read_uvarint(reader) - 1
+    budget[0] -= count
+    if count < 0 or budget[0] < 0 or count * element_bytes > reader.end - reader.at:
+        reader.is_odd = True
+        return 0
+    return count
+
+
+cdef inline void pass_no_tags(Reader *reader) noexcept:
+    if has(reader, 1):
+        reader.is_odd = reader.at[0] != 0
+        reader.at += 1
+
+
+cdef object read_text(Reader *reader, int64_t size):
+    """Text of `size` bytes; None for -1."""
+    if size < 0 or not has(reader, size):
+        reader.is_odd = reader.is_odd or size < -1
+        return None
+    cdef const char *at = <const char *>reader.at
+    reader.at += size
+    try:
+        return PyUnicode_DecodeUTF8(at, size, NULL)
+    except UnicodeDecodeError:
+        reader.is_odd = True
+
+
+def read_produce(frame):
+    """The header and the body of the request in `frame`, if it is a plain Produce; else None."""
+    cdef Py_buffer view
+    cdef Reader reader
+    cdef int16_t api_key, version
+    cdef int32_t correlation_id
+    PyObject_GetBuffer(frame, &view, PyBUF_SIMPLE)
+    try:
+        reader.start = reader.at = <const uint8_t *>view.buf
+        reader.end = reader.start + view.len
+        reader.is_odd = False
+        api_key = read16(&reader)
+        version = read16(&reader)
+        if reader.is_odd or api_key != PRODUCE or version < FIRST_VERSION or version > LAST_VERSION:
+            return None
+        correlation_id = <int32_t>read32(&reader)
+        client_id = read_text(&reader, read16(&reader))
+        pass_no_tags(&reader)
+        request = read_request(frame, &reader, version >= FIRST_WITH_TOPIC_IDS)
+        if reader.is_odd or reader.at != reader.end:
+            return None
+        return named(RequestHeader, (api_key, version, correlation_id, client_id)), request
+    finally:
+        PyBuffer_Release(&view)
+
+
+cdef object read_request(frame, Reader *reader, bint by_id):
+    cdef int64_t budget = MAX_ELEMENTS
+    cdef int64_t topic_count, count
+    cdef list topics = [], partitions
+    transactional_id = read_text(reader, read_uvarint(reader) - 1)
+    acks = read16(reader)
+    timeout_ms = <int32_t>read32(reader)
+    topic_count = read_count(reader, TOPIC_LEAST_BYTES, &budget)
+    while topic_count and not reader.is_odd:
+        topic_count -= 1
+        name, topic_id = "", None
+        if by_id:
+            topic_id = read_topic_id(reader)
+        else:
+            name = read_text(reader, read_uvarint(reader) - 1)
+            reader.is_odd = reader.is_odd or name is None
+        count = read_count(reader, PARTITION_LEAST_BYTES, &budget)
+        partitions = []
+        while count and not reader.is_odd:
+            count -= 1
+            index = <int32_t>read32(reader)
+            partitions.append(named(ProducePartition, (index, read_records(frame, reader))))
+            pass_no_tags(reader)
+        pass_no_tags(reader)
+        topics.append(named(ProduceTopic, (name, topic_id, partitions)))
+    pass_no_tags(reader)
+    return named(ProduceRequest, (transactional_id, acks, timeout_ms, topics))
+
+
+cdef object read_topic_id(Reader *reader):
+    if not has(reader, UUID_BYTES):
+        return None
+    cdef const char *at = <const char *>reader.at
+    reader.at += UUID_BYTES
+    return uuid_from_bytes(PyBytes_FromStringAndSize(at, UUID_BYTES))
+
+
+cdef object read_records(frame, Reader *reader):
+    """A view of the frame; None for null."""
+    cdef int64_t size = read_uvarint(reader) - 1
+    if size < 0 or not has(reader, size):
+        return None
+    cdef Py_ssize_t begin = reader.at - reader.start
+    reader.at += size
+    return frame[begin : begin + <Py_ssize_t>size]
+
+
+cdef object named(type kind, tuple items):
+    """An instance of a NamedTuple class, without the detour over its Python constructor."""
+    cdef Py_ssize_t index, size = len(items)
+    cdef PyObject *made = new_named_tuple(<PyObject *>kind, size)
+    for index in range(size):
+        give_item(made, index, <PyObject *>items[index])
+    try:
+        return <object>made
+    finally:
+        Py_DECREF(made)
+
+
+# ------------------------------------------------------------------------------------------------------ writing
+
+
+def produce_response(int version, topics, int32_t throttle_ms):
+    """The body of the answer, if it tells of no error and no leader; else None."""
+    cdef Py_ssize_t bound = 2 * MAX_UVARINT_BYTES
+    if version < FIRST_VERSION:
+        return None
+    for name, _, partitions in topics:
+        bound += MAX_UTF8_BYTES * <Py_ssize_t>len(name) + UUID_BYTES + 2 * MAX_UVARINT_BYTES + 1
+        bound += (OFFSETS_BYTES + 3) * <Py_ssize_t>len(partitions)
+    cdef bytes room = PyBytes_FromStringAndSize(NULL, bound)
+    cdef uint8_t *start = <uint8_t *>PyBytes_AS_STRING(room)
+    cdef uint8_t *at = write_uvarint(start, len(topics) + 1)
+    for name, topic_id, partitions in topics:
+        at = write_name(at, name) if version < FIRST_WITH_TOPIC_IDS else write_bytes(at, topic_id.bytes)
+        if at == NULL:
+            return None
+        at = write_uvarint(at, len(partitions) + 1)
+        for index, error_code, base_offset, time_ms, log_start, message, errors, leader in partitions:
+            if error_code or message is not None or errors or leader is not None:
+                return None
+            at = write32(at, <uint32_t><int32_t>index)
+            at[0] = at[1] = 0  # no error
+            at = write64(write64(write64(at + 2, base_offset), time_ms), log_start)
+            at[0] = 1  # an empty array of record errors
+            at[1] = at[2] = 0  # no message, no tags
+            at += 3
+        at[0] = 0
+        at += 1
+    at = write32(at, <uint32_t>throttle_ms)
+    at[0] = 0
+    return PyBytes_FromStringAndSize(<char *>start, at + 1 - start)
+
+
+cdef inline uint8_t *write32(uint8_t *at, uint32_t value) noexcept:
+    at[0] = <uint8_t>(value >> 24)
+    at[1] = <uint8_t>(value >> 16)
+    at[2] = <uint8_t>(value >> 8)
+    at[3] = <uint8_t>value
+    return at + 4
+
+
+cdef inline uint8_t *write64(uint8_t *at, int64_t value) noexcept:
+    return write32(write32(at, <uint32_t>(<uint64_t>value >> 32)), <uint32_t>value)
+
+
+cdef inline uint8_t *write_uvarint(uint8_t *at, uint64_t value) noexcept:
+    while value >= 0x80:
+        at[0] = <uint8_t>(value & 0x7f | 0x80)
+        value >>= 7
+        at += 1
+    at[0] = <uint8_t>value
+    return at + 1
+
+
+cdef uint8_t *write_name(uint8_t *at, str name):
+    """Behind the name; NULL if the protocol cannot carry it."""
+    cdef Py_ssize_t size
+    cdef const char *data = PyUnicode_AsUTF8AndSize(name, &size)
+    if size > MAX_STRING_BYTES:
+        return NULL
+    at = write_uvarint(at, size + 1)
+    memcpy(at, data, size)
+    return at + size
+
+
+cdef uint8_t *write_bytes(uint8_t *at, bytes data):
+    memcpy(at, PyBytes_AS_STRING(data), UUID_BYTES)
+    return at + UUID_BYTES
