@@ -87,7 +87,7 @@ def test_a_plan_changes_nothing_and_writes_only_what_is_new() -> None:
 def test_refusals(entity: QuotaEntity, key: str, value: float, words: str) -> None:
     state = ControllerState()
     with pytest.raises(InvalidRequest, match=words):
-        alter(state, entity, (FETCH, 5.0) if key != FETCH else (PRODUCE, 5.0), (key, value))
+        alter(state, entity, (key, value), (PRODUCE if key == REQUEST else REQUEST, 5.0))
     assert limits(state) == {}
 
 
