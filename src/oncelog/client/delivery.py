@@ -150,7 +150,9 @@ class RecordFuture:
         """The delivery that decides, after every split of the batch."""
         delivery = self._delivery
         while delivery.parts is not None:
-            delivery = next(part for part in reversed(delivery.parts) if part.first_index <= self._index)
+            for part in delivery.parts:
+                if part.first_index <= self._index:
+                    delivery = part
         return delivery
 
     def _settled(self, timeout_s: float | None) -> Delivery:
@@ -168,3 +170,13 @@ class RecordFuture:
         delivery = self._deciding()
         state = "pending" if not delivery.is_done else "failed" if delivery.error else "delivered"
         return f"<RecordFuture {delivery.topic}-{delivery.partition} {state}>"
+
+
+def new_future(delivery: Delivery, index: int, timestamp_ms: int, on_delivery: OnDelivery | None) -> RecordFuture:
+    """As the constructor, which costs more where it is called for every record."""
+    future = RecordFuture.__new__(RecordFuture)
+    future._delivery = delivery
+    future._index = index
+    future._timestamp_ms = timestamp_ms
+    future.on_delivery = on_delivery
+    return future
