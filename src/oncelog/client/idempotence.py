@@ -37,6 +37,8 @@ class Idempotence:
         self.bump_reason: str | None = None
         """Why counting must start again; None while all is well."""
         self.bumps = 0
+        self._left_open: set[PartitionQueue] = set()
+        """Where a batch was given up that may be written yet, by a request that is still on its way."""
         self._needs_new_id = False
 
     @property
@@ -81,6 +83,11 @@ class Idempotence:
         there yet when this one arrived."""
         return batch.was_first_in_line and queue.unsettled[0] is batch
 
+    def is_in_doubt(self, queue: PartitionQueue, batch: ProducerBatch) -> bool:
+        """Whether a batch that is not stored now may be so later: if an earlier attempt is still on its way, and with
+        it the batch before, which was given up. Under a new number it could then be stored twice."""
+        return batch.may_be_written and queue in self._left_open
+
     # --- fates ------------------------------------------------------------------------------------------------
 
     def stored(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
@@ -92,6 +99,8 @@ class Idempotence:
         it as stored, and no later number is out."""
         is_last = queue.unsettled[-1] is batch
         queue.unsettled.remove(batch)
+        if batch.may_be_written:
+            self._left_open.add(queue)
         if is_last and not batch.may_be_written:
             queue.next_position = batch.position
         else:
@@ -120,5 +129,6 @@ class Idempotence:
         self.identity = None if is_exhausted or self._needs_new_id else Identity(producer_id, epoch + 1)
         self.bump_reason = None
         self._needs_new_id = False
+        self._left_open.clear()
         self.bumps += 1
         return True

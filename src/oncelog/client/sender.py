@@ -430,7 +430,7 @@ class SenderCore:
                 self._retry(queue, batch, error, now_ms)
                 return
             # Had it been stored in an earlier attempt, it would be among the last five, and recognised.
-            batch.may_be_written = False
+            batch.may_be_written = self.idempotence.is_in_doubt(queue, batch)
         self.idempotence.want_bump(str(error), new_id=verdict is Verdict.FENCED)
         if verdict is Verdict.FENCED or batch.may_be_written:
             self._fail(queue, batch, error)
@@ -523,13 +523,17 @@ class SenderCore:
         self._expire_at_ms = now_ms + EXPIRY_PERIOD_MS
         oldest_ms = now_ms - self._config.delivery_timeout_ms
         for queue in self.all_queues():
-            while queue.batches and queue.batches[0].created_ms <= oldest_ms:
-                batch = queue.batches[0]
-                self._accumulator.drop(queue, batch)
-                self._fail(queue, batch, self._timed_out(queue, batch))
-            for batch in queue.unsettled:
-                if batch.created_ms <= oldest_ms and batch.is_in_flight and not batch.is_abandoned:
+            for batch in [batch for batch in queue.unsettled if batch.created_ms <= oldest_ms]:
+                if not batch.is_in_flight:
+                    self._give_up_waiting(queue, batch)
+                elif not batch.is_abandoned:
                     self._abandon(queue, batch)
+            while queue.batches and queue.batches[0].created_ms <= oldest_ms:
+                self._give_up_waiting(queue, queue.batches[0])
+
+    def _give_up_waiting(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
+        self._accumulator.drop(queue, batch)
+        self._fail(queue, batch, self._timed_out(queue, batch))
 
     def _abandon(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         """Its time is over while a broker has it: the user is told now, its number is kept until the answer comes."""
