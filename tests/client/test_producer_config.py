@@ -261,6 +261,12 @@ def test_serializers(part: str) -> None:
         assert getattr(made(**{part: own}), part) is own
 
 
+def test_bytes_need_no_serializer_where_both_are_left_alone() -> None:
+    assert made().takes_bytes
+    assert not made(key_serializer="str").takes_bytes
+    assert not made(value_serializer=str.encode).takes_bytes
+
+
 @pytest.mark.parametrize("given", ["jsn", "org.apache.kafka.common.serialization.VoidSerializer", 7])
 def test_a_serializer_that_does_not_exist(given: object) -> None:
     said = refusal(value_serializer=given)

@@ -326,7 +326,7 @@ class ProducerConfig:
     @property
     def takes_bytes(self) -> bool:
         """Keys and values that are bytes need no serializer."""
-        return self.key_serializer == "auto" and self.value_serializer == "auto"
+        return bool(self.key_serializer == "auto" and self.value_serializer == "auto")
 
     @property
     def compression_codec(self) -> int:
