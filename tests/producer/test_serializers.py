@@ -61,11 +61,11 @@ def test_equal_keys_become_equal_bytes() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
-        ("auto", 7, '7 (int) is not bytes; try value_serializer="int"'),
-        ("auto", 7.5, '7.5 (float) is not bytes; try value_serializer="float"'),
-        ("auto", True, 'True (bool) is not bytes; try value_serializer="json"'),
-        ("auto", {"a": 1}, "{'a': 1} (dict) is not bytes; try value_serializer=\"json\""),
-        ("auto", object, "<class 'object'> (type) is not bytes"),
+        ("auto", 7, '7 (int) is neither bytes nor text; try value_serializer="int"'),
+        ("auto", 7.5, '7.5 (float) is neither bytes nor text; try value_serializer="float"'),
+        ("auto", True, 'True (bool) is neither bytes nor text; try value_serializer="json"'),
+        ("auto", {"a": 1}, "{'a': 1} (dict) is neither bytes nor text; try value_serializer=\"json\""),
+        ("auto", object, "<class 'object'> (type) is neither bytes nor text"),
         ("bytes", "ab", "'ab' (str) is not bytes; try value_serializer=\"str\""),
         ("str", b"ab", "b'ab' (bytes) is not text; try value_serializer=\"bytes\""),
         ("int", "7", "'7' is no whole number of 64 bits; try value_serializer=\"str\""),

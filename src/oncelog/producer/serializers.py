@@ -28,12 +28,12 @@ class Serializer(Protocol):
     def serialize(self, topic: str, value: Any, /) -> Buffer | None: ...
 
 
-def as_bytes(value: Any) -> Buffer:
+def as_bytes(value: Any, what: str = "not bytes") -> Buffer:
     if isinstance(value, (bytes, bytearray)):
         return value
     if isinstance(value, memoryview):
         return value if value.format == "B" and value.c_contiguous else value.tobytes()
-    raise TypeError(f"{_named_type(value)} is not bytes")
+    raise TypeError(f"{_named_type(value)} is {what}")
 
 
 def as_text(value: Any) -> bytes:
@@ -43,7 +43,7 @@ def as_text(value: Any) -> bytes:
 
 
 def as_bytes_or_text(value: Any) -> Buffer:
-    return value.encode() if isinstance(value, str) else as_bytes(value)
+    return value.encode() if isinstance(value, str) else as_bytes(value, "neither bytes nor text")
 
 
 def as_json(value: Any) -> bytes:
