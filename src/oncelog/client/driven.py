@@ -1,0 +1,45 @@
+"""What a driver runs, and the part of its work that is the same with threads and with asyncio."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from oncelog.client.network import Event, Network
+
+MAX_POLL_MS = 10_000
+"""How long a core may ask to be left alone."""
+
+
+class Driven(Protocol):
+    """A core that speaks through a `Network`, such as the producer's sender. Called by one thread at a time."""
+
+    @property
+    def network(self) -> Network: ...
+
+    def poll(self, now_ms: int) -> int:
+        """Does what is due. Returns the milliseconds until it wants to be polled again, if nothing happens before."""
+
+    def handle(self, event: Event, now_ms: int) -> None:
+        """One of its requests has ended. Followed by a `poll`."""
+
+    def failed(self, error: BaseException) -> None:
+        """The core (or its driver) has a bug: the driver ends with this call, and nothing will be sent any more."""
+
+    @property
+    def is_finished(self) -> bool:
+        """It wants nothing more, and is not called any more."""
+
+
+def advance(core: Driven, now_ms: int) -> int:
+    """What time has decided, then what the core wants. Returns how many milliseconds to wait at most."""
+    network = core.network
+    for event in network.tick(now_ms):
+        core.handle(event, now_ms)
+    wait_ms = MAX_POLL_MS if core.is_finished else min(core.poll(now_ms), MAX_POLL_MS)
+    deadline_ms = network.next_deadline_ms(now_ms)
+    return max(0, wait_ms if deadline_ms is None else min(wait_ms, deadline_ms - now_ms))
+
+
+def is_done(core: Driven) -> bool:
+    """The core has finished, and what it sent without expecting an answer is on its way."""
+    return core.is_finished and not core.network.is_writing
