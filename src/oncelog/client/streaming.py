@@ -62,7 +62,7 @@ class _Channel(asyncio.BufferedProtocol):
         if self._is_unwanted:
             self._transport.abort()
             return
-        self._transport.set_write_buffer_limits(high=0)  # to be told of every byte that the broker does not take at once
+        self._transport.set_write_buffer_limits(high=0)  # to be told of every byte that waits
         self._network.opened(self._link, monotonic_ms())
         self._driver.wake()
 
