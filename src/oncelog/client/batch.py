@@ -42,8 +42,8 @@ class ProducerBatch:
         self.producer_id = NO_PRODUCER_ID
         self.producer_epoch = NO_PRODUCER_EPOCH
         self.position = UNNUMBERED
-        self.ordinal = 0
-        """Which of its partition's numbered batches it is; parts of a batch share it."""
+        self.ordinal = UNNUMBERED
+        """Which of its partition's numbered batches it is, whatever its number; parts of a batch share it."""
         self.attempts = 0
         self.retry_at_ms = 0
         self.is_in_flight = False

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from oncelog.client.accumulator import Accumulator, PartitionQueue
-from oncelog.client.batch import ProducerBatch
+from oncelog.client.batch import UNNUMBERED, ProducerBatch
 from oncelog.client.idempotence import Idempotence
 from oncelog.client.metadata import NO_LEADER, Node
 from oncelog.client.metadata_cache import MetadataCache
@@ -109,6 +109,8 @@ class SenderCore:
         self._id_attempts = 0
         self._ask_id_at_ms = 0
         self._expire_at_ms = 0
+        self._untold: dict[PartitionQueue, list[ProducerBatch]] = {}
+        """Batches whose fate is known before that of one ahead of them; at most a window's worth for each queue."""
         self._is_finished = False
         network.set_nodes(self._bootstrap)
 
@@ -506,7 +508,23 @@ class SenderCore:
         self._finish(queue, batch)
 
     def _finish(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
+        """The fate is known. It is told after those of the batches ahead: a partition's callbacks run in order."""
         self._settle_journal(batch)
+        if _has_untold_ahead(queue, batch):
+            self._untold.setdefault(queue, []).append(batch)
+            return
+        self._tell(queue, batch)
+        if self._untold:
+            self._tell_followers(queue)
+
+    def _tell_followers(self, queue: PartitionQueue) -> None:
+        followers = sorted(self._untold.pop(queue, ()), key=_ordinal)
+        while followers and not _has_untold_ahead(queue, followers[0]):
+            self._tell(queue, followers.pop(0))
+        if followers:
+            self._untold[queue] = followers
+
+    def _tell(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         self._on_settled(batch)
         batch.delivery.announce()
         self._accumulator.finish(queue, batch)
@@ -538,8 +556,8 @@ class SenderCore:
     def _abandon(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         """Its time is over while a broker has it: the user is told now, its number is kept until the answer comes."""
         batch.may_be_written = True
-        self._report(queue, batch, self._timed_out(queue, batch))
         batch.is_abandoned = True
+        self._report(queue, batch, self._timed_out(queue, batch))
 
     def _timed_out(self, queue: PartitionQueue, batch: ProducerBatch) -> DeliveryTimedOut:
         waited = "no broker took them"
@@ -596,15 +614,25 @@ class SenderCore:
         """Fail everything that was accepted, now and later."""
         self.fatal = self.fatal or error
         for queue in self.all_queues():
+            for batch in [batch for batch in queue.unsettled if batch.is_in_flight and not batch.is_abandoned]:
+                batch.may_be_written = True
+                batch.is_abandoned = True
+                self._report(queue, batch, _honest(error, batch))
             while queue.batches:
                 batch = queue.batches[0]
                 self._accumulator.drop(queue, batch)
                 self._fail(queue, batch, error)
-            for batch in [batch for batch in queue.unsettled if not batch.is_abandoned]:
-                batch.may_be_written = True
-                self._report(queue, batch, _honest(error, batch))
-                batch.is_abandoned = True
         self._on_news()
+
+
+def _ordinal(batch: ProducerBatch) -> int:
+    return batch.ordinal
+
+
+def _has_untold_ahead(queue: PartitionQueue, batch: ProducerBatch) -> bool:
+    if queue.batches and UNNUMBERED < queue.batches[0].ordinal < batch.ordinal:
+        return True  # it lost its number and waits for another
+    return any(one.ordinal < batch.ordinal and not one.is_abandoned for one in queue.unsettled)
 
 
 def _error_of(queue: PartitionQueue, answer: ProducedPartition) -> KafkaError:
