@@ -1,4 +1,4 @@
-"""The same key, the same partition: sent by Kafka's Java producer and by librdkafka, found where ours would put it.
+"""The same key, the same partition, whether Kafka's Java producer, librdkafka or ours sends it.
 
 `tests/golden/test_partitions.py` compares many more keys, and all byte values, with Kafka's own classes.
 """
@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from oncelog.client.partitioner import partition_for_key
+from oncelog.producer.producer import Producer
 from tests.support import parts
 from tests.support.confluent import create_topic, make_consumer, make_producer, poll, send
 from tests.support.kafka import run_tool
@@ -67,3 +68,13 @@ def test_librdkafka(broker: BrokerProcess, new_topic: Topics, partitioner: str) 
     producer = make_producer(broker, partitioner=partitioner)
     delivered = send(producer, topic, ({"key": key, "value": b"v"} for key in sent))
     assert {message.key(): message.partition() for message in delivered} == placed_by_us(sent)
+
+
+def test_ours(broker: BrokerProcess, new_topic: Topics) -> None:
+    """The producer's whole path, on every key there is."""
+    topic, sent = new_topic(), keys()
+    create_topic(broker, topic, partitions=PARTITIONS)
+    with Producer(broker.bootstrap) as producer:
+        futures = [(key, producer.send(topic, b"v", key=key)) for key in sent]
+        producer.flush()
+    assert {key: future.result().partition for key, future in futures} == placed_by_us(sent)
