@@ -1147,6 +1147,7 @@ cdef struct BytesSource:
     Py_ssize_t item_bytes
     const uint8_t *data
     Py_ssize_t data_size
+    Py_ssize_t used_size  # of the data, by these items, as far as their first and last offset can be believed
 
 cdef struct ListSource:
     bint exists
@@ -1257,10 +1258,15 @@ cdef class RowSource:
             if source.item_bytes < 0 or source.item_bytes > INT32_MAX or end > INT32_MAX:
                 raise ValueError(f"{end} items of {source.item_bytes} bytes")
             source.data_size = self.take_buffer(&source.data, column.data, end * source.item_bytes)
+            source.used_size = source.count * source.item_bytes
         else:
             source.offset_bytes = check_offset_bytes(column.offset_bytes)
             self.take_buffer(&source.offsets, column.offsets, (end + 1) * source.offset_bytes)
             source.data_size = self.take_buffer(&source.data, column.data, 0)
+            source.used_size = load_offset(source.offsets, source.offset_bytes, end) - load_offset(
+                source.offsets, source.offset_bytes, source.first
+            )
+            source.used_size = max(<Py_ssize_t>0, min(source.used_size, source.data_size))
         return 0
 
     cdef int take_headers(self, column, Py_ssize_t count) except -1:
@@ -1325,8 +1331,9 @@ cdef class RowSource:
 
     cdef size_t bytes_of(self, size_t count) noexcept:
         """A guess at what so many rows take as records, by the average."""
-        cdef size_t data = self.keys.data_size * self.keys.exists + self.values.data_size * self.values.exists
-        return count * (data // self.rows + TYPICAL_OVERHEAD)
+        cdef size_t used = self.keys.used_size + self.values.used_size + self.header_keys.used_size
+        used += self.header_values.used_size
+        return count * (used // self.rows + TYPICAL_OVERHEAD)
 
     def find_larger(self, Py_ssize_t limit_bytes):
         cdef Py_ssize_t index
@@ -1343,7 +1350,7 @@ cdef class RowSource:
             raise bad_row(index)
         return index
 
-    def by_partition(self, int32_t partition_count, partitions=None):
+    def by_partition(self, int32_t partition_count, partitions=None, bint use_keys=True):
         cdef const uint8_t *wanted = NULL
         cdef Store chosen, ends, order
         cdef Py_ssize_t misplaced
@@ -1355,7 +1362,7 @@ cdef class RowSource:
             if held.view.len < 4 * self.rows:
                 raise ValueError(f"{self.rows} rows need as many partitions, not {held.view.len // 4}")
             wanted = <const uint8_t *>held.view.buf
-        elif not self.keys.exists:
+        elif not self.keys.exists or not use_keys:
             return [(NO_PARTITION, None)] if self.rows else []
         chosen = ends = order = Store(NULL, 0, 0)
         try:
@@ -1366,7 +1373,9 @@ cdef class RowSource:
             ):
                 raise MemoryError()
             with nogil:
-                misplaced = self.choose(wanted, partition_count, <int32_t *>chosen.data, <int64_t *>ends.data)
+                misplaced = self.choose(
+                    wanted, use_keys, partition_count, <int32_t *>chosen.data, <int64_t *>ends.data
+                )
                 if misplaced < 0:
                     order_rows(
                         <int32_t *>chosen.data, self.rows, partition_count, <int64_t *>ends.data, <int32_t *>order.data
@@ -1381,7 +1390,7 @@ cdef class RowSource:
             give_up(order.data, order.capacity)
 
     cdef Py_ssize_t choose(
-        self, const uint8_t *wanted, int32_t partition_count, int32_t *chosen, int64_t *counts
+        self, const uint8_t *wanted, bint use_keys, int32_t partition_count, int32_t *chosen, int64_t *counts
     ) noexcept nogil:
         """The partition of each row, and how many each has, those of none first. A row without place, or -1."""
         cdef Py_ssize_t index
@@ -1394,7 +1403,7 @@ cdef class RowSource:
                 memcpy(&partition, wanted + 4 * index, 4)
                 if partition < NO_PARTITION or partition >= partition_count:
                     return index
-            if partition == NO_PARTITION:
+            if partition == NO_PARTITION and use_keys:
                 if not read_item(&self.keys, index, &key):
                     return index
                 if key.size >= 0:

@@ -432,11 +432,13 @@ class RowSource:
                 return index
         return -1
 
-    def by_partition(self, partition_count: int, partitions: Buffer | None = None) -> list[tuple[int, Buffer | None]]:
+    def by_partition(
+        self, partition_count: int, partitions: Buffer | None = None, use_keys: bool = True
+    ) -> list[tuple[int, Buffer | None]]:
         """The rows of each partition in order, as int32 indices, or None for all rows.
 
         A row goes where `partitions` (int32) says. Where that is -1 or not given, its key decides; rows without a key
-        come under partition -1, for the caller to place.
+        come under partition -1, for the caller to place, and so do all of them if keys are not to be used.
         """
         if partition_count < 1:
             raise ValueError(f"rows have no place among {partition_count} partitions")
@@ -450,7 +452,7 @@ class RowSource:
             partition = wanted[index]
             if not NO_PARTITION <= partition < partition_count:
                 raise ValueError(f"row {index} asks for partition {partition}; there are 0 to {partition_count - 1}")
-            if partition == NO_PARTITION and (key := self._item(self._keys, index, index)) is not None:
+            if partition == NO_PARTITION and use_keys and (key := self._item(self._keys, index, index)) is not None:
                 partition = partition_of(key, partition_count)
             groups.setdefault(partition, array("i")).append(index)
         return [

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from oncelog.errors import OncelogError
 from oncelog.types import NO_PRODUCER_ID, NO_SEQUENCE, TimestampType, advance_sequence
 
 MAGIC = 2
@@ -178,6 +179,10 @@ class RowBuffers(NamedTuple):
     values: BytesBuffers | None
     headers: HeaderBuffers | None = None
     timestamps: TimestampBuffers | None = None
+
+
+class TableError(OncelogError, ValueError):
+    """A table cannot be sent as it is. Nothing of it was sent."""
 
 
 class CheckedRecords(NamedTuple):
