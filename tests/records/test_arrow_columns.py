@@ -1,5 +1,5 @@
-"""Arrow tables as rows: every type that is accepted gives the records that its values say, in any chunks and slices, and
-what is not accepted is refused by name. On both kernels."""
+"""Arrow tables as rows: every type that is accepted gives the records that its values say, in any chunks and slices,
+and what is not accepted is refused by name. On both kernels."""
 
 from __future__ import annotations
 
@@ -81,10 +81,8 @@ class TestTypes:
     def test_headers(self, kernel: ModuleType, kind: Any) -> None:
         rows = [[("a", b"1"), ("b", None)], None, [], [("a", b"2"), ("a", b"3")], [("", b"")]]
         table = pa.table({"value": [b""] * 5, "headers": pa.array(rows, HEADER_TYPES[0])})
-        if pa.types.is_map(kind):
-            headers = pa.array(rows, kind)
-        else:
-            headers = table.column("headers").cast(kind).combine_chunks()
+        is_map = pa.types.is_map(kind)
+        headers = pa.array(rows, kind) if is_map else table.column("headers").cast(kind)
         table = table.set_column(1, "headers", headers)
         expected = [tuple(row or ()) for row in rows]
         assert [headers for *_, headers in sent(kernel, TableColumns.of(table))] == expected
@@ -234,7 +232,7 @@ class TestRefusals:
     @pytest.mark.parametrize("kind", [pa.int64(), pa.timestamp("us")], ids=str)
     def test_times_before_1970(self, kind: Any) -> None:
         table = pa.table({"value": ["v", "w"], "timestamp": pa.array([5, -1], kind)})
-        with pytest.raises(TableError, match="'timestamp', the timestamp, has a row with .*before 1970"):
+        with pytest.raises(TableError, match=r"'timestamp', the timestamp, has a row with .*before 1970"):
             TableColumns.of(table)
 
     def test_negative_partitions(self) -> None:

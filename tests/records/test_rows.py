@@ -353,7 +353,7 @@ class TestBuffersThatLie:
             HeaderBuffers(0, None, bytes(12), 4, values, bytes_column([b"1"])),
             HeaderBuffers(0, None, bytes(12), 5, values, values),
         ):
-            with pytest.raises(ValueError, match="column|offsets"):
+            with pytest.raises(ValueError, match=r"column|offsets"):
                 kernel.RowSource(RowBuffers(2, NOW_MS, None, values, headers))
 
     @pytest.mark.parametrize("row_count", [-1, 2**31])
