@@ -99,6 +99,12 @@ class Connection:
         """The tags of the requests that have no answer yet, in the order in which they were sent."""
         return [expected.tag for expected in self._expected]
 
+    def abandon(self) -> list[Any]:
+        """As `outstanding`; their answers are not expected any more."""
+        tags = self.outstanding
+        self._expected.clear()
+        return tags
+
     def start(self) -> bytes:
         """The first request: which versions do you speak?"""
         return self._ask_versions(load_schema("ApiVersionsRequest").valid.highest)

@@ -42,4 +42,4 @@ def advance(core: Driven, now_ms: int) -> int:
 
 def is_done(core: Driven) -> bool:
     """The core has finished, and what it sent without expecting an answer is on its way."""
-    return core.is_finished and not core.network.is_writing
+    return core.is_finished and not core.network.is_flushing

@@ -35,6 +35,8 @@ MAX_DOUBLINGS = 32
 MAX_REASONS = 5
 """How many nodes `why_unreachable` speaks of."""
 
+CLOSED = "the client was closed"
+
 _JITTER = 0.2
 _NEVER = 2**63 - 1
 _RUBBISH_BIN = memoryview(bytearray(4096))
@@ -149,7 +151,7 @@ class _Link:
     """One connection, from the attempt to its end."""
 
     __slots__ = (
-        "connection", "deadline_ms", "is_leaving", "is_paused", "number", "peer", "state", "untaken",
+        "connection", "deadline_ms", "has_unanswered", "is_leaving", "is_paused", "number", "peer", "state", "untaken",
         "untaken_unanswered", "used_ms", "write",
     )  # fmt: skip
 
@@ -162,6 +164,7 @@ class _Link:
         self.deadline_ms = deadline_ms  # of connecting, of agreeing, then of a write that the broker does not take
         self.is_paused = False  # the broker does not take what was written
         self.is_leaving = False  # not a node's link any more: closes after its last answer
+        self.has_unanswered = False  # what was written last includes requests that nobody will answer
         self.write: Write | None = None  # in the effects that were not taken yet, with this many requests:
         self.untaken = 0
         self.untaken_unanswered = 0
@@ -169,6 +172,11 @@ class _Link:
     @property
     def load(self) -> int:
         return self.connection.in_flight + self.untaken_unanswered if self.state is _State.READY else 0
+
+    @property
+    def is_flushing(self) -> bool:
+        """Requests that nobody will answer have not left: once they have, all that was promised for them is done."""
+        return self.has_unanswered and (self.is_paused or self.write is not None)
 
 
 class Network:
@@ -347,6 +355,7 @@ class Network:
             self._wake_by(deadline_ms)
         else:
             link.untaken_unanswered += 1
+            link.has_unanswered = True
         link.used_ms = now_ms
         self.requests_sent += 1
         self.bytes_out += sent.size_bytes
@@ -368,12 +377,13 @@ class Network:
         return events
 
     def close(self) -> list[Event]:
-        """Ends every connection; there will be no others."""
+        """Ends every connection and loses every request; there will be no others. Only requests that nobody will
+        answer are still written, if the shell gives them the time (`is_flushing`)."""
         self._is_closed = True
         events, self._unreported = self._unreported, []
         for link in list(self._links.values()):
-            events += self._end(link, "the client was closed", LostKind.CONNECTION)
-        self._alarm_ms = _NEVER
+            lose = self._lose_requests if link.is_flushing else self._end
+            events += lose(link, CLOSED, LostKind.CONNECTION)
         return events
 
     # --- for the shell ----------------------------------------------------------------------------------------------
@@ -403,12 +413,12 @@ class Network:
     def get_buffer(self, number: int) -> memoryview:
         """Where to receive the link's next bytes; never empty."""
         link = self._links.get(number)
-        return _RUBBISH_BIN if link is None else link.connection.get_buffer()
+        return _RUBBISH_BIN if link is None or self._is_closed else link.connection.get_buffer()
 
     def received(self, number: int, count: int, now_ms: int) -> list[Event]:
         """`count` more bytes are in the link's buffer."""
         link = self._links.get(number)
-        if link is None:
+        if link is None or self._is_closed:
             return []
         self.bytes_in += count
         link.used_ms = now_ms
@@ -451,14 +461,14 @@ class Network:
         """Everything that was written is on its way."""
         link = self._links.get(number)
         if link is not None and link.is_paused:
-            link.is_paused = False
+            link.is_paused = link.has_unanswered = False
             if link.state is _State.READY:
                 link.deadline_ms = _NEVER
 
     @property
-    def is_writing(self) -> bool:
-        """Some broker has not taken all that was written to it."""
-        return any(link.is_paused for link in self._links.values())
+    def is_flushing(self) -> bool:
+        """Requests that nobody will answer have not left yet: too early to end."""
+        return any(link.is_flushing for link in self._links.values())
 
     # --- the life of a link -----------------------------------------------------------------------------------------
 
@@ -499,7 +509,7 @@ class Network:
         return self._end(link, reason, kind)
 
     def _end(self, link: _Link, reason: str, kind: LostKind) -> list[Event]:
-        """The link is no more. Its requests are lost in the order in which they were sent."""
+        """The link is no more, and its requests are lost."""
         del self._links[link.number]
         if link.peer.link is link:
             link.peer.link = None
@@ -510,9 +520,13 @@ class Network:
             self._effects.append(Close(link.number))
         if link.state is not _State.CONNECTING:
             self.connections_lost += 1
+        return self._lose_requests(link, reason, kind)
+
+    def _lose_requests(self, link: _Link, reason: str, kind: LostKind) -> list[Event]:
+        """Every request of the link, in the order in which they were sent."""
         if link.state is not _State.READY:
             return []
-        requests = link.connection.outstanding
+        requests = link.connection.abandon()
         first_unsent = len(requests) - link.untaken
         text = f"{link.peer.node}: {reason}"
         return [
