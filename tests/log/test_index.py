@@ -117,6 +117,26 @@ def test_truncation_forgets_later_entries_and_growth_goes_on(storage: FaultyStor
     assert times.last_entry() == TimestampOffset(99_999, BASE + 9999)
 
 
+def test_the_block_searched_last_is_read_once(storage: FaultyStorage) -> None:
+    index = offset_index(storage, MANY)
+    index.seal()
+    before = storage.operations
+    for number in range(BLOCK_ENTRIES + 1, 2 * BLOCK_ENTRIES + 1):
+        assert index.lookup_position(100 * number) == OffsetPosition(BASE + 2 * number, 100 * number)
+    reads = [line for line in storage.log[before:] if " read " in line]
+    assert len(reads) <= 4, reads
+
+
+def test_what_was_cut_off_is_not_found_in_the_block_searched_last(storage: FaultyStorage) -> None:
+    index = offset_index(storage, MANY)
+    assert index.lookup(BASE + 2 * BLOCK_ENTRIES) == OffsetPosition(BASE + 2 * BLOCK_ENTRIES, 100 * BLOCK_ENTRIES)
+    index.truncate_to_position(100 * 10 + 1)
+    for number in range(11, 2 * BLOCK_ENTRIES):
+        index.reserve()
+        index.add(BASE + 3 * number, 200 * number)
+    assert index.lookup(BASE + 3 * 300) == OffsetPosition(BASE + 3 * 300, 200 * 300)
+
+
 @pytest.mark.parametrize("count", [0, 1, 5, BLOCK_ENTRIES])
 def test_zeros_that_kafka_allocated_are_not_entries(storage: FaultyStorage, count: int) -> None:
     index = offset_index(storage, count)

@@ -8,7 +8,7 @@ from oncelog.errors import CorruptMessage
 from oncelog.log.config import LogConfig
 from oncelog.log.file_slice import EMPTY
 from oncelog.log.index import MAX_RELATIVE_OFFSET
-from oncelog.log.segment import FoundTimestamp, Segment
+from oncelog.log.segment import MAX_STOPS, FoundTimestamp, Segment
 from oncelog.records import kernel
 from tests.log.driver import START_MS, make_batch
 from tests.support.faulty_storage import FaultyStorage
@@ -104,6 +104,51 @@ def test_a_read_touches_hardly_more_than_it_returns() -> None:
     assert found.size_bytes > 40_000
     reads = [line for line in storage.log[before:] if " read " in line]
     assert len(reads) <= 12, reads
+
+
+def test_a_reader_goes_on_where_it_stopped_without_asking_the_index() -> None:
+    storage, segment = new_segment(LogConfig(segment_bytes=10**7, index_interval_bytes=4096))
+    fill(segment, 3000)
+    segment.seal()
+    offsets: list[int] = []
+    while len(offsets) < 3000:
+        before = storage.operations
+        found = segment.read(BASE + RECORDS_PER_BATCH * len(offsets), 20_000, None, True)
+        assert found is not None
+        if offsets:
+            touched = [line for line in storage.log[before:] if " read " in line]
+            assert len(touched) <= 5, touched
+        offsets += base_offsets(found.read_all())
+    assert offsets == list(range(BASE, BASE + RECORDS_PER_BATCH * 3000, RECORDS_PER_BATCH))
+
+
+def test_many_readers_are_remembered_in_bounds() -> None:
+    _, segment = new_segment()
+    fill(segment)
+    for number in range(BATCHES - 5):
+        assert segment.read(BASE + 2 * number, 300, None, True) is not None
+    assert len(segment._stops) == MAX_STOPS
+
+
+def test_where_a_reader_stopped_is_forgotten_with_what_was_there() -> None:
+    """A record that looks like a batch must not be taken for one because a batch once began at its place."""
+    _, segment = new_segment()
+    sizes = fill(segment)
+    first = segment.read(BASE, sizes[0] + sizes[1], None, True)
+    assert first is not None
+    assert base_offsets(first.read_all()) == [BASE, BASE + 2]
+    segment.truncate_to(BASE + 2)
+    decoy = make_batch([b"decoy"])
+    kernel.stamp(decoy, 0, BASE + 4, 3)
+    padding = sizes[1] - bytes(make_batch([bytes(decoy)] * 4)).index(bytes(decoy))
+    batch = make_batch([b"p" * padding + bytes(decoy), b"", b"", b""])
+    kernel.stamp(batch, 0, BASE + 2, 3)
+    header = kernel.parse_header(batch)
+    segment.append(batch, header.last_offset, header.max_timestamp, START_MS)
+    assert bytes(batch)[sizes[1] :].startswith(decoy), "the decoy lies where a batch lay"
+    found = segment.read(BASE + 4, 10_000, None, True)
+    assert found is not None
+    assert found.position == sizes[0]
 
 
 def test_rolls_when_full() -> None:

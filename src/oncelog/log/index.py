@@ -4,9 +4,11 @@ Owns the entry formats, the searching and the growing of one index. An index is 
 its segment, and whoever follows it checks the batch it finds there. It never reads the segment itself.
 
 Only the last block of entries is held in memory, and only while the index grows. Everything before it is read from
-the file when asked for, a block at a time, and no descriptor stays open; so a sealed index costs nothing, and
-the indexes of a thousand partitions cost a thousand small tails. A block is written out when the next one begins and
-when the index is sealed or flushed: losing the last one to a crash costs a rebuild that recovery does anyway.
+the file when asked for, a block at a time, and no descriptor stays open; so a sealed index that nobody reads costs
+nothing, and the indexes of a thousand partitions cost a thousand small tails. Of an index that is read, the block that
+was searched last is kept too: who reads a log from end to end needs it hundreds of times in a row. A block is written
+out when the next one begins and when the index is sealed or flushed: losing the last one to a crash costs a rebuild
+that recovery does anyway.
 
 Kafka allocates `segment.index.bytes` of zeros beforehand and trims them on a clean stop. We only append, but an index
 that Kafka left padded opens all the same: zeros after the last entry are not entries.
@@ -46,10 +48,20 @@ class TimestampOffset(NamedTuple):
     offset: int
 
 
+class _Block(NamedTuple):
+    """Entries that follow one another in the file, from number `start` on. They never change, only go with the rest."""
+
+    start: int
+    entries: bytes
+
+
+_NOTHING: Final = _Block(0, b"")
+
+
 class _EntryFile:
     """Fixed-size sorted entries: whole blocks in the file, the last block in memory while growing."""
 
-    __slots__ = ("_entry", "_storage", "_stored", "_tail", "_tail_start", "count", "max_entries", "path")
+    __slots__ = ("_entry", "_recent", "_storage", "_stored", "_tail", "_tail_start", "count", "max_entries", "path")
 
     def __init__(self, storage: Storage, path: str, entry: struct.Struct, max_bytes: int) -> None:
         self._storage = storage
@@ -60,6 +72,7 @@ class _EntryFile:
         self._stored = 0  # entries that are in the file
         self._tail_start = 0  # the first entry that is in memory
         self._tail = bytearray()
+        self._recent = _NOTHING  # the block searched last
 
     # --- opening ---
 
@@ -74,6 +87,7 @@ class _EntryFile:
             count = self._without_padding(file, count)
         self.count = self._stored = self._tail_start = count
         self._tail = bytearray()
+        self._recent = _NOTHING
         if growing and file is not None:
             file.truncate(count * self._entry.size)
             self._tail_start = count - count % BLOCK_ENTRIES
@@ -97,6 +111,7 @@ class _EntryFile:
         self._storage.open(self.path, create=True).truncate(0)
         self.count = self._stored = self._tail_start = 0
         self._tail = bytearray()
+        self._recent = _NOTHING
 
     # --- growing ---
 
@@ -135,6 +150,7 @@ class _EntryFile:
         file = self._storage.open(self.path)
         file.truncate(count * self._entry.size)
         self.count = self._stored = count
+        self._recent = _NOTHING
         self._tail_start = count - count % BLOCK_ENTRIES
         self._tail = bytearray(self._read_entries(file, self._tail_start, count))
 
@@ -159,6 +175,17 @@ class _EntryFile:
             return self._search_block(self._tail, self._tail_start, target, field)
         if self._tail_start == 0:
             return None
+        recent = self._recent
+        if not recent.entries or not self._is_within(recent.entries, target, field):
+            recent = self._recent = self._find_block(target, field)
+        return self._search_block(recent.entries, recent.start, target, field)
+
+    def _is_within(self, block: bytes, target: int, field: int) -> bool:
+        last = len(block) // self._entry.size - 1
+        return self._unpack(block, 0)[field] <= target <= self._unpack(block, last)[field]
+
+    def _find_block(self, target: int, field: int) -> _Block:
+        """The last block of the file whose first `field` is at most `target`, or the first one."""
         file = self._storage.open(self.path)
         first_block, last_block = 0, (self._tail_start - 1) // BLOCK_ENTRIES
         while first_block < last_block:
@@ -169,8 +196,7 @@ class _EntryFile:
             else:
                 last_block = middle - 1
         start = first_block * BLOCK_ENTRIES
-        block = self._read_entries(file, start, min(start + BLOCK_ENTRIES, self._tail_start))
-        return self._search_block(block, start, target, field)
+        return _Block(start, self._read_entries(file, start, min(start + BLOCK_ENTRIES, self._tail_start)))
 
     def _search_block(
         self, block: bytes | bytearray, start: int, target: int, field: int

@@ -37,13 +37,16 @@ from oncelog.log.segment_files import (
 from oncelog.log.storage import TEMPORARY_SUFFIX, File, Storage
 from oncelog.log.transaction_index import TransactionIndex
 from oncelog.records import kernel
-from oncelog.records.batch import MAGIC, BatchHeader, Buffer, Record, decode_records
+from oncelog.records.batch import HEADER_SIZE, MAGIC, BatchHeader, Buffer, Record, decode_records
 from oncelog.types import NO_TIMESTAMP
 
 logger = logging.getLogger(__name__)
 
 MAX_SEGMENT_BYTES: Final = 2**31 - 1
 """Positions in an index are int32."""
+
+MAX_STOPS: Final = 16
+"""Readers of one segment whose places are remembered."""
 
 
 class FoundBatch(NamedTuple):
@@ -63,6 +66,7 @@ class Segment:
         "_first_timestamp",
         "_last_indexed_position",
         "_max_timestamp",
+        "_stops",
         "_storage",
         "base_offset",
         "config",
@@ -96,6 +100,7 @@ class Segment:
         self._last_indexed_position = 0
         self._max_timestamp: TimestampOffset | None = None
         self._first_timestamp: int | None = None
+        self._stops: dict[int, int] = {}  # where reads ended: offset and position of the next batch; oldest first
 
     # --- opening ---
 
@@ -287,7 +292,8 @@ class Segment:
 
     def read(self, offset: int, max_bytes: int, end_offset: int | None, at_least_one_batch: bool) -> FileSlice | None:
         """Whole batches from `offset` on, below `end_offset` if given; None if nothing here reaches `offset`."""
-        found = self.find_batch(offset)
+        file = self.file()
+        found = self._resume(file, offset) or self.find_batch(offset)
         if found is None:
             return None
         limit = self.size_bytes
@@ -297,7 +303,15 @@ class Segment:
         size = limit - found.position
         if size > max_bytes:
             size = self._size_of_whole_batches(found, max_bytes, at_least_one_batch)
-        return FileSlice(self.file(), found.position, size) if size > 0 else EMPTY
+        return FileSlice(file, found.position, size) if size > 0 else EMPTY
+
+    def _resume(self, file: File, offset: int) -> FoundBatch | None:
+        """The batch at `offset` if a read has ended there: a reader goes on where it stopped."""
+        position = self._stops.get(offset)
+        if position is None:
+            return None
+        header = kernel.parse_header(file.read(position, HEADER_SIZE))
+        return FoundBatch(position, header) if header.base_offset == offset else None
 
     def _size_of_whole_batches(self, first: FoundBatch, max_bytes: int, at_least_one_batch: bool) -> int:
         """How many bytes of whole batches from `first` on fit into `max_bytes`."""
@@ -317,9 +331,15 @@ class Segment:
         end = entry.position
         for position, header in self._hop_from(entry):
             if position + header.size_bytes > limit:
+                self._note_stop(header.base_offset, position)
                 break
             end = position + header.size_bytes
         return end
+
+    def _note_stop(self, next_offset: int, position: int) -> None:
+        if len(self._stops) >= MAX_STOPS:
+            del self._stops[next(iter(self._stops))]
+        self._stops[next_offset] = position
 
     def max_timestamp(self) -> TimestampOffset:
         """The newest timestamp, and the last offset of the batch that has it; -1 in an empty segment."""
@@ -380,6 +400,7 @@ class Segment:
         self._last_indexed_position = 0
         self._first_timestamp = None
         self._max_timestamp = TimestampOffset(NO_TIMESTAMP, self.base_offset)
+        self._stops.clear()
         self.offset_index.create()
         self.time_index.create()
 
@@ -397,6 +418,7 @@ class Segment:
         """Cut off the batch that holds `offset` and everything after it, to grow on from the offset returned."""
         found = self.find_batch(offset)
         self.write_out_indexes()
+        self._stops.clear()
         if found is not None:
             self.cut_durably(found.position)
             self.transaction_index.truncate_to_offset(found.header.base_offset)
