@@ -19,8 +19,9 @@ from tests.support.process import BrokerProcess
 
 KINDS = ("oncelog", "kafka")
 BOTH_BY_DEFAULT = "conformance"
-# Tests write records with old timestamps; retention must not take them away meanwhile.
-SETTINGS = {"log.retention.ms": "-1"}
+# Tests write records with old timestamps; retention must not take them away meanwhile. Quotas look back three seconds
+# instead of eleven, so that nobody waits long for a throttled client.
+SETTINGS = {"log.retention.ms": "-1", "quota.window.num": "3"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
