@@ -38,6 +38,8 @@ SERVED = {
     "describe_log_dirs": (1, 5),
     "create_partitions": (0, 3),
     "incremental_alter_configs": (0, 1),
+    "describe_client_quotas": (0, 1),
+    "alter_client_quotas": (0, 1),
     "describe_cluster": (0, 2),
     "describe_producers": (0, 0),
     "list_config_resources": (0, 1),
@@ -134,6 +136,19 @@ ASKS: dict[str, Ask] = {
     "create_partitions": lambda topic, _: {
         "topics": [{"name": topic, "count": 1}, {"name": f"{topic}-unknown", "count": 5}],
         "timeout": 10_000,
+    },
+    "describe_client_quotas": lambda topic, _: {
+        "components": [{"entity_type": "client-id", "match_type": 0, "match": topic}],
+        "strict": True,
+    },
+    "alter_client_quotas": lambda topic, _: {
+        "entries": [
+            {
+                "entity": [{"entity_type": "client-id", "entity_name": topic}],
+                "ops": [{"key": "producer_byte_rate", "value": 1000.0, "remove": False}],
+            }
+        ],
+        "validate_only": True,
     },
     "describe_cluster": lambda *_: {"include_cluster_authorized_operations": True, "endpoint_type": 1},
     "describe_producers": lambda topic, _: {"topics": [{"name": topic, "partition_indexes": [0, 1, 9]}]},
