@@ -117,7 +117,8 @@ def test_a_fetch_that_waits_mutes_when_it_ends(own_broker: BrokerProcess) -> Non
         assert answer["responses"][0]["partitions"][0]["records"]
         assert answer["throttle_time"] >= 1000
         waiting = reader.send("metadata", 12, {"topics": []})
-        writer.request("metadata", 12, {"topics": []})
+        for _ in range(3):
+            writer.request("metadata", 12, {"topics": []})
         assert select.select([reader.socket], [], [], 0) == ([], [], [])
         reader.receive("metadata", 12, waiting)
 
