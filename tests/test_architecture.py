@@ -46,6 +46,8 @@ SHELLS = {
     "oncelog.client.streaming": "runs a client core in an asyncio loop",
     "oncelog.producer.producer": "the sender's thread, and users' threads that wait",
     "oncelog.producer.async_producer": "the event loop",
+    "oncelog.producer.table": "threads that wait for memory while they send a table",
+    "oncelog.producer.async_table": "tasks that do the same",
     "oncelog.producer.assembly": "reads the wall clock for timestamps; makes sources of chance",
     "oncelog.audit.load": "sends numbered records with a client that is not ours",
     "oncelog.audit.ports": "finds free ports",

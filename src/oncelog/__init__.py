@@ -18,10 +18,16 @@ if TYPE_CHECKING:
     from oncelog.client.producer_errors import ProducerClosed as ProducerClosed
     from oncelog.client.records import ProducerRecord as ProducerRecord
     from oncelog.client.records import RecordMetadata as RecordMetadata
+    from oncelog.client.table_result import PartitionOffsets as PartitionOffsets
+    from oncelog.client.table_result import RowsFailed as RowsFailed
+    from oncelog.client.table_result import TableFailed as TableFailed
+    from oncelog.client.table_result import TableFuture as TableFuture
+    from oncelog.client.table_result import TableMetadata as TableMetadata
     from oncelog.errors import KafkaError as KafkaError
     from oncelog.errors import OncelogError as OncelogError
     from oncelog.producer.async_producer import AsyncProducer as AsyncProducer
     from oncelog.producer.producer import Producer as Producer
+    from oncelog.records.model import TableError as TableError
     from oncelog.types import TopicPartition as TopicPartition
 
 __version__ = "0.1.0"
@@ -36,10 +42,16 @@ _HOMES = {
     "DeliveryTimedOut": "oncelog.client.producer_errors",
     "KafkaError": "oncelog.errors",
     "OncelogError": "oncelog.errors",
+    "PartitionOffsets": "oncelog.client.table_result",
     "Producer": "oncelog.producer.producer",
     "ProducerClosed": "oncelog.client.producer_errors",
     "ProducerRecord": "oncelog.client.records",
     "RecordMetadata": "oncelog.client.records",
+    "RowsFailed": "oncelog.client.table_result",
+    "TableError": "oncelog.records.model",
+    "TableFailed": "oncelog.client.table_result",
+    "TableFuture": "oncelog.client.table_result",
+    "TableMetadata": "oncelog.client.table_result",
     "TopicPartition": "oncelog.types",
 }
 
@@ -53,10 +65,16 @@ __all__ = [
     "DeliveryTimedOut",
     "KafkaError",
     "OncelogError",
+    "PartitionOffsets",
     "Producer",
     "ProducerClosed",
     "ProducerRecord",
     "RecordMetadata",
+    "RowsFailed",
+    "TableError",
+    "TableFailed",
+    "TableFuture",
+    "TableMetadata",
     "TopicPartition",
     "__version__",
 ]

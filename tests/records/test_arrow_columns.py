@@ -111,7 +111,12 @@ class TestTypes:
         (piece,) = columns.pieces(NOW_MS)
         assert list(memoryview(piece.partitions or b"").cast("B").cast("i")[:3]) == [-1, 0, 2]
         assert columns.greatest_partition() == 2
-        assert TableColumns.of(table.select(["value"])).greatest_partition() == -1
+        assert TableColumns.of(table.select(["value"])).greatest_partition() is None
+
+    def test_one_partition_for_all_rows_is_no_column(self) -> None:
+        columns = TableColumns.of(pa.table({"value": [b""], "partition": ["any"]}), partition=7)
+        (piece,) = columns.pieces(NOW_MS)
+        assert (columns.partition, columns.greatest_partition(), piece.partitions) == (7, 7, None)
 
 
 class TestPieces:
@@ -194,6 +199,8 @@ class TestNames:
     def test_no_name_and_no_table(self) -> None:
         with pytest.raises(TypeError, match="value= takes the name"):
             TableColumns.of(self.TABLE, value=3)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="partition= takes a number or the name"):
+            TableColumns.of(self.TABLE, partition=1.5)  # type: ignore[arg-type]
         with pytest.raises(TypeError, match=r"pyarrow\.Table, not dict"):
             TableColumns.of({"value": ["v"]})
 

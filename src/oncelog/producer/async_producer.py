@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Mapping
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oncelog.client.delivery import Delivery, OnDelivery, RecordFuture
 from oncelog.client.producer_config import ProducerConfig
@@ -19,9 +19,15 @@ from oncelog.client.producer_errors import ProducerClosed
 from oncelog.client.records import ProducerRecord, RecordMetadata
 from oncelog.client.sockets import monotonic_ms
 from oncelog.client.streaming import StreamingDriver
+from oncelog.client.table_result import OnTableDelivery, TableMetadata
 from oncelog.errors import InvalidConfig
 from oncelog.producer.assembly import assemble, wall_clock_ms
+from oncelog.producer.async_table import AsyncTables
+from oncelog.producer.table import columns_of
 from oncelog.records.model import Buffer, HeadersInput
+
+if TYPE_CHECKING:
+    import pyarrow as pa  # type: ignore[import-untyped]
 
 MAX_WAITING_SENDS = 10_000
 EXPIRY_PERIOD_S = 0.1  # how exactly `max.block.ms` is kept for records that wait in line
@@ -96,6 +102,7 @@ class AsyncProducer:
         self._line_timer: asyncio.TimerHandle | None = None
         self._unusable: ProducerClosed | None = None
         self._finished: asyncio.Event | None = None
+        self._tables: AsyncTables | None = None
 
     # --- sending ----------------------------------------------------------------------------------------------
 
@@ -154,6 +161,34 @@ class AsyncProducer:
             self._driver.wake()
         return accepted
 
+    def send_table(
+        self,
+        topic: str,
+        table: pa.Table,
+        *,
+        key: str | None = None,
+        value: str | None = None,
+        partition: str | int | None = None,
+        headers: str | None = None,
+        timestamp: str | None = None,
+        on_delivery: OnTableDelivery | None = None,
+    ) -> asyncio.Future[TableMetadata]:
+        """Accept all rows of a `pyarrow.Table` for sending, one record each, straight from its columns.
+
+        Arguments name columns; columns called `key`, `value`, `headers`, `timestamp` or `partition` are found without
+        them. `partition` may also be one number for all rows. Bytes and text are taken as they are: serializers and
+        interceptors are for single records. Rows of a partition keep their order.
+
+        Raises `TableError` for columns that will not do, before anything is sent. Waits for memory without
+        blocking the loop; await the result for where the rows were stored.
+        """
+        self._started()
+        columns = columns_of(table, key, value, headers, timestamp, partition)
+        if self._tables is None:
+            assert self._driver is not None
+            self._tables = AsyncTables(self._parts, self._driver.wake)
+        return self._tables.send(topic, columns, on_delivery)
+
     # --- the line ---------------------------------------------------------------------------------------------
 
     def _enqueue(self, waiting: _Waiting) -> None:
@@ -198,6 +233,8 @@ class AsyncProducer:
         if not self._line:
             self._accumulator.are_waiting_for_memory = 0
             self._core.awaited_topics.clear()
+        if self._tables is not None:
+            self._tables.tell()
         if self._finished is not None and self._core.is_finished:
             self._finished.set()
 
@@ -264,6 +301,8 @@ class AsyncProducer:
         deadline = time.monotonic() + timeout
         while self._line and time.monotonic() < deadline:
             await asyncio.wait([self._line[-1].settle.future], timeout=deadline - time.monotonic())
+        if self._tables is not None:
+            await self._tables.finish(deadline - time.monotonic())
         self._core.close_at_ms = monotonic_ms() + max(0, int((deadline - time.monotonic()) * 1000))
         self._driver.wake()
         await self._finished.wait()

@@ -13,7 +13,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from oncelog.client.accumulator import PartitionQueue, TopicQueues
 from oncelog.client.delivery import Delivery, NotDeliveredYet, OnDelivery, RecordFuture
@@ -23,8 +23,13 @@ from oncelog.client.producer_errors import ProducerClosed, TopicUnavailable
 from oncelog.client.records import ProducerRecord
 from oncelog.client.selecting import SelectingDriver
 from oncelog.client.sockets import monotonic_ms
+from oncelog.client.table_result import OnTableDelivery, TableFuture
 from oncelog.producer.assembly import assemble, wall_clock_ms
+from oncelog.producer.table import columns_of, send_table
 from oncelog.records.model import Buffer, HeadersInput
+
+if TYPE_CHECKING:
+    import pyarrow as pa  # type: ignore[import-untyped]
 
 JOIN_GRACE_S = 5.0  # how long the thread may take to end after it was told to give up
 
@@ -173,6 +178,30 @@ class Producer:
         if future is None:
             raise error
         return future
+
+    def send_table(
+        self,
+        topic: str,
+        table: pa.Table,
+        *,
+        key: str | None = None,
+        value: str | None = None,
+        partition: str | int | None = None,
+        headers: str | None = None,
+        timestamp: str | None = None,
+        on_delivery: OnTableDelivery | None = None,
+    ) -> TableFuture:
+        """Accept all rows of a `pyarrow.Table` for sending, one record each, straight from its columns.
+
+        Arguments name columns; columns called `key`, `value`, `headers`, `timestamp` or `partition` are found without
+        them. `partition` may also be one number for all rows. Bytes and text are taken as they are: serializers and
+        interceptors are for single records. Rows of a partition keep their order.
+
+        Raises `TableError` for columns that will not do, before anything is sent. Waits for memory as `send()` does, a
+        batch at a time; if it must give up half way, the result tells which rows were sent.
+        """
+        columns = columns_of(table, key, value, headers, timestamp, partition)
+        return send_table(self, topic, columns, on_delivery)
 
     # --- metadata ---------------------------------------------------------------------------------------------
 

@@ -69,7 +69,8 @@ class TableColumns:
     value: str
     headers: str | None
     timestamp: str | None
-    partition: str | None
+    partition: str | int | None
+    """A column, or one partition for all rows."""
 
     @classmethod
     def of(
@@ -80,11 +81,13 @@ class TableColumns:
         value: str | None = None,
         headers: str | None = None,
         timestamp: str | None = None,
-        partition: str | None = None,
+        partition: str | int | None = None,
     ) -> TableColumns:
         """Columns that are not named are those with the name of the field, if there are such. Raises TableError for a
         name or a type that will not do, and for rows that no record can be made of.
         """
+        if not isinstance(partition, str | int | None) or isinstance(partition, bool):
+            raise TypeError(f"partition= takes a number or the name of a column, not {partition!r}")
         if isinstance(table, pa.RecordBatch):
             table = pa.Table.from_batches([table])
         if not isinstance(table, pa.Table):
@@ -98,7 +101,7 @@ class TableColumns:
             value,
             _named(table, "headers", headers),
             _named(table, "timestamp", timestamp),
-            _named(table, "partition", partition),
+            partition if isinstance(partition, int) else _named(table, "partition", partition),
         )
         columns._check_types()
         columns._check_rows()
@@ -108,13 +111,17 @@ class TableColumns:
     def row_count(self) -> int:
         return int(self.table.num_rows)
 
+    @property
+    def _partition_column(self) -> str | None:
+        return self.partition if isinstance(self.partition, str) else None
+
     def _check_types(self) -> None:
         for field, name, fits, accepted in (
             ("key", self.key, _is_bytes, BYTES_TYPES),
             ("value", self.value, _is_bytes, BYTES_TYPES),
             ("headers", self.headers, _is_headers, HEADERS_TYPES),
             ("timestamp", self.timestamp, _is_timestamp, TIMESTAMP_TYPES),
-            ("partition", self.partition, _is_partition, PARTITION_TYPES),
+            ("partition", self._partition_column, _is_partition, PARTITION_TYPES),
         ):
             if name is not None and not fits(self.table.schema.field(name).type):
                 raise TableError(
@@ -125,8 +132,8 @@ class TableColumns:
     def _check_rows(self) -> None:
         if self.timestamp is not None:
             self._check_least(self.timestamp, "timestamp", "records have no time before 1970")
-        if self.partition is not None:
-            self._check_least(self.partition, "partition", "partitions begin at 0")
+        if self._partition_column is not None:
+            self._check_least(self._partition_column, "partition", "partitions begin at 0")
         if self.headers is not None and not types.is_map(self.table.schema.field(self.headers).type):
             for chunk in self.table.column(self.headers).chunks:
                 pairs = chunk.flatten()
@@ -138,14 +145,16 @@ class TableColumns:
         if least.is_valid and least.cast(pa.int64()).as_py() < 0:
             raise TableError(f"column {name!r}, the {field}, has a row with {least}; {rule}")
 
-    def greatest_partition(self) -> int:
-        """The greatest number that the partition column has, or `NO_PARTITION`."""
-        greatest = None if self.partition is None else pc.max(self.table.column(self.partition)).as_py()
-        return NO_PARTITION if greatest is None else int(greatest)
+    def greatest_partition(self) -> int | None:
+        """The greatest partition that a row asks for, if any does."""
+        if self._partition_column is None:
+            return self.partition  # type: ignore[return-value]
+        greatest: int | None = pc.max(self.table.column(self._partition_column)).as_py()
+        return greatest
 
     def pieces(self, now_ms: int) -> Iterator[TablePiece]:
         """The rows in order, so many at a time that grouping them by partition stays in the processor's cache."""
-        names = [self.key, self.value, self.headers, self.timestamp, self.partition]
+        names = [self.key, self.value, self.headers, self.timestamp, self._partition_column]
         wanted = self.table.select(list(dict.fromkeys(name for name in names if name is not None)))
         first_row = 0
         for batch in _even_batches(wanted):
@@ -163,7 +172,8 @@ class TableColumns:
             None if self.headers is None else _header_buffers(batch.column(self.headers)),
             None if self.timestamp is None else _timestamp_buffers(batch.column(self.timestamp)),
         )
-        partitions = None if self.partition is None else _partition_buffer(batch.column(self.partition))
+        column = self._partition_column
+        partitions = None if column is None else _partition_buffer(batch.column(column))
         return TablePiece(
             first_row,
             kernel.RowSource(rows),
