@@ -1,0 +1,177 @@
+"""The files of records: entries of all partitions, in the order in which they were sent, one write each.
+
+    00000000000000000012.records
+
+A file that has reached its size is followed by the next one, and goes when all of its entries are settled. Every
+process begins a file of its own. Owns sizes, rolling and removal; what is settled is told by the books.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from dataclasses import dataclass
+from typing import Final
+
+from oncelog.client.spool.book import PartitionBook
+from oncelog.client.spool.errors import SpoolFull, SpoolWriteFailed
+from oncelog.client.spool.frame import HEAD_BYTES, Damage, encode_frame
+from oncelog.log.storage import File, Storage
+
+SUFFIX: Final = ".records"
+ROLL_BYTES: Final = 16 * 1024 * 1024
+MIN_FILES: Final = 8
+"""A file takes at most this fraction of the spool, so that space comes back in small parts."""
+
+logger = logging.getLogger(__name__)
+
+
+def records_path(directory: str, number: int) -> str:
+    return f"{directory}/{number:020d}{SUFFIX}"
+
+
+class RecordFile:
+    __slots__ = ("damages", "file", "live", "number", "path", "size", "synced_bytes")
+
+    def __init__(self, number: int, path: str, file: File) -> None:
+        self.number = number
+        self.path = path
+        self.file = file
+        self.size = file.size
+        self.synced_bytes = 0
+        self.live = 0
+        """How many of its entries are not settled."""
+        self.damages: list[Damage] = []
+
+
+@dataclass(frozen=True, slots=True)
+class SyncRequest:
+    """Makes everything durable that was written before it was asked for. Runs in any thread, outside any lock."""
+
+    storage: Storage
+    directory: str
+    files: tuple[tuple[RecordFile, int], ...]
+    is_directory_changed: bool
+
+    def run(self) -> None:
+        """Raises OSError. A failed sync must not be tried again: it would seem to succeed."""
+        for record_file, _ in self.files:
+            record_file.file.sync()
+        if self.is_directory_changed:
+            self.storage.sync_directory(self.directory)
+
+
+class RecordFiles:
+    def __init__(self, storage: Storage, directory: str, *, max_bytes: int, is_durable: bool) -> None:
+        self._storage = storage
+        self._directory = directory
+        self._max_bytes = max_bytes
+        self._roll_bytes = max(min(ROLL_BYTES, max_bytes // MIN_FILES), 1)
+        self._is_durable = is_durable
+        self.files: dict[int, RecordFile] = {}
+        self.total_bytes = 0
+        self._active: RecordFile | None = None
+        self._next_number = 1
+        self._must_cut = False
+        self._is_directory_changed = False
+
+    def adopt(self, record_file: RecordFile) -> None:
+        """A file of an earlier process. It is only read from now on."""
+        self.files[record_file.number] = record_file
+        self.total_bytes += record_file.size
+        self._next_number = max(self._next_number, record_file.number + 1)
+
+    def append(self, book: PartitionBook, body: bytes) -> tuple[RecordFile, int]:
+        """Write an entry; where it lies. Raises SpoolFull or SpoolWriteFailed, and nothing was written."""
+        size = HEAD_BYTES + len(body)
+        if self.total_bytes + size > self._max_bytes:
+            raise SpoolFull(
+                f"the spool {self._directory} holds {self.total_bytes} bytes, and {size} more would exceed"
+                f" spool_max_bytes ({self._max_bytes}); wait until brokers have taken some, or raise spool_max_bytes"
+            )
+        active = self._active
+        try:
+            if active is None or (active.size + size > self._roll_bytes and active.size):
+                active = self._roll()
+            elif self._must_cut:
+                active.file.truncate(active.size)
+                self._must_cut = False
+            position = active.size
+            active.file.append(encode_frame(active.number, position, body))
+        except OSError as error:
+            self._cut_back()
+            raise SpoolWriteFailed(
+                f"the record was not accepted, {self._directory} cannot be written: {error}; make room on the disk or"
+                " choose another spool_dir"
+            ) from error
+        active.size = position + size
+        self.total_bytes += size
+        book.written(book.next, active)
+        return active, position
+
+    def _roll(self) -> RecordFile:
+        number = self._next_number
+        path = records_path(self._directory, number)
+        if self._must_cut and self._active is not None:
+            self._active.file.truncate(self._active.size)
+            self._must_cut = False
+        active = RecordFile(number, path, self._storage.open(path, create=True))
+        self._next_number = number + 1
+        self._is_directory_changed = True
+        self.files[number] = self._active = active
+        return active
+
+    def _cut_back(self) -> None:
+        """Take away what a failed write may have left; until that succeeds, nothing is written behind it."""
+        if self._active is None:
+            return
+        self._must_cut = True
+        with contextlib.suppress(OSError):
+            self._active.file.truncate(self._active.size)
+            self._must_cut = False
+
+    # --- durability -------------------------------------------------------------------------------------------
+
+    def readable_bytes(self, record_file: RecordFile) -> int:
+        return record_file.synced_bytes if self._is_durable else record_file.size
+
+    def sync_request(self) -> SyncRequest | None:
+        """What is to be synced now; None if nothing is. One request at a time."""
+        files = tuple((one, one.size) for one in self.files.values() if one.synced_bytes < one.size)
+        if not files and not self._is_directory_changed:
+            return None
+        request = SyncRequest(self._storage, self._directory, files, self._is_directory_changed)
+        self._is_directory_changed = False
+        return request
+
+    def synced(self, request: SyncRequest) -> None:
+        for record_file, size in request.files:
+            record_file.synced_bytes = max(record_file.synced_bytes, size)
+
+    def cut_unsynced(self) -> None:
+        """After a failed sync: take back what was never promised, as far as the disk obeys."""
+        for record_file in self.files.values():
+            with contextlib.suppress(OSError):
+                if record_file.synced_bytes < record_file.size:
+                    record_file.file.truncate(record_file.synced_bytes)
+
+    # --- space ------------------------------------------------------------------------------------------------
+
+    def remove_settled(self, *, with_active: bool = False) -> None:
+        for number, record_file in list(self.files.items()):
+            if record_file.live or (record_file is self._active and not with_active):
+                continue
+            try:
+                self._storage.remove(record_file.path)
+            except OSError as error:
+                logger.warning("%s is not needed any more and cannot be removed: %s", record_file.path, error)
+                continue
+            record_file.file.close()
+            del self.files[number]
+            self.total_bytes -= record_file.size
+            if record_file is self._active:
+                self._active = None
+
+    def close(self) -> None:
+        for record_file in self.files.values():
+            record_file.file.close()

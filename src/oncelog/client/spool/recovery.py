@@ -1,0 +1,213 @@
+"""Reads a spool as an earlier process left it: what is open, what waits, what is damaged.
+
+It decides nothing about fates: a batch that may be stored is handed out as it was, with its records. It changes files
+only where that is no loss: a torn tail is cut, and bytes that cannot be read are copied to a file beside, named after
+where they were (`00000000000000000012.records.4096.damaged`), so that nothing vanishes without a trace.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+
+from oncelog.client.spool import journal as journals
+from oncelog.client.spool import record_files
+from oncelog.client.spool.book import PartitionBook
+from oncelog.client.spool.entry import SpooledRecord, decode_entry, decode_place
+from oncelog.client.spool.facts import Doubted, Fates, Numbered, Settled, fates_of
+from oncelog.client.spool.frame import Damage, walk
+from oncelog.client.spool.ranges import EntryRanges
+from oncelog.client.spool.record_files import RecordFile, RecordFiles
+from oncelog.log.storage import TEMPORARY_SUFFIX, Storage
+from oncelog.types import TopicPartition
+
+DAMAGED_SUFFIX = ".damaged"
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class DamageReport:
+    """A part of a file that could not be read, and where its bytes are kept."""
+
+    path: str
+    position: int
+    size_bytes: int
+    kept_as: str
+
+    def __str__(self) -> str:
+        return f"{self.path} is damaged at position {self.position} ({self.size_bytes} bytes, kept as {self.kept_as})"
+
+
+@dataclass(frozen=True, slots=True)
+class OpenBatch:
+    """A batch that was numbered and not settled: it may be stored."""
+
+    numbers: Numbered
+    records: tuple[SpooledRecord, ...]
+
+    @property
+    def is_complete(self) -> bool:
+        return len(self.records) == self.numbers.count
+
+
+@dataclass(frozen=True, slots=True)
+class OpenPartition:
+    partition: TopicPartition
+    batches: tuple[OpenBatch, ...]
+    doubted: tuple[tuple[int, int], ...]
+    """Ranges of entries that may be stored under numbers that were lost with a part of the journal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    open_partitions: tuple[OpenPartition, ...] = ()
+    waiting: int = 0
+    """Records that were never sent."""
+    damages: tuple[DamageReport, ...] = ()
+    lost: dict[TopicPartition, int] = field(default_factory=dict)
+    """Records that lay in damaged parts, as the gaps in the numbering tell."""
+
+
+class SpoolReader:
+    """One reading of the folder. `read` first, then the rest is there."""
+
+    def __init__(self, storage: Storage, directory: str, files: RecordFiles) -> None:
+        self._storage = storage
+        self._directory = directory
+        self._files = files
+        self.fates = Fates()
+        self.books: dict[tuple[str, int], PartitionBook] = {}
+        self.last_journal = 0
+        self.obsolete: list[str] = []
+        """Journals of earlier processes, to be removed once there is another one."""
+        self._damages: list[DamageReport] = []
+        self._lost: dict[TopicPartition, int] = {}
+        self._records: dict[TopicPartition, dict[int, SpooledRecord]] = {}
+
+    def read(self) -> Recovery:
+        names = self._storage.list_directory(self._directory)
+        self._remove_temporary(names)
+        numbers = sorted(_numbers_in(names, record_files.SUFFIX))
+        is_trusted = self._read_journals(sorted(_numbers_in(names, journals.SUFFIX)), has_records=bool(numbers))
+        for number in numbers:
+            self._read_records(number, is_last=number == numbers[-1])
+        self._open_books(is_trusted=is_trusted)
+        return self._recovery()
+
+    def _remove_temporary(self, names: list[str]) -> None:
+        for name in names:
+            if name.endswith(TEMPORARY_SUFFIX):
+                self._storage.remove(f"{self._directory}/{name}")
+
+    # --- journal ----------------------------------------------------------------------------------------------
+
+    def _read_journals(self, numbers: list[int], *, has_records: bool) -> bool:
+        """The fates as the newest journal tells them; whether it tells all."""
+        self.obsolete = [journals.journal_path(self._directory, number) for number in numbers]
+        if not numbers:
+            if has_records:
+                logger.error("%s has records and no journal: nobody knows what became of them", self._directory)
+            return not has_records
+        self.last_journal = numbers[-1]
+        path = self.obsolete[-1]
+        data = self._storage.read_all(path)
+        contents = journals.read_journal(self.last_journal, data, path)
+        for damage in contents.damages:
+            self._keep_aside(path, data, damage)
+        self.fates = fates_of(contents.facts)
+        return contents.is_trusted or not has_records
+
+    # --- records ----------------------------------------------------------------------------------------------
+
+    def _read_records(self, number: int, *, is_last: bool) -> None:
+        path = record_files.records_path(self._directory, number)
+        record_file = RecordFile(number, path, self._storage.open(path))
+        data = record_file.file.read(0, record_file.size)
+        for item in walk(number, data, may_be_torn=is_last):
+            if not isinstance(item, Damage):
+                self._found(record_file, item.body)
+            elif item.is_torn:
+                logger.info("%s: the last write was never completed; cut at %d", path, item.position)
+                record_file.file.truncate(item.position)
+                record_file.size = item.position
+            else:
+                record_file.damages.append(item)
+                self._keep_aside(path, data, item)
+        self._files.adopt(record_file)
+
+    def _found(self, record_file: RecordFile, body: memoryview) -> None:
+        topic, partition, entry = decode_place(body)
+        book = self._book(TopicPartition(topic, partition))
+        if entry in book.fates.settled:
+            book.next = max(book.next, entry + 1)
+            return
+        book.written(entry, record_file)
+        if any(batch.first <= entry < batch.end for batch in book.fates.numbered):
+            self._records.setdefault(book.partition, {})[entry] = decode_entry(body)
+
+    def _book(self, partition: TopicPartition) -> PartitionBook:
+        book = self.books.get(partition)
+        if book is None:
+            book = self.books[partition] = PartitionBook(partition, self.fates.of(partition))
+        return book
+
+    def _keep_aside(self, path: str, data: bytes, damage: Damage) -> None:
+        kept_as = f"{path}.{damage.position}{DAMAGED_SUFFIX}"
+        self._storage.write_atomically(kept_as, data[damage.position : damage.position + damage.size_bytes])
+        report = DamageReport(path, damage.position, damage.size_bytes, kept_as)
+        self._damages.append(report)
+        logger.error("%s", report)
+
+    # --- what follows from both ---------------------------------------------------------------------------------
+
+    def _open_books(self, *, is_trusted: bool) -> None:
+        for partition in list(self.fates.partitions):
+            self._book(partition)
+        for book in self.books.values():
+            book.next = max(book.next, book.fates.end)
+            if not is_trusted:
+                self._doubt(book)
+            self._give_up_lost(book)
+            book.rewind()
+            book.forget_settled_runs()
+
+    def _doubt(self, book: PartitionBook) -> None:
+        """Without the journal: what is no longer in any file was settled, of the rest nobody knows."""
+        first_known = book.runs[0].first if book.runs else book.next
+        if first_known:
+            self.fates.apply(Settled(book.partition, 0, first_known))
+        for first, end in book.fates.settled.missing(first_known, book.next):
+            self.fates.apply(Doubted(book.partition, first, end - first))
+
+    def _give_up_lost(self, book: PartitionBook) -> None:
+        """Entries that cannot be read are reported, and settled. Not those of an open batch: it may be stored whole."""
+        in_open_batches = EntryRanges()
+        for batch in book.fates.numbered:
+            in_open_batches.add(batch.first, batch.end)
+        for first, end in book.lost_entries(0, book.next):
+            logger.error("%s: records %d to %d of %s cannot be read", self._directory, first, end - 1, book.partition)
+            self._lost[book.partition] = self._lost.get(book.partition, 0) + end - first
+            for low, high in in_open_batches.missing(first, end):
+                self.fates.apply(Settled(book.partition, low, high - low))
+
+    def _recovery(self) -> Recovery:
+        found = []
+        for book in self.books.values():
+            records = self._records.get(book.partition, {})
+            batches = tuple(
+                OpenBatch(one, tuple(records[entry] for entry in range(one.first, one.end) if entry in records))
+                for one in book.fates.numbered
+            )
+            doubted = tuple(book.fates.doubted)
+            if batches or doubted:
+                found.append(OpenPartition(book.partition, batches, doubted))
+        waiting = sum(book.waiting for book in self.books.values()) - sum(
+            end - first for one in found for first, end in one.doubted
+        )
+        return Recovery(tuple(found), waiting, tuple(self._damages), self._lost)
+
+
+def _numbers_in(names: list[str], suffix: str) -> list[int]:
+    stems = (name.removesuffix(suffix) for name in names if name.endswith(suffix))
+    return [int(stem) for stem in stems if stem.isdecimal()]

@@ -1,0 +1,268 @@
+"""The spool: records on disk before `send()` returns, and what became of them.
+
+One object, no thread of its own: the shell calls it under one lock. The order in which things become durable is the
+whole point, so here it is in one place:
+
+1. `append`: the record is in a file; then `send()` may return. With `is_durable` only after the `sync_request` that
+   follows has run, which several sends share.
+2. `numbered`: which entries a batch holds and under which numbers is in the journal; then its bytes may leave.
+3. `settled`: after the answer. If this is lost, the batch is sent again under the same numbers, and recognised.
+4. Files go only when the journal says that all of their entries are settled.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from oncelog.client.spool.backlog import Backlog
+from oncelog.client.spool.book import PartitionBook
+from oncelog.client.spool.entry import SpooledRecord, decode_entry, encode_entry
+from oncelog.client.spool.errors import SpoolError, SpoolWriteFailed
+from oncelog.client.spool.facts import Fact, Fates, Identity, Numbered, Settled, Voided
+from oncelog.client.spool.frame import Frame, encode_frame, walk
+from oncelog.client.spool.journal import Journal
+from oncelog.client.spool.record_files import RecordFiles, SyncRequest
+from oncelog.client.spool.recovery import DAMAGED_SUFFIX, Recovery, SpoolReader
+from oncelog.log.storage import Storage
+from oncelog.records.model import Buffer, HeadersInput
+from oncelog.types import TopicPartition
+
+DISCARDED_SUFFIX = ".discarded"
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SpoolConfig:
+    max_bytes: int
+    is_durable: bool = False
+    """Whether records and numbers survive a power failure (fsync) and not only the death of the process."""
+
+
+class Spool:
+    """Made by `open`."""
+
+    def __init__(
+        self, storage: Storage, directory: str, config: SpoolConfig, files: RecordFiles, reader: SpoolReader
+    ) -> None:
+        self._storage = storage
+        self._directory = directory
+        self._config = config
+        self._files = files
+        self._fates: Fates = reader.fates
+        self._books: dict[tuple[str, int], PartitionBook] = reader.books
+        self._journal = Journal(storage, directory, is_durable=config.is_durable)
+        self._unwritten: list[Fact] = []
+        """Settled in memory; the journal did not take it yet."""
+        self._failure: str | None = None
+        self._backlog = Backlog(files, self._books)
+        self._backlog.rewind()
+
+    @classmethod
+    def open(cls, storage: Storage, directory: str, config: SpoolConfig) -> tuple[Spool, Recovery]:
+        """Read what an earlier process left, and begin. Raises SpoolError."""
+        try:
+            storage.make_directory(directory)
+            files = RecordFiles(storage, directory, max_bytes=config.max_bytes, is_durable=config.is_durable)
+            reader = SpoolReader(storage, directory, files)
+            recovery = reader.read()
+            spool = cls(storage, directory, config, files, reader)
+            spool._begin(reader)
+        except OSError as error:
+            raise SpoolError(f"the spool {directory} cannot be opened: {error}") from error
+        return spool, recovery
+
+    def _begin(self, reader: SpoolReader) -> None:
+        if self._config.is_durable and (request := self._files.sync_request()):
+            request.run()
+            self._files.synced(request)
+        self._journal.begin(reader.last_journal + 1, self._fates.summary())
+        for path in reader.obsolete:
+            self._storage.remove(path)
+        self._files.remove_settled()
+
+    # --- sending ----------------------------------------------------------------------------------------------
+
+    def append(
+        self,
+        topic: str,
+        partition: int,
+        timestamp_ms: int,
+        key: Buffer | None,
+        value: Buffer | None,
+        headers: HeadersInput = (),
+    ) -> int:
+        """Write a record behind those of its partition; its entry number. It waits on disk until `took` says
+        otherwise. Raises SpoolFull or SpoolWriteFailed: then it was not accepted."""
+        if self._failure is not None:
+            raise SpoolWriteFailed(self._failure)
+        book = self._books.get((topic, partition))
+        if book is None:
+            book = self._new_book(topic, partition)
+        entry = book.next
+        body = encode_entry(book.topic, partition, entry, timestamp_ms, key, value, headers)
+        self._backlog.wrote(*self._files.append(book, body))
+        return entry
+
+    def _new_book(self, topic: str, partition: int) -> PartitionBook:
+        place = TopicPartition(topic, partition)
+        book = self._books[place] = PartitionBook(place, self._fates.of(place))
+        return book
+
+    def took(self, topic: str, partition: int, count: int = 1) -> None:
+        """The next waiting records of the partition are in memory now."""
+        self._books[(topic, partition)].took(count)
+        self._backlog.loaded(count)
+
+    def is_next(self, topic: str, partition: int, entry: int) -> bool:
+        """Whether nothing of the partition waits on disk before this entry."""
+        return self._books[(topic, partition)].loaded == entry
+
+    @property
+    def waiting(self) -> int:
+        """How many records wait on disk only."""
+        return self._backlog.count
+
+    def peek(self) -> SpooledRecord | None:
+        """The next record to take into memory; None if none waits (or, if durable, none is synced). Raises
+        SpoolReadFailed."""
+        return self._backlog.peek()
+
+    @property
+    def size_bytes(self) -> int:
+        return self._files.total_bytes
+
+    # --- what becomes of it -----------------------------------------------------------------------------------
+
+    def numbered(self, batches: Sequence[Numbered]) -> None:
+        """Write down the numbers of batches whose bytes may leave afterwards. Raises SpoolWriteFailed: then they may
+        not."""
+        if self._failure is not None:
+            raise SpoolWriteFailed(self._failure)
+        self._write_first(batches)
+
+    def _write_first(self, facts: Sequence[Fact]) -> None:
+        """Facts that count only once they are written."""
+        self._journal.append([*self._unwritten, *facts])
+        if self._config.is_durable:
+            self._journal.sync()
+        self._unwritten.clear()
+        for fact in facts:
+            self._fates.apply(fact)
+        if self._journal.is_due_to_roll:
+            self._journal.roll(self._fates.summary())
+
+    def settled(self, topic: str, partition: int, first: int, count: int) -> None:
+        """These entries will not be sent again. Never raises: a journal that cannot be written is told later, and until
+        then their files stay."""
+        book = self._books[(topic, partition)]
+        is_emptied = self._settle(book, first, first + count)
+        self._write_settled(may_remove=is_emptied)
+
+    def _settle(self, book: PartitionBook, first: int, end: int) -> bool:
+        is_emptied = book.release(first, end)
+        fact = Settled(book.partition, first, end - first)
+        self._fates.apply(fact)
+        self._unwritten.append(fact)
+        book.forget_settled_runs()
+        return is_emptied
+
+    def _write_settled(self, *, may_remove: bool) -> None:
+        try:
+            self._journal.append(self._unwritten)
+            self._unwritten.clear()
+            if may_remove:
+                self._remove_settled_files()
+        except SpoolWriteFailed as error:
+            logger.warning(
+                "%s: what is settled was not written down, which costs nothing yet: %s", self._directory, error
+            )
+
+    def _remove_settled_files(self) -> None:
+        if self._config.is_durable:
+            self._journal.sync()  # else a power failure might find open batches without their records
+        self._files.remove_settled()
+
+    # --- what an earlier process left ---------------------------------------------------------------------------
+
+    def void(self, partition: TopicPartition, first: int, end: int) -> None:
+        """Forget under which numbers these entries may have been sent: they wait as if new. Raises SpoolWriteFailed."""
+        book = self._books[partition]
+        for low, high in book.lost_entries(first, end):
+            self._settle(book, low, high)
+        self._write_first([Voided(partition, first, end - first)])
+
+    def discard(self, partition: TopicPartition, first: int, end: int) -> str:
+        """Move these entries to a file beside the spool and settle them; the file's path. Raises SpoolWriteFailed."""
+        path = f"{self._directory}/{partition}.{first}-{end - 1}{DISCARDED_SUFFIX}"
+        book = self._books[partition]
+        data = bytearray()
+        try:
+            for number in sorted({run.file.number for run in book.runs if run.first < end and first < run.end}):
+                for record, body in self._entries_in(number):
+                    if record.topic_partition == partition and first <= record.entry < end:
+                        data += encode_frame(0, len(data), body)
+            self._storage.write_atomically(path, data)
+        except OSError as error:
+            raise SpoolWriteFailed(f"{path} cannot be written: {error}; nothing was discarded") from error
+        is_emptied = self._settle(book, first, end)
+        self._write_settled(may_remove=is_emptied)
+        return path
+
+    def resolved(self) -> None:
+        """Everything an earlier process left is judged; what remains open is sent as it was, and the rest waits."""
+        for book in self._books.values():
+            book.rewind()
+        self._backlog.rewind()
+
+    def _entries_in(self, number: int) -> Iterable[tuple[SpooledRecord, bytes]]:
+        record_file = self._files.files[number]
+        data = record_file.file.read(0, record_file.size)
+        for item in walk(number, data, may_be_torn=False):
+            if isinstance(item, Frame):
+                yield decode_entry(item.body), bytes(item.body)
+
+    # --- durability and the end ---------------------------------------------------------------------------------
+
+    def sync_request(self) -> SyncRequest | None:
+        """What must be synced for everything appended so far to survive a power failure. One at a time."""
+        return self._files.sync_request()
+
+    def synced(self, request: SyncRequest) -> None:
+        self._files.synced(request)
+
+    def sync_failed(self, error: OSError) -> None:
+        """A disk that failed to sync may have dropped anything: take back what was not promised, accept no more."""
+        self._failure = (
+            f"{self._directory} could not be synced ({error}): the spool accepts nothing more; what it accepted before"
+            " is sent. Make a new producer once the disk works"
+        )
+        self._files.cut_unsynced()
+
+    def close(self) -> None:
+        """Leave nothing behind that a later process need not know."""
+        self._write_settled(may_remove=True)
+        if not self._unwritten:
+            self._files.remove_settled(with_active=True)
+        self._files.close()
+        self._journal.close()
+
+
+def read_discarded(data: bytes) -> list[SpooledRecord]:
+    """The records in a file that `discard` wrote."""
+    return [decode_entry(item.body) for item in walk(0, data, may_be_torn=False) if isinstance(item, Frame)]
+
+
+__all__ = [
+    "DAMAGED_SUFFIX",
+    "DISCARDED_SUFFIX",
+    "Identity",
+    "Numbered",
+    "Recovery",
+    "Spool",
+    "SpoolConfig",
+    "SpooledRecord",
+    "read_discarded",
+]
