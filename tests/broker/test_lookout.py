@@ -2,25 +2,38 @@
 
 from __future__ import annotations
 
-from oncelog.broker.lookout import LOOK_S, MAX_FUTILE, Lookout
+from oncelog.broker.lookout import LOOK_S, MAX_FUTILE, WORTHWHILE, Lookout
 
+GLANCE_S = LOOK_S / 20
 SOON_S, LATE_S = LOOK_S / 2, LOOK_S * 10
 
 
-def looks_of(lookout: Lookout, gap_s: float, requests: int) -> int:
-    """How many of so many requests, each this long after the one before, found or left the loop awake."""
-    now_s, awake = 0.0, 0
-    looking = False
-    for _ in range(requests):
-        now_s += gap_s
-        looking = looking and lookout.looks_on(now_s)
-        looking = lookout.served(now_s) or looking
-        awake += looking
-    return awake
+class Loop:
+    """Asks a lookout as the server's loop does, and counts how often it glances in vain."""
+
+    def __init__(self) -> None:
+        self.lookout = Lookout()
+        self.now_s = 0.0
+        self.is_awake = False
+        self.glances = 0
+
+    def serve(self, after_s: float) -> bool:
+        """A request comes this long after the last one; whether it finds the loop awake."""
+        due_s = self.now_s + after_s
+        while self.is_awake and self.now_s < due_s:
+            self.now_s += GLANCE_S
+            self.glances += 1
+            self.is_awake = self.lookout.looks_on(self.now_s)
+        was_awake, self.now_s = self.is_awake, due_s
+        self.is_awake = self.lookout.served(self.now_s) or self.is_awake
+        return was_awake
+
+    def serve_many(self, count: int, after_s: float) -> int:
+        return sum(self.serve(after_s) for _ in range(count))
 
 
-def test_the_loop_stays_awake_for_a_client_that_comes_again_at_once() -> None:
-    assert looks_of(Lookout(), SOON_S, 1_000) == 1_000
+def test_a_client_that_comes_again_at_once_finds_the_loop_awake() -> None:
+    assert Loop().serve_many(1_000, SOON_S) == 999
 
 
 def test_every_request_prolongs_the_look() -> None:
@@ -32,19 +45,40 @@ def test_every_request_prolongs_the_look() -> None:
 
 
 def test_futile_looks_become_rare() -> None:
-    assert looks_of(Lookout(), LATE_S, 10_000) <= MAX_FUTILE + 10_000 / 2**MAX_FUTILE + 1
+    loop = Loop()
+    loop.serve_many(10_000, LATE_S)
+    looks = loop.glances / (LOOK_S / GLANCE_S)
+    assert looks <= 1.1 * (MAX_FUTILE + 1 + 10_000 / 2**MAX_FUTILE)
 
 
 def test_they_never_cease() -> None:
-    lookout = Lookout()
-    looks_of(lookout, LATE_S, 100_000)
-    assert looks_of(lookout, LATE_S, 2**MAX_FUTILE) >= 1
+    loop = Loop()
+    loop.serve_many(10_000, LATE_S)
+    assert not loop.is_awake
+    assert any(loop.serve(LATE_S) or loop.is_awake for _ in range(2**MAX_FUTILE))
 
 
-def test_one_find_restores_the_confidence() -> None:
-    lookout = Lookout()
-    looks_of(lookout, LATE_S, 10_000)
-    soon = looks_of(lookout, SOON_S, 2**MAX_FUTILE + 100)
-    assert soon >= 100, "after at most as many requests as are skipped it looks, and finds"
-    lookout.looks_on(1e9)
-    assert lookout.served(1e9), "nothing is skipped now"
+def test_requests_that_were_there_already_prove_nothing() -> None:
+    """A client that sends several at once and then takes its time is not served faster by a loop that waits for it."""
+    loop = Loop()
+    for _ in range(2_000):
+        loop.serve(LATE_S)
+        loop.serve_many(5, GLANCE_S / 2)
+    assert loop.glances / 12_000 < 1
+
+
+def test_a_few_finds_do_not_pay_for_the_rest() -> None:
+    loop = Loop()
+    for _ in range(2_000):
+        loop.serve(LATE_S)
+        loop.serve_many(WORTHWHILE - 1, SOON_S)
+    assert loop.glances / (2_000 * WORTHWHILE) < 1
+
+
+def test_confidence_returns_with_a_client_that_waits_for_every_answer() -> None:
+    loop = Loop()
+    loop.serve_many(10_000, LATE_S)
+    loop.serve_many(2**MAX_FUTILE, SOON_S)
+    assert loop.serve_many(100, SOON_S) == 100
+    loop.serve(LATE_S)
+    assert loop.is_awake, "after a pause it is tried at once"

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oncelog.wire.api import ApiKey, request_header_version, response_header_version
+from oncelog.wire.buffer_shelf import BufferShelf
 from oncelog.wire.codec import MalformedMessage, encode
 from oncelog.wire.frame import (
     IDLE_BUFFER_BYTES,
@@ -157,3 +158,47 @@ def test_an_idle_connection_keeps_little() -> None:
     small = FrameAssembler(LIMIT)
     feed(small, frame_of(bytes(100)))
     assert len(small._view) == MIN_BUFFER_BYTES
+
+
+def test_a_stream_of_large_frames_is_received_into_one_buffer() -> None:
+    shelf = BufferShelf()
+    assembler = FrameAssembler(LIMIT, shelf)
+    buffers = set()
+    for number in range(20):
+        stream = frame_of(bytes([number]) * 300_000)
+        assert feed(assembler, stream) == [stream[4:]]
+        if number >= 2:  # by then it has earned a buffer for whole frames
+            assert len(shelf) == 1, "nothing is pending, so the shelf has it"
+            buffers.add(id(assembler.get_buffer().obj))
+    assert len(buffers) == 1
+
+
+def test_a_frame_that_is_kept_keeps_its_buffer() -> None:
+    assembler = FrameAssembler(LIMIT, BufferShelf())
+    kept = []
+    for number in range(8):
+        stream = frame_of(bytes([number]) * 300_000)
+        position = 0
+        while position < len(stream):
+            view = assembler.get_buffer()
+            count = min(len(view), len(stream) - position)
+            view[:count] = stream[position : position + count]
+            position += count
+            kept += list(assembler.received(count))
+    assert [bytes(frame) for frame in kept] == [bytes([number]) * 300_000 for number in range(8)]
+
+
+def test_what_an_idle_connection_left_serves_another() -> None:
+    shelf = BufferShelf()
+    large = frame_of(bytes(300_000))
+    for assembler in [FrameAssembler(LIMIT, shelf) for _ in range(5)]:
+        for _ in range(3):
+            feed(assembler, large)
+    assert len(shelf) == 1
+
+
+@settings(max_examples=50, deadline=None, database=None)
+@given(st.lists(st.integers(0, 3_000_000).map(bytes) | st.binary(max_size=99), max_size=8), st.integers(1_000, 900_000))
+def test_a_shelf_changes_nothing_about_the_frames(payloads: list[bytes], step: int) -> None:
+    stream = b"".join(map(frame_of, payloads))
+    assert feed(FrameAssembler(LIMIT, BufferShelf()), stream, step) == payloads

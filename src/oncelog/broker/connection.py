@@ -32,7 +32,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def __init__(self, server: Server) -> None:
         self._server = server
-        self._frames = FrameAssembler(server.config.socket_request_max_bytes)
+        self._frames = FrameAssembler(server.config.socket_request_max_bytes, server.buffers)
         self._line = AnswerLine()
         self._held: deque[memoryview] = deque()
         self._outbox: Outbox

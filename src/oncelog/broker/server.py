@@ -32,6 +32,7 @@ from oncelog.broker.state import BrokerState
 from oncelog.clock import now_ms
 from oncelog.errors import OncelogError
 from oncelog.log.storage import FileStorage
+from oncelog.wire.buffer_shelf import BufferShelf
 from oncelog.wire.frame import RequestHeader
 
 logger = logging.getLogger(__name__)
@@ -63,6 +64,7 @@ class Server:
         self.metrics = broker.metrics
         self.quotas = broker.quotas
         self.dispatcher = Dispatcher(broker)
+        self.buffers = BufferShelf()
         self._broker = broker
         self._pool = pool
         self._connections: set[KafkaConnection] = set()

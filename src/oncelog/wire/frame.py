@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from mmap import mmap
 from typing import NamedTuple
 
 from oncelog.wire.api import ApiKey, flexible
+from oncelog.wire.buffer_shelf import BUFFER_BYTES, BufferShelf
 from oncelog.wire.primitives import GARBLED, MalformedMessage, read_string, skip_tagged_fields, string
 
 SIZE_BYTES = 4
@@ -19,7 +21,7 @@ MIN_BUFFER_BYTES = 4 * 1024
 """A connection's first buffer: what an idle connection keeps."""
 IDLE_BUFFER_BYTES = 64 * 1024
 """The largest buffer that is kept while nothing is pending in it."""
-MAX_EARNED_BYTES = 1024 * 1024
+MAX_EARNED_BYTES = BUFFER_BYTES
 """How much is allocated at most on the strength of a size prefix, and only to a connection that sent as much before."""
 
 _SIZE = struct.Struct(">i")
@@ -104,13 +106,15 @@ class FrameAssembler:
     A frame is a writable view of the buffer it was received into, which is never written to again: frames stay valid
     for as long as they are referenced. A size prefix is no reason to allocate: a buffer grows, by doubling, only as
     bytes arrive. A connection that has delivered large frames gets buffers of that size from the start (bounded),
-    so that a steady stream of large requests is received without copying.
+    so that a steady stream of large requests is received without copying. If there is a shelf, such buffers come from
+    it, and go back to it when nothing is pending.
     """
 
-    __slots__ = ("_earned", "_filled", "_max_frame_bytes", "_start", "_view")
+    __slots__ = ("_earned", "_filled", "_max_frame_bytes", "_shelf", "_start", "_view")
 
-    def __init__(self, max_frame_bytes: int) -> None:
+    def __init__(self, max_frame_bytes: int, shelf: BufferShelf | None = None) -> None:
         self._max_frame_bytes = max_frame_bytes
+        self._shelf = shelf
         self._earned = MIN_BUFFER_BYTES
         self._view = memoryview(b"")
         self._start = 0  # of the frame that is not complete yet
@@ -148,9 +152,11 @@ class FrameAssembler:
                     self._replace_buffer()
                 return
             self._start = end
-            self._earn(min(size + SIZE_BYTES, MAX_EARNED_BYTES))
+            if size >= self._earned:
+                self._earn(min(size + SIZE_BYTES, MAX_EARNED_BYTES))
             yield view[begin:end]
         if self._start == self._filled and len(view) > IDLE_BUFFER_BYTES:
+            self._let_go()
             self._view = memoryview(b"")
             self._start = self._filled = 0
 
@@ -169,8 +175,19 @@ class FrameAssembler:
         if len(pending) >= SIZE_BYTES:
             wanted = max(wanted, SIZE_BYTES + _SIZE.unpack_from(pending, 0)[0])
         affordable = max(self._earned, 2 * len(pending))
-        buffer = bytearray(min(max(wanted, self._earned), affordable))
+        size = min(max(wanted, self._earned), affordable)
+        buffer = self._allocate(size)
         buffer[: len(pending)] = pending
         self._earned = max(self._earned // 2, MIN_BUFFER_BYTES)
+        self._let_go()
         self._view = memoryview(buffer)
         self._start, self._filled = 0, len(pending)
+
+    def _allocate(self, size_bytes: int) -> bytearray | mmap:
+        if self._shelf is not None and IDLE_BUFFER_BYTES < size_bytes <= BUFFER_BYTES:
+            return self._shelf.take()
+        return bytearray(size_bytes)
+
+    def _let_go(self) -> None:
+        if self._shelf is not None and isinstance(self._view.obj, mmap):
+            self._shelf.leave(self._view.obj)

@@ -1,0 +1,40 @@
+"""Large buffers that connections have left, for the next connection that needs one.
+
+Memory that is new to the process costs a page fault every 4 KiB, which is more than receiving into it. So a few buffers
+are kept, for all connections together. Each has pages of its own: untouched ones cost nothing, a buffer that is dropped
+is freed at once, and a kept one holds nothing else in place. Owns no rule of when a buffer is needed, or left.
+"""
+
+from __future__ import annotations
+
+from mmap import mmap
+from sys import getrefcount
+from typing import Final
+
+BUFFER_BYTES: Final = 1024 * 1024
+MAX_KEPT: Final = 2
+
+_UNSEEN_REFERENCES: Final = 2  # of the function that asks, and of its question; every view of a buffer adds one
+
+
+class BufferShelf:
+    __slots__ = ("_kept",)
+
+    def __init__(self) -> None:
+        self._kept: list[mmap] = []
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def leave(self, buffer: mmap) -> None:
+        """Others may still look at what is in it: it is given away only if nobody does by then."""
+        if len(self._kept) < MAX_KEPT:
+            self._kept.append(buffer)
+
+    def take(self) -> mmap:
+        """A buffer of `BUFFER_BYTES`, with anything in it."""
+        while self._kept:
+            buffer = self._kept.pop()
+            if getrefcount(buffer) == _UNSEEN_REFERENCES:
+                return buffer
+        return mmap(-1, BUFFER_BYTES)
