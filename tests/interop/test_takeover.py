@@ -33,8 +33,8 @@ from tests.support.broker import OncelogBroker
 from tests.support.confluent import TIMEOUT_S, create_topic, make_admin, make_consumer, make_producer, send
 from tests.support.kafka import KafkaBroker, run_tool
 from tests.support.process import BrokerProcess
-from tests.support.raw import Message, RawClient
-from tests.support.requests import EARLIEST, LATEST, fetch, list_offset, produce
+from tests.support.raw import Message, RawClient, encode_request
+from tests.support.requests import EARLIEST, LATEST, fetch, list_offset, produce, produce_request
 
 pytestmark = pytest.mark.kafka
 
@@ -360,15 +360,25 @@ def test_rules_of_access_are_not_dropped(tmp_path: Path) -> None:
     assert "SCRAM credentials (of alice)" in refusal(with_scram)
     with successor(kafka) as broker:
         assert "not enforced" not in broker.log
+        assert is_limited(broker, "greedy")
+        assert not is_limited(broker, "modest")
 
 
 def limit_clients(kafka: BrokerProcess) -> None:
     entity = [{"entity_type": "client-id", "entity_name": "greedy"}]
-    limit = [{"key": "producer_byte_rate", "value": 1e6, "remove": False}]
+    limit = [{"key": "producer_byte_rate", "value": 1e4, "remove": False}]
     with RawClient(kafka.address) as client:
         entries = [{"entity": entity, "ops": limit}]
         (answer,) = client.request("alter_client_quotas", 1, {"entries": entries, "validate_only": False})["entries"]
         assert answer["error_code"] == 0, answer
+
+
+def is_limited(broker: BrokerProcess, client_id: str) -> bool:
+    """Whether a request of eleven seconds' worth makes the client pause."""
+    with RawClient(broker.address) as client:
+        request = produce_request("no such topic", make_batch([bytes(110_000)]))
+        client.send_bytes(encode_request("produce", 9, request, 1, client_id))
+        return bool(client.receive("produce", 9, 1)["throttle_time"])
 
 
 def change_user(admin: AdminClient, change: UserScramCredentialUpsertion | UserScramCredentialDeletion) -> None:

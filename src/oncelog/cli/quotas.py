@@ -126,4 +126,4 @@ def _print(args: argparse.Namespace, quotas: list[ClientQuota]) -> None:
     rows = [
         (_name(quota.entity), key, f"{value:.15g}") for quota in quotas for key, value in sorted(quota.limits.items())
     ]
-    print_table(("whose", "limit", "per second"), rows)
+    print_table(("whose", "limit", "value"), rows)
