@@ -64,7 +64,7 @@ class PartitionQueue:
         self.next_position = 0
         """Of the next record to be numbered, in the sequence of this producer id and epoch."""
         self.next_ordinal = 0
-        """How many batches were numbered."""
+        """How many batches were sent for the first time."""
         self.has_stored = False
         """The broker acknowledged a batch under this id and epoch, so it knows where the sequence stands."""
 
@@ -265,7 +265,7 @@ class Accumulator:
         self.acquire()
         try:
             earlier = []
-            while queue.batches and queue.batches[0].is_numbered and queue.batches[0].position < batch.position:
+            while queue.batches and queue.batches[0].was_sent_before(batch):
                 earlier.append(queue.batches.popleft())
             queue.batches.appendleft(batch)
             queue.batches.extendleft(reversed(earlier))

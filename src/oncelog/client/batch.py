@@ -43,7 +43,7 @@ class ProducerBatch:
         self.producer_epoch = NO_PRODUCER_EPOCH
         self.position = UNNUMBERED
         self.ordinal = UNNUMBERED
-        """Which of its partition's numbered batches it is, whatever its number; parts of a batch share it."""
+        """How many batches of its partition were sent before it; parts of a batch share it, and no retry changes it."""
         self.attempts = 0
         self.retry_at_ms = 0
         self.is_in_flight = False
@@ -75,6 +75,11 @@ class ProducerBatch:
         self.position = position
         if self.buffer is not None:
             kernel.renumber(self.buffer, 0, producer_id, producer_epoch, self.base_sequence)
+
+    def was_sent_before(self, other: ProducerBatch) -> bool:
+        if self.ordinal == other.ordinal:
+            return self.delivery.first_index < other.delivery.first_index
+        return UNNUMBERED < self.ordinal < other.ordinal
 
     def forget_number(self) -> None:
         """Only for a batch that is known not to be written."""
@@ -113,8 +118,8 @@ class ProducerBatch:
             half.futures = [future for future in self.futures if future.belongs_to(delivery, len(part))]
             half.buffer = build_batch(part, codec=codec)
             half.size_bytes = len(half.buffer)
+            half.ordinal = self.ordinal
             if self.is_numbered:
-                half.ordinal = self.ordinal
                 half.number(self.producer_id, self.producer_epoch, self.position + first)
             halves.append(half)
         halves[0].charged_bytes = self.charged_bytes - halves[1].charged_bytes

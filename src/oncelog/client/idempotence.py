@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from oncelog.client.accumulator import PartitionQueue
-from oncelog.client.batch import UNNUMBERED, ProducerBatch
+from oncelog.client.batch import ProducerBatch
 from oncelog.types import MAX_PRODUCER_EPOCH
 
 REMEMBERED_BATCHES = 5
@@ -72,9 +72,6 @@ class Idempotence:
     def number(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         assert self.identity is not None
         assert self.bump_reason is None
-        if batch.ordinal == UNNUMBERED:
-            batch.ordinal = queue.next_ordinal
-            queue.next_ordinal += 1
         batch.number(*self.identity, queue.next_position)
         queue.next_position += batch.record_count
         queue.unsettled.append(batch)

@@ -352,6 +352,9 @@ class SenderCore:
     def _prepare(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         batch.attempts += 1
         batch.is_in_flight = True
+        if batch.ordinal == UNNUMBERED:
+            batch.ordinal = queue.next_ordinal
+            queue.next_ordinal += 1
         if self.idempotence is None:
             queue.unsettled.append(batch)
         elif not batch.is_numbered:
@@ -508,9 +511,10 @@ class SenderCore:
         self._finish(queue, batch)
 
     def _finish(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
-        """The fate is known. It is told after those of the batches ahead: a partition's callbacks run in order."""
+        """The fate is known. It is told after those of the batches ahead: a partition's callbacks run in order. Without
+        idempotence the records themselves may change places, and nothing bounds how many would have to wait."""
         self._settle_journal(batch)
-        if _has_untold_ahead(queue, batch):
+        if self.idempotence is not None and _has_untold_ahead(queue, batch):
             self._untold.setdefault(queue, []).append(batch)
             return
         self._tell(queue, batch)
@@ -630,9 +634,9 @@ def _ordinal(batch: ProducerBatch) -> int:
 
 
 def _has_untold_ahead(queue: PartitionQueue, batch: ProducerBatch) -> bool:
-    if queue.batches and UNNUMBERED < queue.batches[0].ordinal < batch.ordinal:
-        return True  # it lost its number and waits for another
-    return any(one.ordinal < batch.ordinal and not one.is_abandoned for one in queue.unsettled)
+    if queue.batches and queue.batches[0].was_sent_before(batch):
+        return True
+    return any(one.was_sent_before(batch) and not one.is_abandoned for one in queue.unsettled)
 
 
 def _error_of(queue: PartitionQueue, answer: ProducedPartition) -> KafkaError:
