@@ -514,6 +514,9 @@ def test_the_connection_to_a_bootstrap_server_becomes_that_of_the_node_behind_it
     scene.send(1, "b")
     assert scene.answer(link)[0][:2] == ("b", 1)
     assert scene.closed == []
+    scene.lose(link)
+    assert not scene.network.is_connected(1)
+    assert scene.pause_before_dialing(1) == 50
 
 
 def test_the_connection_to_another_bootstrap_server_ends_after_its_last_answer() -> None:
@@ -622,7 +625,7 @@ def test_no_nodes_at_all() -> None:
     [
         b"HTTP/1.1 400 Bad Request\r\n\r\n",
         b"\xff\xff\xff\xff",
-        encode_response(RequestHeader(ApiKey.METADATA, 12, 99, None), b""),
+        encode_response(RequestHeader(ApiKey.METADATA, 12, 99, None), codec.encode("MetadataResponse", 12, {})),
         encode_response(RequestHeader(ApiKey.METADATA, 12, 2, None), b"\x00\x00\x00"),
     ],
     ids=["http", "negative size", "another request's", "cut short"],

@@ -73,22 +73,37 @@ class NetworkMachine(RuleBasedStateMachine):
     # --- what may happen ------------------------------------------------------------------------------------------
 
     @rule(nodes=st.sampled_from(CLUSTERS))
-    def learn(self, nodes: list[Node]) -> None:
+    def learns(self, nodes: list[Node]) -> None:
         self.network.set_nodes(nodes)
 
     @rule(node_id=node_ids)
     def connect(self, node_id: int) -> None:
         self.network.connect(node_id, self.scene.now_ms)
 
+    @rule(node_id=node_ids)
+    def becomes_ready(self, node_id: int) -> None:
+        """All that leads there at once; chance alone seldom takes so many steps in the right order."""
+        before = len(self.scene.dialed)
+        self.network.connect(node_id, self.scene.now_ms)
+        self.perform()
+        for effect in self.scene.dialed[before:]:
+            self.opens(self.connecting.index(effect.link))
+            self.perform()
+            self.answers(self.open.index(effect.link))
+
     @rule()
     def want_any(self) -> None:
         node_id = self.network.least_loaded(self.scene.now_ms)
         assert node_id is None or self.scene.is_ready(node_id)
 
-    @rule(node_id=node_ids, timeout_ms=st.sampled_from([None, 100, 90_000]))
-    def send(self, node_id: int, timeout_ms: int | None) -> None:
-        if not self.scene.is_ready(node_id):
-            return
+    @rule(timeout_ms=st.sampled_from([None, 100, 90_000]), pick=picks, count=st.integers(1, MAX_IN_FLIGHT))
+    def send(self, timeout_ms: int | None, pick: int, count: int) -> None:
+        for _ in range(count):
+            ready = [node_id for node_id in (1, 2, 3, -1, -2) if self.scene.is_ready(node_id)]
+            if ready:
+                self._send_one(ready[pick % len(ready)], timeout_ms)
+
+    def _send_one(self, node_id: int, timeout_ms: int | None) -> None:
         tag, self.next_tag = self.next_tag, self.next_tag + 1
         self.pending.add(tag)
         body = {"topics": [{"name": str(tag)}]}
