@@ -114,10 +114,11 @@ class Idempotence:
         if self.bump_reason is None or self.identity is None:
             return False
         touched = [queue for queue in queues if queue.next_position or queue.unsettled]
-        if any(batch.is_in_flight or batch.may_be_written for queue in touched for batch in queue.unsettled):
+        if any(_may_hold_stored(queue) for queue in touched):
             return False
         for queue in touched:
             for batch in queue.unsettled:
+                batch.may_be_written = False
                 batch.forget_number()
             queue.unsettled.clear()
             queue.next_position = 0
@@ -130,3 +131,10 @@ class Idempotence:
         self._left_open.clear()
         self.bumps += 1
         return True
+
+
+def _may_hold_stored(queue: PartitionQueue) -> bool:
+    """Whether a broker may have stored one of the batches that have no final answer. If not the first, then none of
+    them: without it, the numbers behind it are out of order."""
+    unsettled = queue.unsettled
+    return bool(unsettled) and (unsettled[0].may_be_written or any(batch.is_in_flight for batch in unsettled))
