@@ -248,20 +248,21 @@ class TestByPartition:
         st.lists(st.tuples(NULLABLE_BYTES, st.integers(-1, 6)), max_size=60),
         st.booleans(),
         st.booleans(),
+        st.integers(-1, 6),
     )
     def test_groups_rows_in_order(
-        self, kernel: ModuleType, rows: list[tuple[bytes | None, int]], is_explicit: bool, use_keys: bool
+        self, kernel: ModuleType, rows: list[tuple[bytes | None, int]], is_explicit: bool, use_keys: bool, anywhere: int
     ) -> None:
         source = kernel.RowSource(RowBuffers(len(rows), NOW_MS, bytes_column([key for key, _ in rows]), None))
         partitions = array("i", [partition for _, partition in rows]).tobytes() if is_explicit else None
         expected: dict[int, list[int]] = {}
         for index, (key, partition) in enumerate(rows):
             if not is_explicit or partition < 0:
-                partition = kernel.partition_of(key, 7) if key is not None and use_keys else -1
+                partition = kernel.partition_of(key, 7) if key is not None and use_keys else anywhere
             expected.setdefault(partition, []).append(index)
         found = {
             partition: list(range(len(rows))) if order is None else list(memoryview(order).cast("B").cast("i"))
-            for partition, order in source.by_partition(7, partitions, use_keys)
+            for partition, order in source.by_partition(7, partitions, use_keys, anywhere)
         }
         assert found == expected
         assert list(found) == sorted(expected)
@@ -280,6 +281,8 @@ class TestByPartition:
         source = values_source(kernel, [b"1", b"2", b"3"])
         with pytest.raises(ValueError, match="3 rows"):
             source.by_partition(3, array("i", [0, 1]).tobytes())
+        with pytest.raises(ValueError, match="to go to partition 3"):
+            source.by_partition(3, None, True, 3)
         with pytest.raises(ValueError, match="among 0"):
             source.by_partition(0)
 

@@ -102,9 +102,7 @@ class TableSending:
             yield
 
     def _choose(self, piece: TablePiece) -> bytes:
-        wanted = array("i", [NO_PARTITION]) * piece.rows.row_count
-        if piece.partitions is not None:
-            wanted = array("i", bytes(piece.partitions)[: 4 * len(wanted)])
+        wanted = _as_array(piece.partitions, piece.rows.row_count)
         for row, (key, value) in enumerate(piece.keys_and_values()):
             if wanted[row] == NO_PARTITION:
                 wanted[row] = self._placement.queue_for(self._topic, None, key, value).index
@@ -235,24 +233,42 @@ class TableSending:
             if self._partition is not None:
                 yield RowGroup(piece, self._partition, None)
                 continue
-            use_keys = not self._config.partitioner_ignore_keys
-            partitions = next(chosen, piece.partitions)
-            for partition, order in piece.rows.by_partition(self._partition_count, partitions, use_keys):
-                group = RowGroup(piece, partition, order)
-                if partition == NO_PARTITION and self._config.partitioner == "round_robin":
-                    yield from self._dealt_out(group)
-                else:
-                    yield group
+            for partition, order in self._by_partition(piece, next(chosen, piece.partitions)):
+                yield RowGroup(piece, partition, order)
 
-    def _dealt_out(self, group: RowGroup) -> Iterator[RowGroup]:
-        """The rows, one for each partition in turn."""
-        order = array("i", range(group.row_count) if group.order is None else bytes(group.order))
+    def _by_partition(self, piece: TablePiece, partitions: Buffer | None) -> list[tuple[int, Buffer | None]]:
+        use_keys = not self._config.partitioner_ignore_keys
+        groups = piece.rows.by_partition(self._partition_count, partitions, use_keys)
+        if not groups or groups[0][0] != NO_PARTITION:
+            return groups
+        if self._config.partitioner == "round_robin":
+            dealt = self._dealt_out(piece, partitions, groups[0][1])
+            return piece.rows.by_partition(self._partition_count, dealt, use_keys)
+        if len(groups) == 1:
+            return groups  # each batch goes where there is room
+        # One partition takes those of this piece that may go anywhere, in their order among its others.
+        anywhere = self._placement.queue_for(self._topic, None, None, None).index
+        self._topic.sticky_bytes += self._config.batch_size
+        return piece.rows.by_partition(self._partition_count, partitions, use_keys, anywhere)
+
+    def _dealt_out(self, piece: TablePiece, partitions: Buffer | None, anywhere: Buffer | None) -> bytes:
+        """The partitions of a piece, with those rows that may go anywhere dealt out one by one."""
+        wanted = _as_array(partitions, piece.rows.row_count)
+        rows = range(len(wanted)) if anywhere is None else array("i", bytes(anywhere))
         turns = sum(queue.leader != NO_LEADER for queue in self._topic.queues) or self._partition_count
-        for turn in range(min(turns, len(order))):
-            queue = self._placement.queue_for(self._topic, None, None, None)
-            yield group._replace(partition=queue.index, order=order[turn::turns].tobytes())
-        for _ in range((len(order) - turns) % turns if len(order) > turns else 0):
+        for turn in range(min(turns, len(rows))):
+            partition = self._placement.queue_for(self._topic, None, None, None).index
+            for row in rows[turn::turns]:
+                wanted[row] = partition
+        for _ in range(len(rows) % turns if len(rows) > turns else 0):
             self._placement.queue_for(self._topic, None, None, None)
+        return wanted.tobytes()
+
+
+def _as_array(partitions: Buffer | None, row_count: int) -> array[int]:
+    if partitions is None:
+        return array("i", [NO_PARTITION]) * row_count
+    return array("i", bytes(partitions)[: 4 * row_count])
 
 
 def _close(queue: PartitionQueue) -> None:

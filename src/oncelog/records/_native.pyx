@@ -1350,20 +1350,24 @@ cdef class RowSource:
             raise bad_row(index)
         return index
 
-    def by_partition(self, int32_t partition_count, partitions=None, bint use_keys=True):
+    def by_partition(
+        self, int32_t partition_count, partitions=None, bint use_keys=True, int32_t anywhere=NO_PARTITION
+    ):
         cdef const uint8_t *wanted = NULL
         cdef Store chosen, ends, order
         cdef Py_ssize_t misplaced
         cdef Held held
         if partition_count < 1:
             raise ValueError(f"rows have no place among {partition_count} partitions")
+        if anywhere < NO_PARTITION or anywhere >= partition_count:
+            raise ValueError(f"rows are to go to partition {anywhere}; there are 0 to {partition_count - 1}")
         if partitions is not None:
             held = Held(partitions)
             if held.view.len < 4 * self.rows:
                 raise ValueError(f"{self.rows} rows need as many partitions, not {held.view.len // 4}")
             wanted = <const uint8_t *>held.view.buf
         elif not self.keys.exists or not use_keys:
-            return [(NO_PARTITION, None)] if self.rows else []
+            return [(anywhere, None)] if self.rows else []
         chosen = ends = order = Store(NULL, 0, 0)
         try:
             if not (
@@ -1374,7 +1378,7 @@ cdef class RowSource:
                 raise MemoryError()
             with nogil:
                 misplaced = self.choose(
-                    wanted, use_keys, partition_count, <int32_t *>chosen.data, <int64_t *>ends.data
+                    wanted, use_keys, anywhere, partition_count, <int32_t *>chosen.data, <int64_t *>ends.data
                 )
                 if misplaced < 0:
                     order_rows(
@@ -1390,7 +1394,13 @@ cdef class RowSource:
             give_up(order.data, order.capacity)
 
     cdef Py_ssize_t choose(
-        self, const uint8_t *wanted, bint use_keys, int32_t partition_count, int32_t *chosen, int64_t *counts
+        self,
+        const uint8_t *wanted,
+        bint use_keys,
+        int32_t anywhere,
+        int32_t partition_count,
+        int32_t *chosen,
+        int64_t *counts,
     ) noexcept nogil:
         """The partition of each row, and how many each has, those of none first. A row without place, or -1."""
         cdef Py_ssize_t index
@@ -1408,6 +1418,8 @@ cdef class RowSource:
                     return index
                 if key.size >= 0:
                     partition = <int32_t>((murmur2_of(key.data, key.size) & INT32_MAX) % <uint32_t>partition_count)
+            if partition == NO_PARTITION:
+                partition = anywhere
             chosen[index] = partition
             counts[partition + 1] += 1
         return -1

@@ -433,15 +433,21 @@ class RowSource:
         return -1
 
     def by_partition(
-        self, partition_count: int, partitions: Buffer | None = None, use_keys: bool = True
+        self,
+        partition_count: int,
+        partitions: Buffer | None = None,
+        use_keys: bool = True,
+        anywhere: int = NO_PARTITION,
     ) -> list[tuple[int, Buffer | None]]:
         """The rows of each partition in order, as int32 indices, or None for all rows.
 
-        A row goes where `partitions` (int32) says. Where that is -1 or not given, its key decides; rows without a key
-        come under partition -1, for the caller to place, and so do all of them if keys are not to be used.
+        A row goes where `partitions` (int32) says. Where that is -1 or not given, its key decides, if keys are to be
+        used; all others go to the partition `anywhere`, or come under -1, for the caller to place.
         """
         if partition_count < 1:
             raise ValueError(f"rows have no place among {partition_count} partitions")
+        if not NO_PARTITION <= anywhere < partition_count:
+            raise ValueError(f"rows are to go to partition {anywhere}; there are 0 to {partition_count - 1}")
         wanted = array("i", [NO_PARTITION]) * self.row_count
         if partitions is not None:
             wanted = array("i", memoryview(partitions).cast("B").tobytes())
@@ -454,6 +460,8 @@ class RowSource:
                 raise ValueError(f"row {index} asks for partition {partition}; there are 0 to {partition_count - 1}")
             if partition == NO_PARTITION and use_keys and (key := self._item(self._keys, index, index)) is not None:
                 partition = partition_of(key, partition_count)
+            if partition == NO_PARTITION:
+                partition = anywhere
             groups.setdefault(partition, array("i")).append(index)
         return [
             (partition, None if len(rows) == self.row_count else _raw(rows))

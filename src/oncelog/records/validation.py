@@ -24,7 +24,16 @@ from typing import NamedTuple
 from oncelog.errors import CorruptMessage, InvalidRecord, InvalidTimestamp, MessageTooLarge, UnsupportedCompressionType
 from oncelog.records import compression, kernel
 from oncelog.records.batch import records_payload
-from oncelog.records.model import HEADER_SIZE, MAGIC, BatchHeader, Buffer, CheckedRecords
+from oncelog.records.model import (
+    CODEC_MASK,
+    CONTROL_MASK,
+    HEADER_SIZE,
+    MAGIC,
+    TIMESTAMP_TYPE_MASK,
+    BatchHeader,
+    Buffer,
+    CheckedRecords,
+)
 from oncelog.types import NO_TIMESTAMP, TimestampType
 
 UNBOUNDED_MS = 2**63 - 1  # Kafka's default of `message.timestamp.before.max.ms`
@@ -62,10 +71,14 @@ def validate_client_batch(buffer: Buffer, *, rules: BatchRules) -> ValidatedBatc
         )
     if not kernel.crc_matches(buffer, 0, header.size_bytes):
         raise CorruptMessage(f"the batch does not have the CRC32C that it states, {header.crc:#010x}")
-    if header.codec > compression.ZSTD:
-        raise UnsupportedCompressionType(f"codec {header.codec} is unknown; known are 0 to {compression.ZSTD}")
+    codec = header.attributes & CODEC_MASK
+    if codec > compression.ZSTD:
+        raise UnsupportedCompressionType(f"codec {codec} is unknown; known are 0 to {compression.ZSTD}")
     _check_header(header)
-    payload = records_payload(buffer, header, max_decompressed_bytes=rules.max_decompressed_bytes)
+    if codec == compression.NONE:
+        payload: Buffer = memoryview(buffer)[HEADER_SIZE:]
+    else:
+        payload = records_payload(buffer, header, max_decompressed_bytes=rules.max_decompressed_bytes)
     checked = kernel.check_records(payload, header.record_count, header.base_timestamp)
     if rules.require_keys and checked.null_keys:
         raise InvalidRecord(f"{checked.null_keys} records have no key, which a compacted topic requires")
@@ -92,19 +105,20 @@ def _check_header(header: BatchHeader) -> None:
         raise InvalidRecord(
             f"a batch of {header.record_count} records has last offset delta {header.last_offset_delta}"
         )
-    if header.is_control:
+    if header.attributes & CONTROL_MASK:
         raise InvalidRecord("clients may not write control records")
-    if header.has_producer_id and header.base_sequence < 0:
+    if header.base_sequence < 0 and header.has_producer_id:
         raise InvalidRecord(f"producer id {header.producer_id} comes with the sequence number {header.base_sequence}")
 
 
 def _check_timestamps(header: BatchHeader, checked: CheckedRecords, rules: BatchRules) -> None:
-    if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+    if header.attributes & TIMESTAMP_TYPE_MASK:
         raise InvalidTimestamp("the timestamp type of a batch from a client is CREATE_TIME, found LOG_APPEND_TIME")
-    if rules.timestamp_type is TimestampType.LOG_APPEND_TIME or checked.min_timestamp == NO_TIMESTAMP:
+    oldest, newest = checked.min_timestamp, checked.max_timestamp
+    if rules.timestamp_type == TimestampType.LOG_APPEND_TIME or oldest == NO_TIMESTAMP:
         return
     earliest = rules.now_ms - rules.timestamp_before_max_ms
     latest = rules.now_ms + rules.timestamp_after_max_ms
-    for timestamp in (checked.min_timestamp, checked.max_timestamp):
+    for timestamp in (oldest, newest):
         if timestamp != NO_TIMESTAMP and not earliest <= timestamp <= latest:
             raise InvalidTimestamp(f"timestamp {timestamp} is not in the allowed range from {earliest} to {latest}")
