@@ -249,6 +249,20 @@ class Accumulator:
         self.topics[topic] = known
         return known
 
+    def adopt(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
+        """A batch that was made elsewhere, behind those of its queue; no record joins it."""
+        self.acquire()
+        try:
+            self._close(queue)
+            batch.is_open = False
+            batch.charged_bytes = batch.size_bytes + BATCH_BYTES
+            queue.queued_bytes += batch.charged_bytes
+            self.used_bytes += batch.charged_bytes
+            queue.batches.append(batch)
+            self.incomplete[batch] = None
+        finally:
+            self.release()
+
     def take(self, queue: PartitionQueue) -> ProducerBatch:
         """The head, closed: no record joins it any more."""
         self.acquire()

@@ -76,6 +76,14 @@ class Idempotence:
         queue.next_position += batch.record_count
         queue.unsettled.append(batch)
 
+    def take_back(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
+        """The number that the batch was just given did not leave: the next one gets it."""
+        queue.unsettled.remove(batch)
+        queue.next_position = batch.position
+        attempts = batch.attempts
+        batch.forget_number()
+        batch.attempts = attempts
+
     def is_gap(self, queue: PartitionQueue, batch: ProducerBatch) -> bool:
         """Whether an out-of-order answer means that numbers were lost, and not merely that an earlier batch was not
         there yet when this one arrived."""

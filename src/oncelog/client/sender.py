@@ -10,12 +10,12 @@ may wait for (`on_news`: memory came free, a topic became known, the producer fa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 from oncelog.client.accumulator import Accumulator, PartitionQueue
 from oncelog.client.batch import UNNUMBERED, ProducerBatch
-from oncelog.client.idempotence import Idempotence
+from oncelog.client.idempotence import Idempotence, Identity
 from oncelog.client.metadata import NO_LEADER, Node
 from oncelog.client.metadata_cache import MetadataCache
 from oncelog.client.network import Answered, Event, Lost, LostKind, Network, bootstrap_nodes
@@ -23,7 +23,7 @@ from oncelog.client.producer_config import ProducerConfig
 from oncelog.client.producer_counters import ProducerCounters
 from oncelog.client.producer_errors import DeliveryFailed, DeliveryTimedOut, ProducerClosed
 from oncelog.client.verdict import Verdict, verdict_of
-from oncelog.errors import NONE, KafkaError, UnsupportedVersion, error_for_code
+from oncelog.errors import NONE, KafkaError, OncelogError, UnsupportedVersion, error_for_code
 from oncelog.types import NO_OFFSET, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP
 from oncelog.wire.api import ApiKey
 from oncelog.wire.codec import Message
@@ -40,8 +40,12 @@ PLACED = (Verdict.STORED, Verdict.STORED_EARLIER)
 class BatchJournal(Protocol):
     """Remembers numbered batches across a crash of the producer's process."""
 
-    def numbered(self, batch: ProducerBatch) -> None:
-        """Durable when it returns: the batch's first bytes leave afterwards."""
+    def numbered(self, batches: Sequence[ProducerBatch]) -> None:
+        """Their bytes leave when this returns. Raises OncelogError if the numbers could not be kept: then they may not.
+        Batches that go out again are among them; their numbers are known."""
+
+    def split(self, batch: ProducerBatch, parts: Sequence[ProducerBatch]) -> None:
+        """The batch was too large, and goes on in parts."""
 
     def settled(self, batch: ProducerBatch) -> None: ...
 
@@ -146,8 +150,20 @@ class SenderCore:
 
     def failed(self, error: BaseException) -> None:
         """We have a bug: nothing can be sent any more, and everybody who waits must know."""
-        self._give_up(ProducerClosed(f"the producer's sender broke and stopped: {error!r}"))
+        self.give_up(ProducerClosed(f"the producer's sender broke and stopped: {error!r}"))
         self._is_finished = True
+
+    def adopt(self, batches: Sequence[ProducerBatch]) -> None:
+        """Batches of an earlier process that may be stored, numbered as they were, each partition's in order. They go
+        first; a new producer id follows when their fate is known."""
+        assert self.idempotence is not None
+        for batch in batches:
+            queue = self._accumulator.topics[batch.topic].queues[batch.partition]
+            batch.ordinal = queue.next_ordinal
+            queue.next_ordinal += 1
+            queue.unsettled.append(batch)
+            self._accumulator.adopt(queue, batch)
+            self.idempotence.adopt(Identity(batch.producer_id, batch.producer_epoch))
 
     def all_queues(self) -> Iterator[PartitionQueue]:
         for topic in list(self._accumulator.topics.values()):
@@ -245,9 +261,9 @@ class SenderCore:
         if isinstance(event, Answered):
             error = error_for_code(event.body["error_code"])
             if not error.retriable:
-                self._give_up(error)
+                self.give_up(error)
         elif event.kind is LostKind.UNSUPPORTED:
-            self._give_up(UnsupportedVersion(f"{event.reason}; idempotence needs it, or set enable.idempotence=false"))
+            self.give_up(UnsupportedVersion(f"{event.reason}; idempotence needs it, or set enable.idempotence=false"))
 
     def _bump_if_quiet(self) -> None:
         if self.idempotence is not None and self.idempotence.bump(self.all_queues()):
@@ -331,8 +347,10 @@ class SenderCore:
 
     def _send(self, node_id: int, drained: list[tuple[PartitionQueue, ProducerBatch]], now_ms: int) -> None:
         topics: dict[str, ProduceTopic] = {}
+        fresh = [batch for queue, batch in drained if self._prepare(queue, batch)]
+        if self.journal is not None and not self._write_down(drained, fresh, now_ms):
+            return
         for queue, batch in drained:
-            self._prepare(queue, batch)
             topic = topics.get(queue.topic)
             if topic is None:
                 topic = topics[queue.topic] = ProduceTopic(queue.topic, queue.topic_id, [])
@@ -349,7 +367,9 @@ class SenderCore:
             for queue, batch in drained:
                 self._store(queue, batch, NO_OFFSET, NO_TIMESTAMP)
 
-    def _prepare(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
+    def _prepare(self, queue: PartitionQueue, batch: ProducerBatch) -> bool:
+        """Whether it has its number from now on."""
+        is_fresh = self.idempotence is not None and not batch.is_numbered
         batch.attempts += 1
         batch.is_in_flight = True
         if batch.ordinal == UNNUMBERED:
@@ -357,11 +377,27 @@ class SenderCore:
             queue.next_ordinal += 1
         if self.idempotence is None:
             queue.unsettled.append(batch)
-        elif not batch.is_numbered:
+        elif is_fresh:
             self.idempotence.number(queue, batch)
-            if self.journal is not None:
-                self.journal.numbered(batch)
         batch.was_first_in_line = queue.unsettled[0] is batch
+        return is_fresh
+
+    def _write_down(
+        self, drained: list[tuple[PartitionQueue, ProducerBatch]], fresh: list[ProducerBatch], now_ms: int
+    ) -> bool:
+        """Durable first, sent afterwards. Where the numbers cannot be kept, nothing leaves, and it is tried again."""
+        assert self.journal is not None
+        assert self.idempotence is not None
+        try:
+            self.journal.numbered([batch for _, batch in drained])
+        except OncelogError as error:
+            for queue, batch in drained:
+                batch.is_in_flight = False
+                if batch in fresh:
+                    self.idempotence.take_back(queue, batch)
+                self._retry(queue, batch, error, now_ms)
+            return False
+        return True
 
     def _count_sent(self, batch: ProducerBatch, now_ms: int) -> None:
         if batch.attempts > 1:
@@ -462,6 +498,8 @@ class SenderCore:
             self._fail(queue, batch, error)
             return
         parts = batch.split(self._codec, batch.delivery.new_waiter)
+        if self.journal is not None:
+            self.journal.split(batch, parts)
         at = queue.unsettled.index(batch)
         queue.unsettled[at : at + 1] = parts if self.idempotence is not None else []
         for part in parts:
@@ -607,14 +645,14 @@ class SenderCore:
     def _close_if_done(self, now_ms: int) -> None:
         assert self.close_at_ms is not None
         if self._accumulator.incomplete and now_ms >= self.close_at_ms:
-            self._give_up(ProducerClosed("the producer was closed before the records could be sent"))
+            self.give_up(ProducerClosed("the producer was closed before the records could be sent"))
         if not self._accumulator.incomplete:
             for event in self.network.close():
                 self.handle(event, now_ms)
             self._is_finished = True
             self._on_news()
 
-    def _give_up(self, error: Exception) -> None:
+    def give_up(self, error: Exception) -> None:
         """Fail everything that was accepted, now and later."""
         self.fatal = self.fatal or error
         for queue in self.all_queues():
