@@ -194,10 +194,10 @@ class Accumulator:
     ) -> RecordFuture:
         before = batch.size_bytes
         index = batch.append(timestamp_ms, key, value, headers)
-        future = new_future(batch.delivery, index, timestamp_ms, on_delivery)
+        future = new_future(batch.delivery, index, timestamp_ms)
         charge = batch.size_bytes - before
         if on_delivery is not None:
-            batch.futures.append(future)
+            batch.call_back(index, timestamp_ms, on_delivery)
             charge += CALLBACK_BYTES
         batch.charged_bytes += charge
         queue.queued_bytes += charge

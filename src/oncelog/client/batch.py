@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from oncelog.client.delivery import Delivery, RecordFuture, Waiter
+from oncelog.client.delivery import Delivery, OnDelivery, Waiter
 from oncelog.records import kernel
 from oncelog.records.batch import build_batch, decode_records
 from oncelog.records.model import Buffer, HeadersInput
@@ -19,9 +19,9 @@ UNNUMBERED = -1
 
 class ProducerBatch:
     __slots__ = (
-        "_append", "attempts", "buffer", "builder", "charged_bytes", "created_ms", "delivery", "futures", "is_abandoned",
-        "is_in_flight", "is_open", "may_be_written", "ordinal", "partition", "position", "producer_epoch",
-        "producer_id", "record_count", "retry_at_ms", "size_bytes", "topic", "was_first_in_line",
+        "_append", "_callbacks", "_timestamps_ms", "attempts", "buffer", "builder", "charged_bytes", "created_ms",
+        "delivery", "is_abandoned", "is_in_flight", "is_open", "may_be_written", "ordinal", "partition", "position",
+        "producer_epoch", "producer_id", "record_count", "retry_at_ms", "size_bytes", "topic", "was_first_in_line",
     )  # fmt: skip
 
     def __init__(self, topic: str, partition: int, created_ms: int, size_hint: int, delivery: Delivery) -> None:
@@ -30,13 +30,15 @@ class ProducerBatch:
         self.created_ms = created_ms
         self.delivery = delivery
         self.builder: kernel.BatchBuilder | None = kernel.BatchBuilder(None, size_hint)
-        self._append = self.builder.append
+        self._append: Callable[..., int] | None = self.builder.append
         self.size_bytes = self.builder.size_bytes
         self.record_count = 0
         self.charged_bytes = 0
         """What it takes of `buffer.memory`."""
-        self.futures: list[RecordFuture] = []
-        """Of the records that have a callback, in their order."""
+        self._callbacks: list[OnDelivery | None] = []
+        """By the index of their record, and as long as the last one needs."""
+        self._timestamps_ms: list[int] = []
+        """Of the same records."""
         self.is_open = True
         self.buffer: bytearray | memoryview | None = None
         self.producer_id = NO_PRODUCER_ID
@@ -56,10 +58,39 @@ class ProducerBatch:
 
     def append(self, timestamp_ms: int, key: Buffer | None, value: Buffer | None, headers: HeadersInput) -> int:
         """Add a record; returns its index. Raises TypeError and leaves the batch as it was if a field is no bytes."""
+        assert self._append is not None
         self.size_bytes = self._append(timestamp_ms, key, value, headers)
         index = self.record_count
         self.record_count = index + 1
         return index
+
+    def call_back(self, index: int, timestamp_ms: int, on_delivery: OnDelivery) -> None:
+        """Tell `on_delivery` what becomes of the record."""
+        callbacks = self._callbacks
+        missing = index - len(callbacks)
+        if missing:
+            callbacks.extend([None] * missing)
+            self._timestamps_ms.extend([0] * missing)
+        callbacks.append(on_delivery)
+        self._timestamps_ms.append(timestamp_ms)
+
+    def run_callbacks(self, on_raise: Callable[[], None]) -> None:
+        """In the order of the records. One that raises does not keep the others from being told."""
+        delivery = self.delivery
+        error = delivery.error
+        first = delivery.first_index
+        callbacks, timestamps_ms = self._callbacks, self._timestamps_ms
+        self._callbacks, self._timestamps_ms = [], []
+        for index in range(len(callbacks)):
+            on_delivery = callbacks[index]
+            if on_delivery is not None:
+                try:
+                    if error is None:
+                        on_delivery(delivery.metadata(first + index, timestamps_ms[index]), None)
+                    else:
+                        on_delivery(None, error)
+                except Exception:
+                    on_raise()
 
     @property
     def is_numbered(self) -> bool:
@@ -98,7 +129,7 @@ class ProducerBatch:
                 producer_epoch=self.producer_epoch,
                 base_sequence=self.base_sequence,
             )
-            self.builder = None
+            self.builder = self._append = None
         return self.buffer
 
     def split(self, codec: int, new_waiter: Callable[[], Waiter]) -> list[ProducerBatch]:
@@ -111,11 +142,12 @@ class ProducerBatch:
         for first, part in ((0, records[:middle]), (middle, records[middle:])):
             delivery = Delivery(self.topic, self.partition, new_waiter, self.delivery.first_index + first)
             half = ProducerBatch(self.topic, self.partition, self.created_ms, 0, delivery)
-            half.builder = None
+            half.builder = half._append = None
             half.is_open = False
             half.record_count = len(part)
             half.charged_bytes = self.charged_bytes * len(part) // len(records)
-            half.futures = [future for future in self.futures if future.belongs_to(delivery, len(part))]
+            half._callbacks = self._callbacks[first : first + len(part)]
+            half._timestamps_ms = self._timestamps_ms[first : first + len(part)]
             half.buffer = build_batch(part, codec=codec)
             half.size_bytes = len(half.buffer)
             half.ordinal = self.ordinal

@@ -15,6 +15,8 @@ from oncelog.client.records import RecordMetadata
 from oncelog.errors import OncelogError
 from oncelog.types import NO_OFFSET, NO_TIMESTAMP
 
+_new_tuple: Callable[..., Any] = tuple.__new__  # where a NamedTuple's constructor ends, without its detour
+
 OnDelivery = Callable[[RecordMetadata | None, Exception | None], Any]
 
 
@@ -60,6 +62,16 @@ class Delivery:
     def fail(self, error: Exception) -> None:
         self.error = error
 
+    def metadata(self, index: int, timestamp_ms: int) -> RecordMetadata:
+        """Where a record of the settled batch is. The offset is -1 where no broker tells it."""
+        offset = self.base_offset
+        if offset >= 0:
+            offset += index - self.first_index
+        if self.append_time_ms >= 0:
+            timestamp_ms = self.append_time_ms
+        metadata: RecordMetadata = _new_tuple(RecordMetadata, (self.topic, self.partition, offset, timestamp_ms))
+        return metadata
+
     def announce(self) -> None:
         """The fate is final: wake whoever waits. After the callbacks, so that `result()` returns after they ran."""
         self.is_done = True
@@ -90,13 +102,12 @@ class Delivery:
 class RecordFuture:
     """The result of one `send()`, in the manner of `concurrent.futures.Future`."""
 
-    __slots__ = ("_delivery", "_index", "_timestamp_ms", "on_delivery")
+    __slots__ = ("_delivery", "_index", "_timestamp_ms")
 
-    def __init__(self, delivery: Delivery, index: int, timestamp_ms: int, on_delivery: OnDelivery | None) -> None:
+    def __init__(self, delivery: Delivery, index: int, timestamp_ms: int) -> None:
         self._delivery = delivery
         self._index = index
         self._timestamp_ms = timestamp_ms
-        self.on_delivery = on_delivery
 
     def done(self) -> bool:
         return self._deciding().is_done
@@ -116,7 +127,7 @@ class RecordFuture:
         delivery = self._settled(timeout)
         if delivery.error is not None:
             raise delivery.error.with_traceback(None)  # the same error may be raised for every record of the batch
-        return self.metadata_in(delivery)
+        return delivery.metadata(self._index, self._timestamp_ms)
 
     def exception(self, timeout: float | None = None) -> Exception | None:
         """Why the record was not stored; None if it was."""
@@ -133,18 +144,6 @@ class RecordFuture:
                 pending.pop()(self)
 
         self._deciding().watch(decided)
-
-    def metadata_in(self, delivery: Delivery) -> RecordMetadata:
-        """Where the record is, by the settled delivery. The offset is -1 where no broker tells it."""
-        offset = delivery.base_offset
-        if offset >= 0:
-            offset += self._index - delivery.first_index
-        append_time_ms = delivery.append_time_ms
-        timestamp_ms = self._timestamp_ms if append_time_ms == NO_TIMESTAMP else append_time_ms
-        return RecordMetadata(delivery.topic, delivery.partition, offset, timestamp_ms)
-
-    def belongs_to(self, delivery: Delivery, record_count: int) -> bool:
-        return delivery.first_index <= self._index < delivery.first_index + record_count
 
     def _deciding(self) -> Delivery:
         """The delivery that decides, after every split of the batch."""
@@ -172,11 +171,10 @@ class RecordFuture:
         return f"<RecordFuture {delivery.topic}-{delivery.partition} {state}>"
 
 
-def new_future(delivery: Delivery, index: int, timestamp_ms: int, on_delivery: OnDelivery | None) -> RecordFuture:
+def new_future(delivery: Delivery, index: int, timestamp_ms: int) -> RecordFuture:
     """As the constructor, which costs more where it is called for every record."""
     future = RecordFuture.__new__(RecordFuture)
     future._delivery = delivery
     future._index = index
     future._timestamp_ms = timestamp_ms
-    future.on_delivery = on_delivery
     return future

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from oncelog.client.accumulator import PartitionQueue, TopicQueues
 from oncelog.client.delivery import Delivery, NotDeliveredYet, OnDelivery, RecordFuture
+from oncelog.client.intake import Intake
 from oncelog.client.partitioner import PartitionerError
 from oncelog.client.producer_config import ProducerConfig
 from oncelog.client.producer_errors import ProducerClosed, TopicUnavailable
@@ -59,8 +60,9 @@ class Producer:
         self._interceptors = parts.interceptors
         self._serialize_key = parts.serialize_key
         self._serialize_value = parts.serialize_value
-        self._is_plain = not self._interceptors.is_needed and self.config.takes_bytes
-        """Records need no preparation, if they are made of bytes."""
+        self._intake = Intake(parts.accumulator, parts.placement, time.time)
+        self._intake.is_open = not parts.interceptors.is_needed and self.config.takes_bytes
+        self._offer = self._intake.offer
         self._unusable: ProducerClosed | None = None
         self._driver = SelectingDriver(parts.core, parts.socket_options)
         self._thread = threading.Thread(target=self._driver.run, name=f"{self.config.client_id}-sender", daemon=True)
@@ -84,26 +86,14 @@ class Producer:
         `on_delivery(metadata, error)` is called later in the sender's thread, with exactly one of the two not None.
         Raises what is wrong with the record itself: its types, its size, a topic or partition that does not exist.
         """
-        if self._unusable is not None or not self._is_plain:
-            record = ProducerRecord(topic, value, key, partition, headers or (), timestamp_ms)
-            return self._send_carefully(record, on_delivery)
-        if key is not None and type(key) is not bytes:
-            key = self._serialize_key(topic, key)
-        if value is not None and type(value) is not bytes:
-            value = self._serialize_value(topic, value)
-        if timestamp_ms is None:
-            timestamp_ms = wall_clock_ms()
-        queues = self._topics.get(topic)
-        if queues is None:
-            queues = self._await_topic(topic)
-        queue = self._queue_for(queues, partition, key, value)
-        future = self._append(queue, timestamp_ms, key, value, headers or (), on_delivery)
+        future = self._offer(topic, value, key, headers, partition, timestamp_ms, on_delivery)
         if future is None:
-            future = self._append_anew(queue, timestamp_ms, key, value, headers or (), on_delivery)
+            record = ProducerRecord(topic, value, key, partition, headers or (), timestamp_ms)
+            future = self._send_carefully(record, on_delivery)
         return future
 
     def _send_carefully(self, record: ProducerRecord, on_delivery: OnDelivery | None) -> RecordFuture:
-        """As `send`, for a producer with interceptors or serializers of its own."""
+        """The long way: with interceptors, serializers, and all that one may have to wait for."""
         self._check_usable()
         record = self._interceptors.on_send(record)
         on_delivery = self._interceptors.acknowledging(on_delivery)
@@ -266,8 +256,7 @@ class Producer:
         `delivery.timeout.ms`) fails, and its futures and callbacks say so. Closing twice is harmless."""
         if timeout is None:
             timeout = self.config.delivery_timeout_ms / 1000
-        if self._unusable is None:
-            self._unusable = ProducerClosed("the producer is closed; make a new one to send more")
+        self._refuse(ProducerClosed("the producer is closed; make a new one to send more"))
         self._core.close_at_ms = monotonic_ms() + int(timeout * 1000)
         self._driver.wake()
         if threading.current_thread() is not self._thread:
@@ -289,6 +278,11 @@ class Producer:
     @property
     def client_id(self) -> str:
         return self.config.client_id
+
+    def _refuse(self, reason: ProducerClosed) -> None:
+        """From now on `send` raises."""
+        self._intake.is_open = False
+        self._unusable = self._unusable or reason
 
     def _check_usable(self) -> None:
         if self._unusable is not None:
@@ -330,7 +324,7 @@ def _failed(queue: PartitionQueue, error: Exception, on_delivery: OnDelivery | N
     delivery.announce()
     if on_delivery is not None:
         on_delivery(None, error)
-    return RecordFuture(delivery, 0, 0, None)
+    return RecordFuture(delivery, 0, 0)
 
 
 def _await_delivery(delivery: Delivery, deadline: float | None) -> None:
@@ -357,8 +351,10 @@ def _forget(producer: Producer) -> None:
 def _disown_in_child() -> None:
     """A fork copies the producer but not its thread, and both processes would use the same connections."""
     for producer in list(_living):
-        producer._unusable = ProducerClosed(
-            "this producer was made before a fork and belongs to the parent process; make a new one in the child"
+        producer._refuse(
+            ProducerClosed(
+                "this producer was made before a fork and belongs to the parent process; make a new one in the child"
+            )
         )
     _living.clear()
 

@@ -1,0 +1,56 @@
+"""The way of a plain record from `send()` into its batch: as short as it can be, since every record goes it.
+
+Plain is a record of bytes or text for a known topic, in a producer without interceptors or serializers of its own, with
+room in the open batch of its partition. `offer` returns None for everything else, having changed nothing, and the shell
+goes the long way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from oncelog.client.accumulator import Accumulator
+from oncelog.client.delivery import OnDelivery, RecordFuture
+from oncelog.client.placement import Placement
+from oncelog.records.model import HeadersInput
+
+
+class Intake:
+    __slots__ = ("_accumulator", "_clock", "_placement", "is_open")
+
+    def __init__(self, accumulator: Accumulator, placement: Placement, clock: Callable[[], float]) -> None:
+        """`clock` tells the time of day in seconds, for records that have none of their own."""
+        self._accumulator = accumulator
+        self._placement = placement
+        self._clock = clock
+        self.is_open = True
+        """Whether any record may go this way."""
+
+    def offer(
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        headers: HeadersInput | None,
+        partition: int | None,
+        timestamp_ms: int | None,
+        on_delivery: OnDelivery | None,
+    ) -> RecordFuture | None:
+        if not self.is_open:
+            return None
+        if value is not None and type(value) is not bytes:
+            if type(value) is not str:
+                return None
+            value = value.encode()
+        if key is not None and type(key) is not bytes:
+            if type(key) is not str:
+                return None
+            key = key.encode()
+        queues = self._accumulator.topics.get(topic)
+        if queues is None or (partition is not None and not 0 <= partition < len(queues.queues)):
+            return None
+        if timestamp_ms is None:
+            timestamp_ms = int(self._clock() * 1000)
+        queue = self._placement.queue_for(queues, partition, key, value)
+        return self._accumulator.append(queue, timestamp_ms, key, value, headers or (), on_delivery)
