@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import struct
 import sys
-import threading
+import time
 from types import ModuleType
 from typing import Any
 
@@ -17,6 +17,7 @@ from oncelog.errors import CorruptMessage, UnsupportedCompressionType
 from oncelog.records.batch import build_batch, decode_records
 from oncelog.records.compression import GZIP, LZ4, NAMES, SNAPPY, ZSTD
 from oncelog.types import MAX_SEQUENCE
+from tests.records.onlooker import MAX_ATTEMPTS, Onlooker
 from tests.records.strategies import BATCHES_OF_ROWS, quick
 
 ROWS = [(1_000, b"key", b"value", ()), (1_007, None, None, (("h", b"x"), ("n", None)))]
@@ -102,31 +103,16 @@ class TestOtherThreads:
         native = pytest.importorskip("oncelog.records._native")
         builder_of(native, ROWS).seal(codec=codec)  # importing the compressor is not what is looked at
         noise = random.Random(1).randbytes(1 << 10)
-        builder = builder_of(native, [(1, None, noise * 1_000, ())] * 16)  # compresses to little, so the CRC is short
-        interval = sys.getswitchinterval()
-        sys.setswitchinterval(100)  # nobody is made to hand over the lock; whoever gets it was given it
-        try:
-            steps = []
-            watching = threading.Event()
-            sealed = threading.Event()
-
-            def watch() -> None:
-                watching.set()
-                while not sealed.is_set():
-                    steps.append(1)
-                    sealed.wait(0.0001)
-
-            watcher = threading.Thread(target=watch)
-            watcher.start()
-            watching.wait()
-            before = len(steps)
-            builder.seal(codec=codec)
-            during = len(steps) - before
-            sealed.set()
-            watcher.join()
-        finally:
-            sys.setswitchinterval(interval)
-        assert during > 0
+        rows = [(1, None, noise * 1_000, ())] * 4  # compresses to little, so that the CRC keeps the lock
+        with Onlooker() as onlooker:
+            for _ in range(MAX_ATTEMPTS):  # a busy machine may not give it a turn at once
+                builder = builder_of(native, rows)
+                before = onlooker.turns
+                builder.seal(codec=codec)
+                if onlooker.turns > before:
+                    return
+                time.sleep(0.001)
+        pytest.fail("nobody else had a turn")
 
 
 class TestRenumber:

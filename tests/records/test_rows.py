@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import struct
 import sys
-import threading
+import time
 from array import array
 from types import ModuleType
 from typing import Any
@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from oncelog.errors import InvalidRecord
 from oncelog.records.batch import HEADER_SIZE, decode_records
 from oncelog.records.model import BytesBuffers, HeaderBuffers, RowBuffers, TimestampBuffers
+from tests.records.onlooker import MAX_ATTEMPTS, Onlooker
 from tests.records.strategies import NULLABLE_BYTES, quick
 
 NOW_MS = 1_700_000_000_000
@@ -89,8 +90,8 @@ def values_source(kernel: ModuleType, values: list[bytes | None], **others: Any)
 
 def one_by_one(kernel: ModuleType, rows: list[Any]) -> Any:
     builder = kernel.BatchBuilder()
-    for time, key, value, headers in rows:
-        builder.append(NOW_MS if time is None else time, key, value, headers or ())
+    for when, key, value, headers in rows:
+        builder.append(NOW_MS if when is None else when, key, value, headers or ())
     return builder
 
 
@@ -201,33 +202,25 @@ class TestAppendColumns:
 class TestThreads:
     def test_others_run_while_rows_are_encoded_and_cannot_disturb(self) -> None:
         native = pytest.importorskip("oncelog.records._native")
-        source = values_source(native, [bytes(1_000)] * 60_000)
+        source = values_source(native, [bytes(1_000)] * 10_000)
         builder = native.BatchBuilder()
         appended, refused = [], []
-        begun, ended = threading.Event(), threading.Event()
 
         def disturb() -> None:
-            while not ended.wait(0.0001):
-                try:
-                    builder.append(1, None, b"disturbing")
-                    appended.append(1)
-                except ValueError:
-                    refused.append(1)
-                begun.set()
+            try:
+                builder.append(1, None, b"disturbing")
+                appended.append(1)
+            except ValueError:
+                refused.append(1)
 
-        interval = sys.getswitchinterval()
-        sys.setswitchinterval(100)  # nobody is made to hand over the lock; whoever gets it was given it
-        try:
-            thread = threading.Thread(target=disturb)
-            thread.start()
-            begun.wait()
-            assert builder.append_columns(source, 0, 60_000, 2**31) == 60_000
-            ended.set()
-            thread.join()
-        finally:
-            sys.setswitchinterval(interval)
+        rounds = 0
+        with Onlooker(disturb):
+            while not refused and rounds < MAX_ATTEMPTS // 10:
+                assert builder.append_columns(source, 0, 10_000, 2**31) == 10_000
+                rounds += 1
+                time.sleep(0.001)
         assert refused
-        assert builder.record_count == 60_000 + len(appended)
+        assert builder.record_count == 10_000 * rounds + len(appended)
         assert {len(record.value) for record in decode_records(builder.build())} == {10, 1_000}
 
 
