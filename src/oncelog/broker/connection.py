@@ -189,14 +189,14 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def _balance_reading(self) -> None:
         """Read while there is room for what arrives; otherwise let the client's own socket fill up."""
-        transport = self._transport
-        if transport is None or not self._is_open:
-            return
         wanted = not (self._held or self._is_saturated)
-        if wanted and self._reading_paused:
-            transport.resume_reading()
-        elif not wanted and not self._reading_paused:
-            transport.pause_reading()
+        if wanted != self._reading_paused or not self._is_open:
+            return  # it is so already
+        assert self._transport is not None
+        if wanted:
+            self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()
         self._reading_paused = not wanted
 
     def _send(self, chunks: Chunks) -> None:
@@ -208,13 +208,10 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._give_up(error)
             return
         if not self._write_blocked:
-            self._pump()
+            self._empty_outbox()
 
-    def _pump(self) -> None:
+    def _empty_outbox(self) -> None:
         """Send what the socket takes; for the rest, come back when it takes more."""
-        if self._transport is None or self._transport.is_closing():
-            self._watch(False)  # the descriptor may be another connection's by now
-            return
         try:
             is_done = self._outbox.send()
         except KafkaStorageError as error:
@@ -223,7 +220,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self.cut_off(str(error))
         else:
             self._watch(not is_done)
-            if is_done and self._is_leaving:
+            if is_done and self._is_leaving and self._transport is not None:
                 self._transport.close()
 
     def _give_up(self, error: KafkaStorageError) -> None:
@@ -232,14 +229,19 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self.cut_off("its records cannot be read")
 
     def _watch(self, is_blocked: bool) -> None:
-        if is_blocked and not self._write_blocked:
+        if is_blocked is self._write_blocked:
+            return
+        if is_blocked:
             self._server.loop.add_writer(self._outbox.client, self._writable)
-        elif self._write_blocked and not is_blocked:
+        else:
             self._server.loop.remove_writer(self._outbox.client)
         self._write_blocked = is_blocked
 
     def _writable(self) -> None:
+        if self._transport is None or self._transport.is_closing():
+            self._watch(False)  # the descriptor may be another connection's by now
+            return
         self.last_active_s = self._server.loop.time()
-        self._pump()
+        self._empty_outbox()
         if not self._write_blocked:
             self._serve_held()

@@ -18,7 +18,7 @@ from oncelog.wire import codec
 from oncelog.wire.api import SUPPORTED, ApiKey
 from oncelog.wire.codec import MalformedMessage, Message
 from oncelog.wire.fetch import decode_fetch_request
-from oncelog.wire.frame import RequestHeader, decode_request_header, encode_response_head
+from oncelog.wire.frame import RequestHeader, decode_request_header, encode_response, encode_response_head
 from oncelog.wire.produce import decode_produce_request
 from oncelog.wire.quick import read_produce
 from oncelog.wire.schema import load_schema
@@ -69,6 +69,8 @@ class Dispatcher:
         if isinstance(answer, dict):
             self._broker.metrics.count_errors(api_name(header.api_key), answer)
             answer = [codec.encode(response_schema(header.api_key), header.api_version, answer)]
+        if len(answer) == 1 and isinstance(answer[0], bytes):
+            return [encode_response(header, answer[0])]
         body_bytes = 0
         for chunk in answer:
             body_bytes += len(chunk) if isinstance(chunk, bytes) else chunk.size_bytes

@@ -57,7 +57,10 @@ class Outbox:
 
     def add(self, chunks: Chunks) -> None:
         """Raises KafkaStorageError if records cannot be read; then nothing of this answer is added."""
-        self._pieces.extend(list(_pieces(chunks)))
+        if len(chunks) == 1 and isinstance(chunks[0], bytes):
+            self._pieces.append(memoryview(chunks[0]))
+        else:
+            self._pieces.extend(list(_pieces(chunks)))
 
     def send(self) -> bool:
         """Send what the socket takes now; whether that was everything. Raises OSError, or KafkaStorageError if a file

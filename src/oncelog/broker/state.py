@@ -163,14 +163,14 @@ class BrokerState:
     def batch_rules(self, log: PartitionLog, now_ms: int) -> BatchRules:
         """What a client's batch must fulfil. Compressed or not, it carries no more than a request could."""
         config = log.config
-        return BatchRules(
-            max_message_bytes=config.max_message_bytes,
-            max_decompressed_bytes=self.config.socket_request_max_bytes,
-            now_ms=now_ms,
-            require_keys=config.compacts,
-            timestamp_type=config.message_timestamp_type,
-            timestamp_before_max_ms=config.message_timestamp_before_max_ms,
-            timestamp_after_max_ms=config.message_timestamp_after_max_ms,
+        return BatchRules(  # by position: it is made for every batch, and names cost time
+            config.max_message_bytes,
+            self.config.socket_request_max_bytes,
+            now_ms,
+            config.compacts,
+            config.message_timestamp_type,
+            config.message_timestamp_before_max_ms,
+            config.message_timestamp_after_max_ms,
         )
 
     # --- changing it ---

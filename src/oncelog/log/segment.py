@@ -193,7 +193,9 @@ class Segment:
 
     def waited_ms(self, timestamp: int, now_ms: int) -> int:
         """How long the segment has been growing, by the records' clock if they have one."""
-        first = self.first_timestamp()
+        first = self._first_timestamp
+        if first is None:
+            first = self.first_timestamp()
         return timestamp - first if first >= 0 else now_ms - self.opened_ms
 
     def first_timestamp(self) -> int:

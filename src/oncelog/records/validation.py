@@ -114,11 +114,10 @@ def _check_header(header: BatchHeader) -> None:
 def _check_timestamps(header: BatchHeader, checked: CheckedRecords, rules: BatchRules) -> None:
     if header.attributes & TIMESTAMP_TYPE_MASK:
         raise InvalidTimestamp("the timestamp type of a batch from a client is CREATE_TIME, found LOG_APPEND_TIME")
-    oldest, newest = checked.min_timestamp, checked.max_timestamp
-    if rules.timestamp_type == TimestampType.LOG_APPEND_TIME or oldest == NO_TIMESTAMP:
+    if rules.timestamp_type is TimestampType.LOG_APPEND_TIME or checked.min_timestamp == NO_TIMESTAMP:
         return
     earliest = rules.now_ms - rules.timestamp_before_max_ms
     latest = rules.now_ms + rules.timestamp_after_max_ms
-    for timestamp in (oldest, newest):
+    for timestamp in (checked.min_timestamp, checked.max_timestamp):
         if timestamp != NO_TIMESTAMP and not earliest <= timestamp <= latest:
             raise InvalidTimestamp(f"timestamp {timestamp} is not in the allowed range from {earliest} to {latest}")

@@ -47,6 +47,7 @@ API_KEY = ApiKey.PRODUCE
 
 FIRST_SERVED_VERSION = 3
 ACKS_NONE, ACKS_LEADER, ACKS_ALL = 0, 1, -1
+ANY_ACKS = (ACKS_NONE, ACKS_LEADER, ACKS_ALL)
 PRODUCER_DECIDES, UNCOMPRESSED = "producer", "uncompressed"
 GZIP_DECIDES = -1
 
@@ -125,10 +126,12 @@ class _Append:
         name = topic.name
         if topic.topic_id is not None:
             name = self._broker.topic_name(topic.topic_id) or ""
+        impossible = self._what_is_impossible(topic, name)
         partitions: list[ProducedPartition] = []
         for partition in topic.partitions:
             try:
-                self._refuse_impossible(topic, name)
+                if impossible is not None:
+                    raise impossible
                 log, appended = self._append(name, partition)
             except KafkaError as error:
                 note_failure(self._broker, TopicPartition(name, partition.index), error)
@@ -143,13 +146,14 @@ class _Append:
             )
         return ProducedTopic(topic.name, topic.topic_id, partitions)
 
-    def _refuse_impossible(self, topic: ProduceTopic, name: str) -> None:
+    def _what_is_impossible(self, topic: ProduceTopic, name: str) -> KafkaError | None:
         if self._version < FIRST_SERVED_VERSION:
-            raise UnsupportedVersion("Produce before version 3 carries old record formats; upgrade the client")
-        if self._produce.acks not in (ACKS_NONE, ACKS_LEADER, ACKS_ALL):
-            raise InvalidRequiredAcks(f"acks is {self._produce.acks}; it must be 0, 1 or -1 (all)")
+            return UnsupportedVersion("Produce before version 3 carries old record formats; upgrade the client")
+        if self._produce.acks not in ANY_ACKS:
+            return InvalidRequiredAcks(f"acks is {self._produce.acks}; it must be 0, 1 or -1 (all)")
         if topic.topic_id is not None and not name:
-            raise UnknownTopicId(f"no topic has the id {topic.topic_id}")
+            return UnknownTopicId(f"no topic has the id {topic.topic_id}")
+        return None
 
     def _append(self, name: str, partition: ProducePartition) -> tuple[PartitionLog, Appended]:
         broker = self._broker
@@ -163,7 +167,8 @@ class _Append:
         validated = validate_client_batch(batch, rules=rules)
         if validated.header.is_transactional:
             raise InvalidTxnState("a transactional batch needs a transaction that its coordinator has verified")
-        batch, validated = _as_topic_compresses(log, batch, validated, rules)
+        if log.config.compression_type != PRODUCER_DECIDES:
+            batch, validated = _as_topic_compresses(log, batch, validated, rules)
         appended = log.append(
             batch, validated, leader_epoch=broker.leader_epoch(name, partition.index), now_ms=self._now_ms
         )
@@ -182,8 +187,6 @@ def _as_topic_compresses(
 ) -> tuple[memoryview, ValidatedBatch]:
     """`compression.type` other than `producer` is the topic's word: the batch is stored as it says."""
     wanted = log.config.compression_type
-    if wanted == PRODUCER_DECIDES:
-        return batch, validated
     codec = compression.NONE if wanted == UNCOMPRESSED else compression.codec_named(wanted)
     if codec == validated.header.codec:
         return batch, validated
