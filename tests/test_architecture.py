@@ -52,6 +52,7 @@ SHELLS = {
     "oncelog.audit.load": "sends numbered records with a client that is not ours",
     "oncelog.audit.ports": "finds free ports",
     "oncelog.audit.proxy": "stands between client and broker and breaks connections",
+    "oncelog.producer.spooling": "the folder of the spool: its lock, and waiting for the disk",
     "oncelog.faults.connection": "the two sockets of one client behind the fault proxy",
     "oncelog.faults.proxy": "listeners and their thread; makes the sources of chance from the seed",
 }

@@ -17,6 +17,7 @@ from uuid import UUID
 
 from oncelog.client.batch import ProducerBatch
 from oncelog.client.delivery import Delivery, OnDelivery, RecordFuture, Waiter, new_future
+from oncelog.client.locks import as_quick_lock
 from oncelog.client.metadata import NO_LEADER
 from oncelog.client.partitioner import NO_PARTITION, RoundRobinPartitioner, StickyPartitioner
 from oncelog.errors import OncelogError
@@ -87,8 +88,8 @@ class TopicQueues:
 
 class Accumulator:
     __slots__ = (
-        "_batch_size", "_buffer_memory", "_max_request_size", "_new_waiter", "acquire", "are_waiting_for_memory",
-        "flushing", "incomplete", "release", "topics", "used_bytes",
+        "_batch_size", "_buffer_memory", "_callback_bytes", "_lock", "_max_request_size", "_new_waiter", "_overhead",
+        "_quick_lock", "are_waiting_for_memory", "flushing", "incomplete", "topics", "used_bytes",
     )  # fmt: skip
 
     def __init__(
@@ -104,8 +105,10 @@ class Accumulator:
         self._buffer_memory = buffer_memory
         self._max_request_size = max_request_size
         self._new_waiter = new_waiter
-        self.acquire = lock.acquire
-        self.release = lock.release
+        self._lock = lock
+        self._quick_lock = as_quick_lock(lock)
+        self._overhead = RECORD_OVERHEAD_BYTES  # at hand, since every record needs them
+        self._callback_bytes = CALLBACK_BYTES
         self.topics: dict[str, TopicQueues] = {}
         self.used_bytes = 0
         self.incomplete: dict[ProducerBatch, None] = {}
@@ -113,6 +116,18 @@ class Accumulator:
         self.flushing = 0
         """How many callers wait for everything to be sent at once."""
         self.are_waiting_for_memory = 0
+
+    def _acquire(self) -> None:
+        if self._quick_lock is not None:
+            self._quick_lock.acquire()
+        else:
+            self._lock.acquire()
+
+    def _release(self) -> None:
+        if self._quick_lock is not None:
+            self._quick_lock.release()
+        else:
+            self._lock.release()
 
     # --- for users' threads -----------------------------------------------------------------------------------
 
@@ -126,23 +141,23 @@ class Accumulator:
         on_delivery: OnDelivery | None,
     ) -> RecordFuture | None:
         """Add a record to the open batch. None if there is none, or no room in it or in memory: `append_anew` helps."""
-        size = RECORD_OVERHEAD_BYTES
+        size = self._overhead
         if key is not None:
             size += len(key)
         if value is not None:
             size += len(value)
         if headers:
             size += _headers_size(headers)
-        self.acquire()
+        self._acquire()
         try:
             batch = queue.open
             if batch is None or batch.size_bytes + size > self._batch_size:
                 return None
-            if self.used_bytes + size + CALLBACK_BYTES > self._buffer_memory:
+            if self.used_bytes + size + self._callback_bytes > self._buffer_memory:
                 return None
             return self._add(queue, batch, timestamp_ms, key, value, headers, on_delivery)
         finally:
-            self.release()
+            self._release()
 
     def append_anew(
         self,
@@ -156,10 +171,9 @@ class Accumulator:
     ) -> RecordFuture | None:
         """Close the queue's last batch and begin another one with this record. None if memory is full. Raises
         RecordTooLarge for a record that no waiting would help, TypeError for one that is not made of bytes."""
-        size = RECORD_OVERHEAD_BYTES + len(key or b"") + len(value or b"") + _headers_size(headers)
+        size = self.check_fits(queue, key, value, headers)
         needed = size + CALLBACK_BYTES + HEADER_SIZE + BATCH_BYTES
-        self._check_size(queue, size, needed)
-        self.acquire()
+        self._acquire()
         try:
             self._close(queue)  # also without room for another one: it is sent and makes room
             if self.used_bytes + needed > self._buffer_memory:
@@ -180,7 +194,7 @@ class Accumulator:
             self.incomplete[batch] = None
             return future
         finally:
-            self.release()
+            self._release()
 
     def _add(
         self,
@@ -198,13 +212,16 @@ class Accumulator:
         charge = batch.size_bytes - before
         if on_delivery is not None:
             batch.call_back(index, timestamp_ms, on_delivery)
-            charge += CALLBACK_BYTES
+            charge += self._callback_bytes
         batch.charged_bytes += charge
         queue.queued_bytes += charge
         self.used_bytes += charge
         return future
 
-    def _check_size(self, queue: PartitionQueue, size: int, needed: int) -> None:
+    def check_fits(self, queue: PartitionQueue, key: Buffer | None, value: Buffer | None, headers: HeadersInput) -> int:
+        """About how many bytes the record takes. Raises RecordTooLarge if it could never be sent."""
+        size = RECORD_OVERHEAD_BYTES + len(key or b"") + len(value or b"") + _headers_size(headers)
+        needed = size + CALLBACK_BYTES + HEADER_SIZE + BATCH_BYTES
         if size > self._max_request_size:
             raise RecordTooLarge(
                 f"a record of about {size} bytes for {queue.topic}-{queue.index} is larger than max.request.size"
@@ -215,6 +232,7 @@ class Accumulator:
                 f"a record of about {size} bytes for {queue.topic}-{queue.index} never fits into buffer.memory"
                 f" ({self._buffer_memory}); raise buffer.memory"
             )
+        return size
 
     def _close(self, queue: PartitionQueue) -> None:
         if queue.open is not None:
@@ -223,11 +241,11 @@ class Accumulator:
 
     def undelivered(self) -> list[Delivery]:
         """The deliveries of everything accepted so far that has no result yet."""
-        self.acquire()
+        self._acquire()
         try:
             return [batch.delivery for batch in self.incomplete]
         finally:
-            self.release()
+            self._release()
 
     @property
     def available_bytes(self) -> int:
@@ -251,7 +269,7 @@ class Accumulator:
 
     def adopt(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         """A batch that was made elsewhere, behind those of its queue; no record joins it."""
-        self.acquire()
+        self._acquire()
         try:
             self._close(queue)
             batch.is_open = False
@@ -261,22 +279,22 @@ class Accumulator:
             queue.batches.append(batch)
             self.incomplete[batch] = None
         finally:
-            self.release()
+            self._release()
 
     def take(self, queue: PartitionQueue) -> ProducerBatch:
         """The head, closed: no record joins it any more."""
-        self.acquire()
+        self._acquire()
         try:
             batch = queue.batches.popleft()
             if batch is queue.open:
                 self._close(queue)
             return batch
         finally:
-            self.release()
+            self._release()
 
     def put_back(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         """To be sent again: before everything that was sent after it, behind what was sent before."""
-        self.acquire()
+        self._acquire()
         try:
             earlier = []
             while queue.batches and queue.batches[0].was_sent_before(batch):
@@ -284,40 +302,40 @@ class Accumulator:
             queue.batches.appendleft(batch)
             queue.batches.extendleft(reversed(earlier))
         finally:
-            self.release()
+            self._release()
 
     def put_back_parts(self, queue: PartitionQueue, batch: ProducerBatch, parts: Sequence[ProducerBatch]) -> None:
         """The parts of a batch that was too large, in its place."""
         for part in reversed(parts):
             self.put_back(queue, part)
-        self.acquire()
+        self._acquire()
         try:
             del self.incomplete[batch]
             for part in parts:
                 self.incomplete[part] = None
         finally:
-            self.release()
+            self._release()
 
     def drop(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         """Out of the queue; its records have a result."""
-        self.acquire()
+        self._acquire()
         try:
             if batch is queue.open:
                 self._close(queue)
             queue.batches.remove(batch)
         finally:
-            self.release()
+            self._release()
 
     def finish(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         """Its records have a result: give its memory back."""
-        self.acquire()
+        self._acquire()
         try:
             self.incomplete.pop(batch, None)
             self.used_bytes -= batch.charged_bytes
             queue.queued_bytes -= batch.charged_bytes
             batch.charged_bytes = 0
         finally:
-            self.release()
+            self._release()
 
 
 def _headers_size(headers: HeadersInput) -> int:

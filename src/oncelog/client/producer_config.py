@@ -8,8 +8,9 @@ it may rely on the values. Where Kafka's Java client falls back in silence, we d
   for `retries=0`. The one exception is Java's own: `acks=0` or `acks=1` alone says clearly enough that less is wanted,
   and turns idempotence off. Written together with `enable.idempotence=true` it is an error.
 - **A number that was not given follows those that were**: `delivery.timeout.ms` grows to `linger.ms` +
-  `request.timeout.ms` (as in Java), `max.request.size` shrinks to `buffer.memory`, `batch.size` to `max.request.size`,
-  and each `...max.ms` grows to the backoff or timeout that it bounds.
+  `request.timeout.ms` (as in Java), and to 12 hours where records wait in a spool; `max.request.size` shrinks to
+  `buffer.memory`, `batch.size` to `max.request.size`, and each `...max.ms` grows to the backoff or timeout that it
+  bounds.
 - **Two given numbers that contradict each other are an error** that says which to change to what.
 - **A setting that would have no effect is an error** where that could surprise: the spool's settings without a spool,
   and Kafka's keys that nothing here obeys.
@@ -42,6 +43,8 @@ from oncelog.records.compression import NAMES, codec_named
 
 ACKS_NONE, ACKS_LEADER, ACKS_ALL = 0, 1, -1
 MAX_IN_FLIGHT_WHEN_IDEMPOTENT = 5
+SPOOLED_DELIVERY_TIMEOUT_MS = 12 * 60 * 60 * 1000
+"""Who keeps records on disk wants them sent after a long outage too; no longer than brokers surely know a producer."""
 
 UserPartitioner = Callable[[str, "bytes | None", "bytes | None", int], int]
 """topic, key, value, number of partitions -> partition."""
@@ -358,7 +361,10 @@ def _with_followers(config: ProducerConfig, given: Collection[str]) -> ProducerC
     followers: dict[str, int] = {
         "max_request_size": min(config.max_request_size, config.buffer_memory),
         "batch_size": min(config.batch_size, config.max_request_size, config.buffer_memory),
-        "delivery_timeout_ms": max(config.delivery_timeout_ms, config.linger_ms + config.request_timeout_ms),
+        "delivery_timeout_ms": max(
+            config.delivery_timeout_ms if config.spool_dir is None else SPOOLED_DELIVERY_TIMEOUT_MS,
+            config.linger_ms + config.request_timeout_ms,
+        ),
         **{bound: max(getattr(config, bound), getattr(config, name)) for name, bound in _GROWS_TO.items()},
     }
     changes: dict[str, Any] = {name: value for name, value in followers.items() if name not in given}

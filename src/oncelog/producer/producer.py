@@ -18,14 +18,19 @@ from typing import TYPE_CHECKING, Any
 from oncelog.client.accumulator import PartitionQueue, TopicQueues
 from oncelog.client.delivery import Delivery, NotDeliveredYet, OnDelivery, RecordFuture
 from oncelog.client.intake import Intake
+from oncelog.client.locks import new_lock
 from oncelog.client.partitioner import PartitionerError
 from oncelog.client.producer_config import ProducerConfig
 from oncelog.client.producer_errors import ProducerClosed, TopicUnavailable
 from oncelog.client.records import ProducerRecord
 from oncelog.client.selecting import SelectingDriver
+from oncelog.client.sender import SenderCore
 from oncelog.client.sockets import monotonic_ms
+from oncelog.client.spool.errors import SpoolError
+from oncelog.client.spool.spooled_sender import SpooledSender
 from oncelog.client.table_result import OnTableDelivery, TableFuture
 from oncelog.producer.assembly import assemble, wall_clock_ms
+from oncelog.producer.spooling import Spooling
 from oncelog.producer.table import columns_of, send_table
 from oncelog.records.model import Buffer, HeadersInput
 
@@ -33,6 +38,7 @@ if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
 
 JOIN_GRACE_S = 5.0  # how long the thread may take to end after it was told to give up
+SPOOL_CLOSE_S = 120.0  # how long closing waits for records that are safe on disk anyway
 
 
 class Producer:
@@ -50,7 +56,7 @@ class Producer:
     ) -> None:
         self.config = ProducerConfig.of(bootstrap_servers if bootstrap_servers is not None else {}, **settings)
         self._news = _News()
-        self._parts = parts = assemble(self.config, threading.Lock(), threading.Event, self._news.tell)
+        self._parts = parts = assemble(self.config, new_lock(threading.Lock), threading.Event, self._news.tell)
         self._core = parts.core
         self._counters = parts.counters
         self._accumulator = parts.accumulator
@@ -60,14 +66,30 @@ class Producer:
         self._interceptors = parts.interceptors
         self._serialize_key = parts.serialize_key
         self._serialize_value = parts.serialize_value
-        self._intake = Intake(parts.accumulator, parts.placement, time.time)
+        self._intake = Intake(parts.accumulator, parts.placement, time.time, self._send_slowly)
         self._intake.is_open = not parts.interceptors.is_needed and self.config.takes_bytes
-        self._offer = self._intake.offer
+        if type(self).send is Producer.send:
+            self.send = self._intake.send  # type: ignore[method-assign]  # one call less for every record
         self._unusable: ProducerClosed | None = None
-        self._driver = SelectingDriver(parts.core, parts.socket_options)
+        self._spooling: Spooling | None = None
+        self._sender: SenderCore | SpooledSender = parts.core
+        if self.config.spool_dir is not None:
+            self._spooling = Spooling(parts, self._news)
+            self._sender = self._spooling.sender
+            self._intake.is_open = False
+        self._driver = SelectingDriver(self._sender, parts.socket_options)
         self._thread = threading.Thread(target=self._driver.run, name=f"{self.config.client_id}-sender", daemon=True)
         self._thread.start()
         _remember(self)
+        if self._spooling is not None:
+            self._await_spool(self._spooling)
+
+    def _await_spool(self, spooling: Spooling) -> None:
+        try:
+            spooling.await_word(self.config.max_block_ms)
+        except BaseException:
+            self.close(0)
+            raise
 
     # --- sending ----------------------------------------------------------------------------------------------
 
@@ -86,15 +108,22 @@ class Producer:
         `on_delivery(metadata, error)` is called later in the sender's thread, with exactly one of the two not None.
         Raises what is wrong with the record itself: its types, its size, a topic or partition that does not exist.
         """
-        future = self._offer(topic, value, key, headers, partition, timestamp_ms, on_delivery)
-        if future is None:
-            record = ProducerRecord(topic, value, key, partition, headers or (), timestamp_ms)
-            future = self._send_carefully(record, on_delivery)
+        future: RecordFuture = self._intake.send(topic, value, key, headers, partition, timestamp_ms, on_delivery)
         return future
 
-    def _send_carefully(self, record: ProducerRecord, on_delivery: OnDelivery | None) -> RecordFuture:
+    def _send_slowly(
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        headers: HeadersInput | None,
+        partition: int | None,
+        timestamp_ms: int | None,
+        on_delivery: OnDelivery | None,
+    ) -> RecordFuture:
         """The long way: with interceptors, serializers, and all that one may have to wait for."""
         self._check_usable()
+        record = ProducerRecord(topic, value, key, partition, headers or (), timestamp_ms)
         record = self._interceptors.on_send(record)
         on_delivery = self._interceptors.acknowledging(on_delivery)
         try:
@@ -131,6 +160,11 @@ class Producer:
         on_delivery: OnDelivery | None,
     ) -> RecordFuture:
         """Append where the open batch had no room: in a new batch, once there is memory for it."""
+        if self._spooling is not None:
+            future = self._spooling.send(queue, timestamp_ms, key, value, headers, on_delivery)
+            if self._spooling.is_news(future):
+                self._driver.wake()
+            return future
 
         def attempt() -> RecordFuture | None:
             self._check_usable()
@@ -142,10 +176,10 @@ class Producer:
                 self._driver.wake()
             return future
 
-        future = attempt()
-        if future is None:
-            future = self._append_to_full(attempt, queue, on_delivery)
-        return future
+        accepted = attempt()
+        if accepted is None:
+            accepted = self._append_to_full(attempt, queue, on_delivery)
+        return accepted
 
     def _append_to_full(
         self, attempt: Callable[[], RecordFuture | None], queue: PartitionQueue, on_delivery: OnDelivery | None
@@ -190,6 +224,8 @@ class Producer:
         Raises `TableError` for columns that will not do, before anything is sent. Waits for memory as `send()` does, a
         batch at a time; if it must give up half way, the result tells which rows were sent.
         """
+        if self._spooling is not None:
+            raise SpoolError("send_table() does not go through the spool: use send(), or a producer without spool.dir")
         columns = columns_of(table, key, value, headers, timestamp, partition)
         return send_table(self, topic, columns, on_delivery)
 
@@ -246,6 +282,8 @@ class Producer:
         self._accumulator.flushing += 1
         try:
             self._driver.wake()
+            if self._spooling is not None and not self._spooling.await_loaded(deadline):
+                raise NotDeliveredYet("flush() did not finish in time; the records are safe in the spool")
             for delivery in self._accumulator.undelivered():
                 _await_delivery(delivery, deadline)
         finally:
@@ -253,14 +291,19 @@ class Producer:
 
     def close(self, timeout: float | None = None) -> None:
         """Send what was accepted, then end. What is not delivered after `timeout` seconds (by default
-        `delivery.timeout.ms`) fails, and its futures and callbacks say so. Closing twice is harmless."""
+        `delivery.timeout.ms`, with a spool at most two minutes) fails, and its futures and callbacks say so; with a
+        spool it stays there, for the next producer to send. Closing twice is harmless."""
         if timeout is None:
             timeout = self.config.delivery_timeout_ms / 1000
+            if self._spooling is not None:
+                timeout = min(timeout, SPOOL_CLOSE_S)
         self._refuse(ProducerClosed("the producer is closed; make a new one to send more"))
-        self._core.close_at_ms = monotonic_ms() + int(timeout * 1000)
+        self._sender.close_at_ms = monotonic_ms() + int(timeout * 1000)
         self._driver.wake()
         if threading.current_thread() is not self._thread:
             self._thread.join(timeout + JOIN_GRACE_S)
+            if self._spooling is not None and not self._thread.is_alive():
+                self._spooling.close()
         _forget(self)
 
     def __enter__(self) -> Producer:
@@ -273,7 +316,10 @@ class Producer:
 
     def metrics(self) -> dict[str, float]:
         """How the producer does, under Kafka's names."""
-        return self._parts.metrics()
+        metrics = self._parts.metrics()
+        if self._spooling is not None:
+            metrics["spool-bytes"] = float(self._spooling.size_bytes)
+        return metrics
 
     @property
     def client_id(self) -> str:
@@ -351,6 +397,8 @@ def _forget(producer: Producer) -> None:
 def _disown_in_child() -> None:
     """A fork copies the producer but not its thread, and both processes would use the same connections."""
     for producer in list(_living):
+        if producer._spooling is not None:
+            producer._spooling.disown()
         producer._refuse(
             ProducerClosed(
                 "this producer was made before a fork and belongs to the parent process; make a new one in the child"

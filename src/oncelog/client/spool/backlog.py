@@ -25,6 +25,7 @@ class Backlog:
         self._books = books
         self.count = 0
         self._ahead: deque[SpooledRecord] = deque()
+        self._skipped: set[str] = set()
         self._file_number = 0
         self._position = 0
 
@@ -56,8 +57,17 @@ class Backlog:
                 return None
         return None
 
+    def skip(self, topic: str) -> None:
+        """Pass by the topic's records for now."""
+        self._skipped.add(topic)
+
+    def unskip(self, topic: str) -> None:
+        self._skipped.discard(topic)
+        self._ahead.clear()
+        self._file_number = self._position = 0
+
     def _is_waiting(self, topic: str, partition: int, entry: int) -> bool:
-        return entry >= self._books[(topic, partition)].loaded
+        return entry >= self._books[(topic, partition)].loaded and topic not in self._skipped
 
     def _read_ahead(self) -> bool:
         """Read the next part of a file; False if there is none yet."""

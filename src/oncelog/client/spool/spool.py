@@ -13,7 +13,7 @@ whole point, so here it is in one place:
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from oncelog.client.spool.backlog import Backlog
@@ -129,6 +129,20 @@ class Spool:
         """The next record to take into memory; None if none waits (or, if durable, none is synced). Raises
         SpoolReadFailed."""
         return self._backlog.peek()
+
+    def skip(self, topic: str) -> None:
+        """Let `peek` pass by the topic's records, until `unskip`."""
+        self._backlog.skip(topic)
+
+    def unskip(self, topic: str) -> None:
+        self._backlog.unskip(topic)
+
+    def waiting_marks(self) -> dict[tuple[str, int], int]:
+        """Up to which entry each partition's records wait on disk now."""
+        return {place: book.next for place, book in self._books.items() if book.loaded < book.next}
+
+    def has_loaded(self, marks: Mapping[tuple[str, int], int]) -> bool:
+        return all(self._books[place].loaded >= mark for place, mark in marks.items())
 
     @property
     def size_bytes(self) -> int:

@@ -1,0 +1,188 @@
+"""A sender whose records come through a spool: first it settles what an earlier process left, then it feeds.
+
+    asking ──all fates judged──> running
+       └──unknown, and the user wants to decide himself──> given up, the spool untouched
+
+While asking, records are accepted (they are on disk) and nothing is sent. What this process gives up as a whole,
+because it is closed or broken, stays in the spool.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+
+from oncelog.client.network import Event, Network
+from oncelog.client.producer_errors import ProducerClosed
+from oncelog.client.sender import SenderCore
+from oncelog.client.spool.errors import SpoolError, SpoolFateUnknown
+from oncelog.client.spool.fate import Judgement, Unknown
+from oncelog.client.spool.feeding import Feeder
+from oncelog.client.spool.resolving import Question, Resolver
+from oncelog.client.spool.spool import Spool
+
+REFUSE, RESEND, DISCARD = "refuse", "resend", "discard"
+MAX_NAMED = 5
+"""Partitions that an error names."""
+
+logger = logging.getLogger(__name__)
+
+
+class SpooledSender:
+    """What a driver runs: `SenderCore`, with the spool before it."""
+
+    def __init__(
+        self,
+        core: SenderCore,
+        spool: Spool,
+        feeder: Feeder,
+        resolver: Resolver,
+        *,
+        directory: str,
+        when_unknown: str,
+        on_news: Callable[[], None],
+    ) -> None:
+        self._core = core
+        self._spool = spool
+        self._feeder = feeder
+        self._resolver: Resolver | None = resolver
+        self._directory = directory
+        self._when_unknown = when_unknown
+        self._on_news = on_news
+        self.close_at_ms: int | None = None
+        """When set: finish what was accepted, and leave the rest in the spool then."""
+        core.journal = feeder
+
+    @property
+    def network(self) -> Network:
+        return self._core.network
+
+    @property
+    def is_finished(self) -> bool:
+        return self._core.is_finished
+
+    @property
+    def is_asking(self) -> bool:
+        return self._resolver is not None and self._core.fatal is None
+
+    def poll(self, now_ms: int) -> int:
+        wake_ms: int | None = None
+        is_hungry = False
+        if self._core.fatal is None:
+            try:
+                if self._resolver is not None:
+                    wake_ms = self._resolver.poll(now_ms)
+                    self._conclude_if_done(now_ms)
+                is_hungry = self._feed(now_ms)
+            except SpoolError as error:
+                self._give_up(error)
+        self._core.close_at_ms = None if self._has_time_for_more(now_ms) else self.close_at_ms
+        self._feeder.keeps_failed |= self._core.fatal is not None or self._is_overdue(now_ms)
+        sleep_ms = self._core.poll(now_ms)
+        self._tell_those_who_wait()
+        if is_hungry:
+            return 0
+        return sleep_ms if wake_ms is None else max(0, min(sleep_ms, wake_ms - now_ms))
+
+    def handle(self, event: Event, now_ms: int) -> None:
+        if isinstance(event.tag, Question):
+            if self._resolver is not None:
+                self._resolver.handle(event, now_ms)
+        else:
+            self._core.handle(event, now_ms)
+
+    def failed(self, error: BaseException) -> None:
+        self._feeder.keeps_failed = True
+        self._core.failed(error)
+        self._tell_those_who_wait()
+
+    # --- records on disk ----------------------------------------------------------------------------------------
+
+    def _feed(self, now_ms: int) -> bool:
+        for topic in self._feeder.parked:
+            self._core.metadata.want(topic, now_ms)
+        waiting = self._spool.waiting
+        is_hungry = self._feeder.feed(now_ms)
+        if self._spool.waiting < waiting:
+            self._on_news()
+        return is_hungry
+
+    def _has_time_for_more(self, now_ms: int) -> bool:
+        """Whether a producer that is being closed still has records to load."""
+        if self.close_at_ms is None or self._core.fatal is not None or now_ms >= self.close_at_ms:
+            return self.close_at_ms is None
+        return self._resolver is not None or not self._feeder.is_empty
+
+    def _is_overdue(self, now_ms: int) -> bool:
+        return self.close_at_ms is not None and now_ms >= self.close_at_ms
+
+    def _give_up(self, error: Exception) -> None:
+        self._feeder.keeps_failed = True
+        self._core.give_up(error)
+
+    def _tell_those_who_wait(self) -> None:
+        if self._core.fatal is not None or self._core.is_finished:
+            self._feeder.abandon_waiting(
+                ProducerClosed(
+                    f"the producer ended before it sent this record, which is kept in {self._directory}: the next"
+                    " producer on this spool sends it"
+                )
+            )
+
+    # --- what an earlier process left -----------------------------------------------------------------------------
+
+    def _conclude_if_done(self, now_ms: int) -> None:
+        resolver = self._resolver
+        if resolver is None or not resolver.is_done:
+            return
+        judgements = list(resolver.judgements.values())
+        unknown = [one for judgement in judgements for one in judgement.unknown]
+        if unknown and self._when_unknown == REFUSE:
+            self._give_up(self._refusal(unknown))
+            return
+        self._feeder.acquire()
+        try:
+            self._decide(unknown)
+            self._settle(judgements)
+            self._spool.resolved()
+        finally:
+            self._feeder.release()
+        again = [batch for judgement in judgements for batch in judgement.again]
+        self._core.adopt([self._feeder.revive(batch, now_ms) for batch in again])
+        self._resolver = None
+        self._feeder.is_flowing = True
+        self._on_news()
+
+    def _settle(self, judgements: Iterable[Judgement]) -> None:
+        for judgement in judgements:
+            for batch in judgement.stored:
+                topic, partition = batch.numbers.partition
+                self._spool.settled(topic, partition, batch.numbers.first, batch.numbers.count)
+            for batch in judgement.anew:
+                self._spool.void(batch.numbers.partition, batch.numbers.first, batch.numbers.end)
+
+    def _decide(self, unknown: Iterable[Unknown]) -> None:
+        for one in unknown:
+            count, what = one.end - one.first, f"{one.partition} of an earlier run may be stored already: {one.reason}"
+            if self._when_unknown == RESEND:
+                self._spool.void(one.partition, one.first, one.end)
+                logger.warning("%d records for %s; spool_unknown=resend sends them (again)", count, what)
+            else:
+                path = self._spool.discard(one.partition, one.first, one.end)
+                logger.warning("%d records for %s; spool_unknown=discard moved them to %s", count, what, path)
+
+    def _refusal(self, unknown: list[Unknown]) -> SpoolFateUnknown:
+        counts: dict[tuple[str, str], int] = {}
+        for one in unknown:
+            place = (str(one.partition), one.reason)
+            counts[place] = counts.get(place, 0) + one.end - one.first
+        named = [f"{count} for {place} ({reason})" for (place, reason), count in list(counts.items())[:MAX_NAMED]]
+        if len(counts) > MAX_NAMED:
+            named.append(f"and {len(counts) - MAX_NAMED} more partitions")
+        error = SpoolFateUnknown(
+            f"records that an earlier run left in {self._directory} may or may not be stored: {'; '.join(named)}."
+            " Nothing was sent or changed. Look into the topic, then open the spool once with spool_unknown=resend"
+            " (may store them twice) or spool_unknown=discard (may lose them; they are moved to a file beside)"
+        )
+        logger.error("%s", error)
+        return error

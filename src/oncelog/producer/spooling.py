@@ -1,0 +1,221 @@
+"""The spool of a `Producer`: its folder and lock, and the waiting that a core cannot do.
+
+Owns three kinds of waiting: for the disk, where several sends share one fsync; for the leaders' word on what an earlier
+process left, when the producer is made; and for records on disk to be loaded, in `flush()`. Decides nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import threading
+import time
+from typing import Any, Final, Protocol
+
+from oncelog.client.accumulator import PartitionQueue
+from oncelog.client.delivery import OnDelivery, RecordFuture
+from oncelog.client.sockets import monotonic_ms
+from oncelog.client.spool.errors import SpoolError, SpoolInUse, SpoolWriteFailed
+from oncelog.client.spool.feeding import Feeder
+from oncelog.client.spool.resolving import Resolver
+from oncelog.client.spool.spool import Spool, SpoolConfig
+from oncelog.client.spool.spooled_sender import SpooledSender
+from oncelog.log.storage import FileStorage
+from oncelog.producer.assembly import Parts, wall_clock_ms
+from oncelog.records.model import Buffer, HeadersInput
+
+LOCK_FILE: Final = ".lock"
+MAX_ASKING_MS: Final = 10_000
+"""How long a new producer waits for the leaders' word on what an earlier one left; then it goes on asking behind."""
+
+logger = logging.getLogger(__name__)
+
+
+class News(Protocol):
+    def tell(self) -> None: ...
+    def wait_for(self, attempt: Any, timeout_s: float) -> Any: ...
+
+
+class Spooling:
+    def __init__(self, parts: Parts, news: News) -> None:
+        config = parts.config
+        assert config.spool_dir is not None
+        self._core = parts.core
+        self._news = news
+        self._lock = threading.Lock()
+        self._folder_lock: FolderLock | None = FolderLock(config.spool_dir)
+        is_durable = config.spool_flush == "fsync"
+        try:
+            spool_config = SpoolConfig(config.spool_max_bytes, is_durable)
+            self._spool, recovery = Spool.open(FileStorage(), config.spool_dir, spool_config)
+        except BaseException:
+            self._folder_lock.release()
+            raise
+        self.recovery = recovery
+        self._feeder = Feeder(
+            self._spool,
+            parts.accumulator,
+            lock=self._lock,
+            new_waiter=threading.Event,
+            wall_clock_ms=wall_clock_ms,
+            loads_at_once=not is_durable,
+        )
+        self.sender = SpooledSender(
+            parts.core,
+            self._spool,
+            self._feeder,
+            Resolver(parts.core, parts.accumulator, recovery.open_partitions, wall_clock_ms),
+            directory=config.spool_dir,
+            when_unknown=config.spool_unknown,
+            on_news=news.tell,
+        )
+        self._commits = GroupCommit(self._spool, self._lock) if is_durable else None
+
+    def send(
+        self,
+        queue: PartitionQueue,
+        timestamp_ms: int,
+        key: Buffer | None,
+        value: Buffer | None,
+        headers: HeadersInput,
+        on_delivery: OnDelivery | None,
+    ) -> RecordFuture:
+        """Returns once the record is in the spool, as safe as `spool_flush` demands."""
+        future = self._feeder.accept(queue, timestamp_ms, key, value, headers, on_delivery, monotonic_ms())
+        if self._commits is not None:
+            self._commits.commit()
+        return future
+
+    def is_news(self, future: RecordFuture) -> bool:
+        """Whether the sender has something to do since this record."""
+        return self._feeder.is_news(future)
+
+    def await_word(self, max_ms: int) -> None:
+        """Until it is known what became of an earlier process's batches, if the leaders can be asked now. Raises
+        SpoolFateUnknown, or why the spool cannot be used."""
+        if self.recovery.open_partitions:
+            self._news.wait_for(lambda: not self.sender.is_asking or None, min(max_ms, MAX_ASKING_MS) / 1000)
+        if isinstance(self._core.fatal, SpoolError):
+            raise self._core.fatal
+        if self.sender.is_asking and self.recovery.open_partitions:
+            logger.warning(
+                "no leader tells yet what became of %d partitions' records of an earlier run (%s); records are"
+                " accepted, and sent when that is known",
+                len(self.recovery.open_partitions),
+                self._core.network.why_unreachable() or "still asking",
+            )
+
+    def await_loaded(self, deadline: float | None) -> bool:
+        """Until everything that waits on disk now is in memory; False after the deadline."""
+        with self._lock:
+            marks = self._spool.waiting_marks()
+        while not self._spool.has_loaded(marks) and self._core.fatal is None:
+            left = threading.TIMEOUT_MAX if deadline is None else deadline - time.monotonic()
+            if left <= 0:
+                return False
+            self._news.wait_for(lambda: self._spool.has_loaded(marks) or self._core.fatal or None, left)
+        return True
+
+    @property
+    def size_bytes(self) -> int:
+        return self._spool.size_bytes
+
+    def close(self) -> None:
+        """After the sender has ended."""
+        with self._lock:
+            if self._folder_lock is None:
+                return
+            self._spool.close()
+            self._folder_lock.release()
+            self._folder_lock = None
+
+    def disown(self) -> None:
+        """In a forked child: the folder is the parent's."""
+        if self._folder_lock is not None:
+            self._folder_lock.release()
+            self._folder_lock = None
+
+
+class GroupCommit:
+    """Many senders, one fsync: whoever comes first syncs for all who have written by then, and the rest wait."""
+
+    def __init__(self, spool: Spool, lock: threading.Lock) -> None:
+        self._spool = spool
+        self._lock = lock
+        self._turn = threading.Condition()
+        self._is_syncing = False
+        self._asked = 0
+        self._done = 0
+        self._failure: SpoolWriteFailed | None = None
+
+    def commit(self) -> None:
+        """Return once all that was written before is on the disk. Raises SpoolWriteFailed."""
+        with self._turn:
+            self._asked += 1
+            ticket = self._asked
+            while self._done < ticket and self._failure is None:
+                if not self._is_syncing:
+                    self._is_syncing = True
+                    break
+                self._turn.wait()
+            else:
+                self._raise_failure()
+                return
+            covered = self._asked
+        failure = None
+        try:
+            self._sync()
+        except OSError as error:
+            failure = SpoolWriteFailed(f"the record was not accepted, the spool could not be synced: {error}")
+        with self._turn:
+            self._is_syncing = False
+            self._failure = self._failure or failure
+            if failure is None:
+                self._done = covered
+            self._turn.notify_all()
+            self._raise_failure()
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure.with_traceback(None)
+
+    def _sync(self) -> None:
+        with self._lock:
+            request = self._spool.sync_request()
+        if request is None:
+            return
+        try:
+            request.run()
+        except OSError as error:
+            with self._lock:
+                self._spool.sync_failed(error)
+            raise
+        with self._lock:
+            self._spool.synced(request)
+
+
+class FolderLock:
+    """One producer per folder: two would overwrite each other's records. The system lets go of it when we die."""
+
+    def __init__(self, directory: str) -> None:
+        os.makedirs(directory, exist_ok=True)
+        self._descriptor = os.open(os.path.join(directory, LOCK_FILE), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            owner = os.read(self._descriptor, 32).decode(errors="replace").strip() or "unknown"
+            self.release()
+            raise SpoolInUse(
+                f"the spool {directory} is in use by another producer (process {owner}): close that one, or give each"
+                " producer a spool_dir of its own"
+            ) from None
+        os.ftruncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, str(os.getpid()).encode(), 0)
+
+    def release(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
