@@ -19,9 +19,10 @@ UNNUMBERED = -1
 
 class ProducerBatch:
     __slots__ = (
-        "_append", "_callbacks", "_timestamps_ms", "attempts", "buffer", "builder", "charged_bytes", "created_ms",
-        "delivery", "is_abandoned", "is_in_flight", "is_open", "may_be_written", "ordinal", "partition", "position",
-        "producer_epoch", "producer_id", "record_count", "retry_at_ms", "size_bytes", "topic", "was_first_in_line",
+        "_append", "_callbacks", "_native", "_timestamps_ms", "attempts", "buffer", "builder", "charged_bytes",
+        "created_ms", "delivery", "is_abandoned", "is_in_flight", "is_open", "may_be_written", "ordinal", "partition",
+        "position", "producer_epoch", "producer_id", "record_count", "retry_at_ms", "size_bytes", "topic",
+        "was_first_in_line",
     )  # fmt: skip
 
     def __init__(self, topic: str, partition: int, created_ms: int, size_hint: int, delivery: Delivery) -> None:
@@ -31,6 +32,7 @@ class ProducerBatch:
         self.delivery = delivery
         self.builder: kernel.BatchBuilder | None = kernel.BatchBuilder(None, size_hint)
         self._append: Callable[..., int] | None = self.builder.append
+        self._native = self.builder if kernel.NATIVE else None
         self.size_bytes = self.builder.size_bytes
         self.record_count = 0
         self.charged_bytes = 0
@@ -58,8 +60,11 @@ class ProducerBatch:
 
     def append(self, timestamp_ms: int, key: Buffer | None, value: Buffer | None, headers: HeadersInput) -> int:
         """Add a record; returns its index. Raises TypeError and leaves the batch as it was if a field is no bytes."""
-        assert self._append is not None
-        self.size_bytes = self._append(timestamp_ms, key, value, headers)
+        if self._native is not None:  # compiled, this is no Python call
+            self.size_bytes = self._native.append(timestamp_ms, key, value, headers)
+        else:
+            assert self._append is not None
+            self.size_bytes = self._append(timestamp_ms, key, value, headers)
         index = self.record_count
         self.record_count = index + 1
         return index
@@ -129,7 +134,7 @@ class ProducerBatch:
                 producer_epoch=self.producer_epoch,
                 base_sequence=self.base_sequence,
             )
-            self.builder = self._append = None
+            self.builder = self._append = self._native = None
         return self.buffer
 
     def split(self, codec: int, new_waiter: Callable[[], Waiter]) -> list[ProducerBatch]:
@@ -142,7 +147,7 @@ class ProducerBatch:
         for first, part in ((0, records[:middle]), (middle, records[middle:])):
             delivery = Delivery(self.topic, self.partition, new_waiter, self.delivery.first_index + first)
             half = ProducerBatch(self.topic, self.partition, self.created_ms, 0, delivery)
-            half.builder = half._append = None
+            half.builder = half._append = half._native = None
             half.is_open = False
             half.record_count = len(part)
             half.charged_bytes = self.charged_bytes * len(part) // len(records)

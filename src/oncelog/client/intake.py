@@ -2,7 +2,7 @@
 
 Plain is a record of bytes or text for a known topic, in a producer without interceptors or serializers of its own, with
 room in the open batch of its partition. `offer` returns None for everything else, having changed nothing, and the shell
-goes the long way.
+goes the long way. `send` is what `Producer.send` is in compiled form: both ways in one call.
 """
 
 from __future__ import annotations
@@ -17,15 +17,38 @@ from oncelog.records.model import HeadersInput
 
 
 class Intake:
-    __slots__ = ("_accumulator", "_clock", "_placement", "is_open")
+    __slots__ = ("_accumulator", "_clock", "_placement", "_send_slowly", "is_open")
 
-    def __init__(self, accumulator: Accumulator, placement: Placement, clock: Callable[[], float]) -> None:
-        """`clock` tells the time of day in seconds, for records that have none of their own."""
+    def __init__(
+        self,
+        accumulator: Accumulator,
+        placement: Placement,
+        clock: Callable[[], float],
+        send_slowly: Callable[..., Any],
+    ) -> None:
+        """`clock` tells the time of day in seconds, for records that have none of their own; `send_slowly` is the long
+        way, with the arguments of `send`."""
         self._accumulator = accumulator
         self._placement = placement
         self._clock = clock
+        self._send_slowly = send_slowly
         self.is_open = True
         """Whether any record may go this way."""
+
+    def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        headers: HeadersInput | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> Any:
+        future = self.offer(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+        if future is None:
+            return self._send_slowly(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+        return future
 
     def offer(
         self,

@@ -18,7 +18,7 @@ from oncelog.records.model import Buffer
 
 
 class Placement:
-    __slots__ = ("_batch_bytes", "_chance", "_is_adaptive", "_is_round_robin", "_user", "_uses_keys")
+    __slots__ = ("_batch_bytes", "_chance", "_is_adaptive", "_is_round_robin", "_overhead", "_user", "_uses_keys")
 
     def __init__(self, config: ProducerConfig, chance: Callable[[int], int]) -> None:
         """`chance(n)` is a number below n, each as likely."""
@@ -29,6 +29,7 @@ class Placement:
         self._is_adaptive = config.partitioner_adaptive_partitioning_enable
         self._batch_bytes = config.batch_size
         self._chance = chance
+        self._overhead = RECORD_OVERHEAD_BYTES
 
     def queue_for(
         self, topic: TopicQueues, partition: int | None, key: Buffer | None, value: Buffer | None
@@ -45,7 +46,7 @@ class Placement:
         sticky = topic.sticky
         if sticky == NO_PARTITION or topic.sticky_bytes >= self._batch_bytes or self._is_round_robin:
             sticky = self._move_on(topic)
-        topic.sticky_bytes += RECORD_OVERHEAD_BYTES + (0 if value is None else len(value))
+        topic.sticky_bytes += self._overhead if value is None else self._overhead + len(value)
         return queues[sticky]
 
     def _move_on(self, topic: TopicQueues) -> int:

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oncelog.client.delivery import Delivery, OnDelivery, RecordFuture
+from oncelog.client.locks import new_lock
 from oncelog.client.producer_config import ProducerConfig
 from oncelog.client.producer_errors import ProducerClosed
 from oncelog.client.records import ProducerRecord, RecordMetadata
@@ -87,7 +88,7 @@ class AsyncProducer:
             raise InvalidConfig(
                 "spool.dir means a file write in every send(), which would block the loop: use Producer"
             )
-        self._parts = parts = assemble(self.config, _NoLock(), _no_waiting, self._on_news)
+        self._parts = parts = assemble(self.config, new_lock(_NoLock), _no_waiting, self._on_news)
         self._core = parts.core
         self._counters = parts.counters
         self._accumulator = parts.accumulator

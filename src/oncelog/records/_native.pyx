@@ -16,6 +16,7 @@ from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memset
 
+from oncelog.records._appender cimport Appender
 from oncelog.errors import CorruptMessage, InvalidRecord, MessageTooLarge
 from oncelog.records import compression, model
 from oncelog.records.model import BatchHeader, BinaryColumn, CheckedRecords, ColumnBuffers, Record
@@ -1501,7 +1502,7 @@ cdef enum:
     FIRST_CAPACITY = 512
 
 
-cdef class BatchBuilder:
+cdef class BatchBuilder(Appender):
     cdef Store records  # behind room for the header, so that a batch can be sealed where it is
     cdef Store headers  # the headers of the record being appended
     cdef size_t size_hint
@@ -1550,7 +1551,9 @@ cdef class BatchBuilder:
             raise MemoryError()
         return 0
 
-    def append(self, int64_t timestamp_ms, key, value, headers=(), offset_delta=None):
+    cpdef Py_ssize_t append(
+        self, int64_t timestamp_ms, object key, object value, object headers=(), object offset_delta=None
+    ) except -1:
         cdef Lent key_bytes, value_bytes
         cdef Row row
         cdef int64_t delta = self.next_offset_delta

@@ -1,0 +1,36 @@
+# Types for the compiled form of delivery.py; the module runs without it, slower.
+
+cimport cython
+
+
+cdef class Delivery:
+    cdef public str topic
+    cdef public int partition
+    cdef public long long first_index
+    cdef public long long base_offset
+    cdef public long long append_time_ms
+    cdef public object error
+    cdef public bint is_done
+    cdef public list parts
+    cdef public object new_waiter
+    cdef list _watchers
+
+    @cython.locals(offset="long long")
+    cpdef object metadata(self, long long index, long long timestamp_ms)
+
+
+@cython.freelist(256)
+cdef class RecordFuture:
+    cdef Delivery _delivery
+    cdef long long _index
+    cdef long long _timestamp_ms
+
+    @cython.locals(delivery=Delivery, part=Delivery)
+    cpdef Delivery _deciding(self)
+
+    @cython.locals(delivery=Delivery)
+    cpdef Delivery _settled(self, object timeout_s)
+
+
+@cython.locals(future=RecordFuture)
+cpdef RecordFuture new_future(Delivery delivery, long long index, long long timestamp_ms)

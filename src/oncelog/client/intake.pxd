@@ -1,0 +1,27 @@
+# Types for the compiled form of intake.py; the module runs without it, slower.
+
+cimport cython
+
+from oncelog.client.accumulator cimport Accumulator, PartitionQueue, TopicQueues
+from oncelog.client.delivery cimport RecordFuture
+from oncelog.client.placement cimport Placement
+
+
+cdef class Intake:
+    cdef Accumulator _accumulator
+    cdef Placement _placement
+    cdef object _clock
+    cdef object _send_slowly
+    cdef public bint is_open
+
+    @cython.locals(queues=TopicQueues, queue=PartitionQueue)
+    cpdef RecordFuture offer(
+        self,
+        object topic,
+        object value,
+        object key,
+        object headers,
+        object partition,
+        object timestamp_ms,
+        object on_delivery,
+    )
