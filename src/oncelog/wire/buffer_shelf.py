@@ -12,6 +12,8 @@ from sys import getrefcount
 from typing import Final
 
 BUFFER_BYTES: Final = 1024 * 1024
+"""Of every buffer that is kept. Larger ones are made when they are needed, and freed when they are left."""
+
 MAX_KEPT: Final = 2
 
 _UNSEEN_REFERENCES: Final = 2  # of the function that asks, and of its question; every view of a buffer adds one
@@ -28,13 +30,13 @@ class BufferShelf:
 
     def leave(self, buffer: mmap) -> None:
         """Others may still look at what is in it: it is given away only if nobody does by then."""
-        if len(self._kept) < MAX_KEPT:
+        if len(self._kept) < MAX_KEPT and len(buffer) == BUFFER_BYTES:
             self._kept.append(buffer)
 
-    def take(self) -> mmap:
-        """A buffer of `BUFFER_BYTES`, with anything in it."""
-        while self._kept:
+    def take(self, size_bytes: int) -> mmap:
+        """A buffer of `size_bytes` or more, with anything in it."""
+        while self._kept and size_bytes <= BUFFER_BYTES:
             buffer = self._kept.pop()
             if getrefcount(buffer) == _UNSEEN_REFERENCES:
                 return buffer
-        return mmap(-1, BUFFER_BYTES)
+        return mmap(-1, max(size_bytes, BUFFER_BYTES))

@@ -184,8 +184,8 @@ class FrameAssembler:
         self._start, self._filled = 0, len(pending)
 
     def _allocate(self, size_bytes: int) -> bytearray | mmap:
-        if self._shelf is not None and IDLE_BUFFER_BYTES < size_bytes <= BUFFER_BYTES:
-            return self._shelf.take()
+        if self._shelf is not None and size_bytes > IDLE_BUFFER_BYTES:
+            return self._shelf.take(size_bytes)
         return bytearray(size_bytes)
 
     def _let_go(self) -> None:
