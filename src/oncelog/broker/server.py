@@ -124,6 +124,7 @@ class Server:
     def _look(self) -> None:
         # Whatever is due to be called makes the loop only glance at its sockets instead of sleeping over them.
         if self._lookout.looks_on(time.perf_counter()):
+            os.sched_yield()  # the client may need this very core to send what is looked for
             self.loop.call_soon(self._look)
 
     def run_in_thread(self, work: Callable[[], T], done: Callable[[T | None, Exception | None, int], None]) -> None:
