@@ -25,6 +25,9 @@ cdef class RecordFuture:
     cdef long long _index
     cdef long long _timestamp_ms
 
+    @cython.locals(followed=Delivery)
+    cpdef object follow(self, RecordFuture other)
+
     @cython.locals(delivery=Delivery, part=Delivery)
     cpdef Delivery _deciding(self)
 

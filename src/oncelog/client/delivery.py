@@ -109,6 +109,23 @@ class RecordFuture:
         self._index = index
         self._timestamp_ms = timestamp_ms
 
+    @property
+    def delivery(self) -> Delivery:
+        """Of the batch that the record was put into."""
+        return self._delivery
+
+    @property
+    def index(self) -> int:
+        """Which record of that batch it is."""
+        return self._index
+
+    def follow(self, other: RecordFuture) -> None:
+        """Become the result of the same record as `other`; whoever waited for this one goes on waiting for that."""
+        followed = self._delivery
+        self._index = other._index
+        self._delivery = other._delivery
+        followed.announce()
+
     def done(self) -> bool:
         return self._deciding().is_done
 

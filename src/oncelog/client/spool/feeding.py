@@ -31,19 +31,9 @@ logger = logging.getLogger(__name__)
 
 
 class WaitingFuture(RecordFuture):
-    """The result of a record that waits on disk. Once the record is in a batch, a view of that batch's."""
+    """The result of a record that waits on disk; once it is loaded, this one follows that of its batch."""
 
     __slots__ = ("__weakref__",)
-
-    def join(self, loaded: RecordFuture) -> None:
-        waited_for = self._delivery
-        self._index = loaded._index
-        self._delivery = loaded._delivery
-        waited_for.announce()
-
-    def fail(self, error: Exception) -> None:
-        self._delivery.fail(error)
-        self._delivery.announce()
 
 
 class _Waiting:
@@ -141,7 +131,7 @@ class Feeder:
             future = self._accumulator.append_anew(queue, timestamp_ms, key, value, headers, on_delivery, now_ms)
             if future is None:
                 return None
-            self._entries[future._delivery] = _Entries(entry)
+            self._entries[future.delivery] = _Entries(entry)
         self._next_in_batch[place] = entry + 1
         self._spool.took(*place)
         return future
@@ -158,7 +148,7 @@ class Feeder:
 
     def is_news(self, future: RecordFuture) -> bool:
         """Whether the sender should look: a record to load, or the first one of a batch."""
-        return isinstance(future, WaitingFuture) or future._index == 0
+        return isinstance(future, WaitingFuture) or future.index == 0
 
     # --- loading ----------------------------------------------------------------------------------------------
 
@@ -197,7 +187,7 @@ class Feeder:
             waiting.callbacks.pop(record.entry, None)
             future = waiting.futures.pop(record.entry, None)
             if future is not None:
-                future.join(loaded)
+                future.follow(loaded)
         return True
 
     def _queue_of(self, record: SpooledRecord) -> PartitionQueue | None:
@@ -284,7 +274,8 @@ class Feeder:
             self.release()
         for one in waiting.values():
             for future in list(one.futures.values()):
-                future.fail(error)
+                future.delivery.fail(error)
+                future.delivery.announce()
             _call_back(one.callbacks.values(), error)
 
 
