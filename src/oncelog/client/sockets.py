@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import time
 from typing import Any, NamedTuple
@@ -38,7 +39,7 @@ CLOSED_BY_BROKER = "the broker closed the connection"
 
 
 def look_up(host: str, port: int, flags: int = 0) -> list[Address]:
-    """Every address of the host, without repetition. May take long; raises OSError."""
+    """Every address of the host, without repetition. May take long; raises OSError or UnicodeError."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
     return [Address(*one) for one in dict.fromkeys(found)]
 
@@ -47,7 +48,7 @@ def numeric(host: str, port: int) -> list[Address] | None:
     """The address, if the host is written as one: this asks nobody."""
     try:
         return look_up(host, port, socket.AI_NUMERICHOST)
-    except OSError:
+    except (OSError, UnicodeError):
         return None
 
 
@@ -68,12 +69,12 @@ def open_socket(address: Address, options: SocketOptions) -> socket.socket:
 
 
 def reason_of(error: BaseException) -> str:
-    if isinstance(error, socket.gaierror):
-        return f"unknown host ({error.strerror})"
+    if isinstance(error, socket.gaierror | UnicodeError):
+        return f"unknown host ({error.strerror if isinstance(error, OSError) else error})"
     if isinstance(error, TimeoutError):
         return "timed out"
-    if isinstance(error, OSError):
-        return error.strerror or str(error) or type(error).__name__
+    if isinstance(error, OSError) and error.errno is not None:
+        return os.strerror(error.errno)  # the system's words; asyncio has its own
     return str(error) or type(error).__name__
 
 

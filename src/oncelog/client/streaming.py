@@ -27,6 +27,7 @@ from oncelog.client.sockets import (
     SYSTEM_DEFAULTS,
     Address,
     SocketOptions,
+    look_up,
     monotonic_ms,
     numeric,
     open_socket,
@@ -200,8 +201,7 @@ class StreamingDriver:
         """A socket to the first address of the host that accepts. Raises OSError with the reasons of all."""
         addresses = numeric(host, port)
         if addresses is None:
-            found = await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            addresses = [Address(*one) for one in dict.fromkeys(found)]
+            addresses = await self._loop.run_in_executor(None, look_up, host, port)
         reasons: dict[str, None] = {}
         for number, address in enumerate(addresses, start=1):
             patience_s = None if number == len(addresses) else ADDRESS_PATIENCE_MS / 1000
