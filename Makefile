@@ -16,7 +16,7 @@ $(STAMP): requirements-dev.txt pyproject.toml setup.py
 	@touch $@
 
 native: setup
-	@$(BIN)/python setup.py -q build_ext --inplace
+	@$(BIN)/python setup.py -q build_ext --inplace --parallel 2
 
 test: setup native
 	@$(BIN)/python -m tests.support.parts

@@ -31,5 +31,6 @@ setup(
         compiler_directives={"language_level": "3", "annotation_typing": False},
         build_dir="build",
         quiet=True,
+        nthreads=2,
     )
 )
