@@ -55,7 +55,7 @@ NO_LEADER = -1
 FIRST_PORT = 9_000
 MAX_FRAME_BYTES = 1 << 26
 KEPT_REQUESTS = 100
-"""How many served Produce requests can be delivered once more."""
+"""How many Produce requests can be delivered once more."""
 
 VERSIONS = {
     ApiKey.PRODUCE: (0, 13),
@@ -91,6 +91,8 @@ class Line:
     """Given by the node, not yet seen by the client."""
     is_stalled: bool = False
     """Nothing moves on it any more, and the client has not been told."""
+    written: int = 0
+    """How many requests the client wrote."""
     hung_up: bool = False
     """The node wants no more of it: Kafka's way to refuse a request that expects no answer."""
     _frames: FrameAssembler = field(default_factory=lambda: FrameAssembler(MAX_FRAME_BYTES))
@@ -105,6 +107,7 @@ class Line:
             buffer[:count] = rest[:count]
             rest = rest[count:]
             frames = [bytes(frame) for frame in self._frames.received(count)]
+            self.written += len(frames)
             if not self.is_stalled:
                 self.requests += frames
 
@@ -163,8 +166,8 @@ class ModelCluster:
         self.lines: list[Line] = []
         self.stragglers: list[deque[Delivered]] = []
         """Requests of ended lines that may still arrive, in order for each line, at any time."""
-        self.served: deque[Delivered] = deque(maxlen=KEPT_REQUESTS)
-        """Produce requests that were executed."""
+        self.stored_requests: deque[Delivered] = deque(maxlen=KEPT_REQUESTS)
+        """Produce requests whose every batch is stored."""
         self.complaints: list[str] = []
         """What a client must never do. Answered as Kafka does, and remembered."""
         self._refusals: defaultdict[ApiKey, deque[int]] = defaultdict(deque)
@@ -202,6 +205,12 @@ class ModelCluster:
         self.partitions[partition].change_leader_uncleanly(leader, lost_batches)
         self.publish()
 
+    def forgive(self) -> None:
+        """No planned fault happens any more."""
+        self._refusals.clear()
+        for partition in self.partitions.values():
+            partition.faults.clear()
+
     def publish(self) -> None:
         self._published = {
             name: Leadership(partition.leader, partition.leader_epoch) for name, partition in self.partitions.items()
@@ -238,8 +247,10 @@ class ModelCluster:
         del self.stragglers[index]
 
     def deliver_again(self, index: int) -> None:
-        """A Produce request that was executed arrives a second time, as a bad network may have it."""
-        self.execute(self.served[index])
+        """A Produce request whose batches are stored arrives a second time, as a bad network may have it.
+
+        One that was refused must not: TCP does not double, and a client may take a refusal for final."""
+        self.execute(self.stored_requests[index])
 
     # --- serving ---
 
@@ -248,8 +259,7 @@ class ModelCluster:
         frame = memoryview(request.frame)
         header, position = decode_request_header(frame)
         if header.api_key == ApiKey.PRODUCE:
-            self.served.append(request)
-            return self._produce(request.node_id, header, frame, position)
+            return self._produce(request, header, frame, position)
         api_key = ApiKey(header.api_key)
         name = api_key.schema_prefix
         asked = codec.decode_exactly(f"{name}Request", header.api_version, frame, position)
@@ -309,12 +319,18 @@ class ModelCluster:
         self._next_producer_id += 1
         return {"producer_id": self._next_producer_id, "producer_epoch": 0}
 
-    def _produce(self, node_id: int, header: RequestHeader, frame: memoryview, position: int) -> bytes | object | None:
+    def _produce(
+        self, delivered: Delivered, header: RequestHeader, frame: memoryview, position: int
+    ) -> bytes | object | None:
         request = decode_produce_request(frame, position, header.api_version)
-        answered = [self._produce_topic(node_id, topic, request.acks) for topic in request.topics]
+        answered = [self._produce_topic(delivered.node_id, topic, request.acks) for topic in request.topics]
         outcomes = [outcome for topic in answered for outcome in topic.partitions]
+        if not any(outcome.error_code for outcome in outcomes):
+            self.stored_requests.append(delivered)
+        elif request.acks == 0:
+            return HANG_UP
         if request.acks == 0:
-            return HANG_UP if any(outcome.error_code for outcome in outcomes) else None
+            return None
         leaders = {outcome.current_leader.leader_id for outcome in outcomes if outcome.current_leader}
         endpoints = [NodeEndpoint(one, f"node{one}", FIRST_PORT + one, None) for one in sorted(leaders)]
         body = encode_produce_response(header.api_version, answered, self.throttle_ms, endpoints)
