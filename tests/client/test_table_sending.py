@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
@@ -37,11 +36,12 @@ class World:
         self.config = ProducerConfig.of(
             "localhost:9092", **{"max_request_size": 100_000, "batch_size": 50_000, **config}
         )
+        self.lock = threading.Lock()
         self.accumulator = Accumulator(
             batch_size=self.config.batch_size,
             buffer_memory=self.config.buffer_memory,
             max_request_size=self.config.max_request_size,
-            lock=threading.Lock(),
+            lock=self.lock,
             new_waiter=threading.Event,
         )
         self.topic: TopicQueues = self.accumulator.learn_partitions(
@@ -357,11 +357,7 @@ class TestRefusals:
 def test_users_code_never_runs_under_the_lock() -> None:
     world = World(2, batch_size=500)
     held: list[bool] = []
-    lock = threading.Lock()
-    world.accumulator.acquire = lock.acquire
-    world.accumulator.release = lock.release
-    told: Callable[..., None] = lambda *_: held.append(lock.locked())  # noqa: E731
-    world.future = TableFuture(TOPIC, threading.Event, told)
+    world.future = TableFuture(TOPIC, threading.Event, lambda *_: held.append(world.lock.locked()))
     world.send(pa.table({"value": numbered(100)}))
     world.store()
     assert held == [False]

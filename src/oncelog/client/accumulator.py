@@ -21,6 +21,7 @@ from oncelog.client.locks import as_quick_lock
 from oncelog.client.metadata import NO_LEADER
 from oncelog.client.partitioner import NO_PARTITION, RoundRobinPartitioner, StickyPartitioner
 from oncelog.errors import OncelogError
+from oncelog.records.kernel import RowSource
 from oncelog.records.model import HEADER_SIZE, Buffer, HeadersInput
 from oncelog.types import NO_LEADER_EPOCH
 
@@ -193,6 +194,48 @@ class Accumulator:
             queue.batches.append(batch)
             self.incomplete[batch] = None
             return future
+        finally:
+            self._release()
+
+    def append_rows(
+        self, queue: PartitionQueue, rows: RowSource, start: int, stop: int, order: Buffer | None
+    ) -> tuple[Delivery, int, int] | None:
+        """Add rows of a table to the open batch: as many as it has room for, and memory. A batch that does not take all
+        of them is closed. Returns its delivery, the index there of the first row, and how many it took; None if there
+        is no open batch."""
+        self._acquire()
+        try:
+            batch = queue.open
+            if batch is None:
+                return None
+            first_index, charged = batch.record_count, batch.charged_bytes
+            limit_bytes = min(self._batch_size, batch.size_bytes + self._buffer_memory - self.used_bytes)
+            try:
+                if batch.append_rows(rows, start, stop, limit_bytes, order) < stop:
+                    self._close(queue)
+            finally:
+                queue.queued_bytes += batch.charged_bytes - charged
+                self.used_bytes += batch.charged_bytes - charged
+            return batch.delivery, first_index, batch.record_count - first_index
+        finally:
+            self._release()
+
+    def add(self, queue: PartitionQueue, batch: ProducerBatch, is_full: bool) -> bool:
+        """A batch that was filled elsewhere, behind those of its queue; open to others unless it is full. False if
+        there is no memory for it."""
+        self._acquire()
+        try:
+            self._close(queue)  # also without room for another one: it is sent and makes room
+            if self.used_bytes + batch.charged_bytes > self._buffer_memory:
+                return False
+            queue.batches.append(batch)
+            queue.queued_bytes += batch.charged_bytes
+            self.used_bytes += batch.charged_bytes
+            self.incomplete[batch] = None
+            queue.open = batch
+            if is_full:
+                self._close(queue)
+            return True
         finally:
             self._release()
 

@@ -69,6 +69,17 @@ class ProducerBatch:
         self.record_count = index + 1
         return index
 
+    def append_rows(self, rows: kernel.RowSource, start: int, stop: int, limit_bytes: int, order: Buffer | None) -> int:
+        """Add rows of a table, as `BatchBuilder.append_columns` does, and charge for them; returns where it ended."""
+        builder = self.builder
+        assert builder is not None
+        try:
+            return builder.append_columns(rows, start, stop, limit_bytes, order)
+        finally:  # a row that is refused leaves those before it in the batch
+            self.charged_bytes += builder.size_bytes - self.size_bytes
+            self.size_bytes = builder.size_bytes
+            self.record_count = builder.record_count
+
     def call_back(self, index: int, timestamp_ms: int, on_delivery: OnDelivery) -> None:
         """Tell `on_delivery` what becomes of the record."""
         callbacks = self._callbacks

@@ -152,78 +152,40 @@ class TableSending:
 
     def _join(self, queue: PartitionQueue, group: RowGroup) -> bool:
         """Append to the open batch what it takes; false if that is nothing."""
-        accumulator = self._accumulator
-        accumulator.acquire()
-        try:
-            batch = queue.open
-            if batch is None:
-                return False
-            charged, began = batch.charged_bytes, self._at
-            try:
-                self._fill(batch, group, min(self._batch_bytes, batch.size_bytes + accumulator.available_bytes))
-            finally:
-                grown = batch.charged_bytes - charged
-                queue.queued_bytes += grown
-                accumulator.used_bytes += grown
-            if self._at < group.row_count:
-                _close(queue)
-            self._spread(group, grown)
-            self.has_sent |= self._at > began
-            return self._at > began
-        finally:
-            accumulator.release()
+        joined = self._accumulator.append_rows(queue, group.piece.rows, self._at, group.row_count, group.order)
+        if joined is None:
+            return False
+        delivery, first_index, count = joined
+        if count:
+            self._took(delivery, first_index, group, count)
+            self.has_sent = True
+        return count > 0
 
     def _encode(self, queue: PartitionQueue, group: RowGroup, now_ms: int) -> ProducerBatch:
         """A new batch, filled before anybody else sees it, so that no lock is held meanwhile."""
         delivery = Delivery(queue.topic, queue.index, self._new_waiter)
         batch = ProducerBatch(queue.topic, queue.index, now_ms, self._batch_bytes, delivery)
         batch.charged_bytes = batch.size_bytes + BATCH_BYTES
-        self._fill(batch, group, self._batch_bytes)
-        self._spread(group, batch.size_bytes)
+        batch.append_rows(group.piece.rows, self._at, group.row_count, self._batch_bytes, group.order)
+        self._took(delivery, 0, group, batch.record_count)
         return batch
+
+    def _took(self, delivery: Delivery, first_index: int, group: RowGroup, count: int) -> None:
+        self._future.took(delivery, first_index, group.numbers(self._at, self._at + count))
+        self._at += count
+        if self._at < group.row_count and group.partition == NO_PARTITION:
+            self._topic.sticky_bytes += self._batch_bytes  # the batch is full: on to another partition
 
     def _add_encoded(self) -> Step:
         assert self._encoded is not None
         assert self._group is not None
         queue, batch = self._encoded
-        accumulator = self._accumulator
-        accumulator.acquire()
-        try:
-            _close(queue)  # also without room for another one: it is sent and makes room
-            if batch.charged_bytes > accumulator.available_bytes:
-                return Step.FULL
-            queue.batches.append(batch)
-            queue.queued_bytes += batch.charged_bytes
-            accumulator.used_bytes += batch.charged_bytes
-            accumulator.incomplete[batch] = None
-            queue.open = batch
-            if self._at < self._group.row_count:
-                _close(queue)  # it is full: nothing to linger for
-        finally:
-            accumulator.release()
+        # What is full has nothing to linger for.
+        if not self._accumulator.add(queue, batch, is_full=self._at < self._group.row_count):
+            return Step.FULL
         self._encoded = None
         self.has_sent = True
         return Step.MOVED
-
-    def _fill(self, batch: ProducerBatch, group: RowGroup, limit_bytes: int) -> None:
-        builder = batch.builder
-        assert builder is not None
-        first_index = batch.record_count
-        try:
-            builder.append_columns(group.piece.rows, self._at, group.row_count, limit_bytes, group.order)
-        finally:  # a row that is refused, which `check` should have seen, leaves those before it in the batch
-            batch.charged_bytes += builder.size_bytes - batch.size_bytes
-            batch.size_bytes = builder.size_bytes
-            batch.record_count = builder.record_count
-            stop = self._at + batch.record_count - first_index
-            if stop > self._at:
-                self._future.took(batch.delivery, first_index, group.numbers(self._at, stop))
-            self._at = stop
-
-    def _spread(self, group: RowGroup, size_bytes: int) -> None:
-        """Records without a key move on to another partition after a batch's worth of bytes."""
-        if group.partition == NO_PARTITION:
-            self._topic.sticky_bytes += size_bytes
 
     # --- which rows go where ----------------------------------------------------------------------------------
 
@@ -269,9 +231,3 @@ def _as_array(partitions: Buffer | None, row_count: int) -> array[int]:
     if partitions is None:
         return array("i", [NO_PARTITION]) * row_count
     return array("i", bytes(partitions)[: 4 * row_count])
-
-
-def _close(queue: PartitionQueue) -> None:
-    if queue.open is not None:
-        queue.open.is_open = False
-        queue.open = None
