@@ -290,6 +290,8 @@ class SenderCore:
                     wake_ms = min(wake_ms, ready_ms)
                     break
                 self._send(node_id, batches, now_ms)
+                if self._config.acks == 0:
+                    wake_ms = now_ms  # no answer will tell that there is room for the next
         return wake_ms
 
     def _await_leaders(self, ring: NodeRing, now_ms: int) -> None:
