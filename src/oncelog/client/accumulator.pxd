@@ -44,6 +44,7 @@ cdef class Accumulator:
     cdef public dict incomplete
     cdef public int flushing
     cdef public int are_waiting_for_memory
+    cdef public bint is_closed
 
     cpdef object _acquire(self)
     cpdef object _release(self)

@@ -20,6 +20,7 @@ from oncelog.client.delivery import Delivery, OnDelivery, RecordFuture, Waiter, 
 from oncelog.client.locks import as_quick_lock
 from oncelog.client.metadata import NO_LEADER
 from oncelog.client.partitioner import NO_PARTITION, RoundRobinPartitioner, StickyPartitioner
+from oncelog.client.producer_errors import ProducerClosed
 from oncelog.errors import OncelogError
 from oncelog.records.kernel import RowSource
 from oncelog.records.model import HEADER_SIZE, Buffer, HeadersInput
@@ -90,7 +91,7 @@ class TopicQueues:
 class Accumulator:
     __slots__ = (
         "_batch_size", "_buffer_memory", "_callback_bytes", "_lock", "_max_request_size", "_new_waiter", "_overhead",
-        "_quick_lock", "are_waiting_for_memory", "flushing", "incomplete", "topics", "used_bytes",
+        "_quick_lock", "are_waiting_for_memory", "flushing", "incomplete", "is_closed", "topics", "used_bytes",
     )  # fmt: skip
 
     def __init__(
@@ -117,6 +118,8 @@ class Accumulator:
         self.flushing = 0
         """How many callers wait for everything to be sent at once."""
         self.are_waiting_for_memory = 0
+        self.is_closed = False
+        """No batch is begun any more: whoever would have sent it has ended."""
 
     def _acquire(self) -> None:
         if self._quick_lock is not None:
@@ -171,11 +174,13 @@ class Accumulator:
         now_ms: int,
     ) -> RecordFuture | None:
         """Close the queue's last batch and begin another one with this record. None if memory is full. Raises
-        RecordTooLarge for a record that no waiting would help, TypeError for one that is not made of bytes."""
+        RecordTooLarge for a record that no waiting would help, TypeError for one that is not made of bytes,
+        ProducerClosed if nobody would send it any more."""
         size = self.check_fits(queue, key, value, headers)
         needed = size + CALLBACK_BYTES + HEADER_SIZE + BATCH_BYTES
         self._acquire()
         try:
+            self.check_open()
             self._close(queue)  # also without room for another one: it is sent and makes room
             if self.used_bytes + needed > self._buffer_memory:
                 return None
@@ -222,9 +227,10 @@ class Accumulator:
 
     def add(self, queue: PartitionQueue, batch: ProducerBatch, is_full: bool) -> bool:
         """A batch that was filled elsewhere, behind those of its queue; open to others unless it is full. False if
-        there is no memory for it."""
+        there is no memory for it. Raises ProducerClosed if nobody would send it any more."""
         self._acquire()
         try:
+            self.check_open()
             self._close(queue)  # also without room for another one: it is sent and makes room
             if self.used_bytes + batch.charged_bytes > self._buffer_memory:
                 return False
@@ -277,6 +283,11 @@ class Accumulator:
             )
         return size
 
+    def check_open(self) -> None:
+        """To be called with the lock held: what is added before the lock is let go of is sent, or fails."""
+        if self.is_closed:
+            raise ProducerClosed("the producer is closed; make a new one to send more")
+
     def _close(self, queue: PartitionQueue) -> None:
         if queue.open is not None:
             queue.open.is_open = False
@@ -296,17 +307,33 @@ class Accumulator:
 
     # --- for the sender ---------------------------------------------------------------------------------------
 
+    def close(self) -> None:
+        """Begin no batch any more."""
+        self._acquire()
+        self.is_closed = True
+        self._release()
+
+    def close_if_complete(self) -> bool:
+        """Begin no batch any more if every record has its result."""
+        self._acquire()
+        self.is_closed |= not self.incomplete
+        self._release()
+        return self.is_closed
+
     def learn_partitions(self, topic: str, partitions: Iterable[tuple[int, UUID, int, int]]) -> TopicQueues:
         """`(index, topic id, leader, leader epoch)` as metadata tells, in order. Partitions never go away."""
-        queues = self.topics.get(topic)
-        known = queues if queues is not None else TopicQueues(topic)
+        known = self.topics.get(topic)
+        if known is None:
+            known = TopicQueues(topic)
+        queues = list(known.queues)
         for index, topic_id, leader, leader_epoch in partitions:
-            while len(known.queues) <= index:
-                known.queues.append(PartitionQueue(topic, len(known.queues)))
-            queue = known.queues[index]
+            if index == len(queues):
+                queues.append(PartitionQueue(topic, index))
+            queue = queues[index]
             queue.topic_id = topic_id
             queue.leader = leader
             queue.leader_epoch = leader_epoch
+        known.queues = queues  # all at once: a key is placed by the old number of partitions, or by the new one
         self.topics[topic] = known
         return known
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from oncelog.client.delivery import Delivery, OnDelivery, Waiter
+from oncelog.client.delivery import Delivery, OnDelivery
 from oncelog.records import kernel
-from oncelog.records.batch import build_batch, decode_records
+from oncelog.records.batch import decode_records
 from oncelog.records.model import Buffer, HeadersInput
 from oncelog.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, advance_sequence
 
@@ -105,7 +105,7 @@ class ProducerBatch:
                         on_delivery(delivery.metadata(first + index, timestamps_ms[index]), None)
                     else:
                         on_delivery(None, error)
-                except Exception:
+                except BaseException:  # even an exit: it would end the sender's thread, and not the program
                     on_raise()
 
     @property
@@ -148,27 +148,27 @@ class ProducerBatch:
             self.builder = self._append = self._native = None
         return self.buffer
 
-    def split(self, codec: int, new_waiter: Callable[[], Waiter]) -> list[ProducerBatch]:
+    def split(self, codec: int, level: int | None) -> list[ProducerBatch]:
         """Two batches with half of the records each, in the same places of the sequence. Only for a sealed batch of
         more than one record."""
         assert self.buffer is not None
-        records = [(one.timestamp_ms, one.key, one.value, one.headers) for one in decode_records(self.buffer)]
+        records = decode_records(self.buffer)
         middle = len(records) // 2
         halves = []
         for first, part in ((0, records[:middle]), (middle, records[middle:])):
-            delivery = Delivery(self.topic, self.partition, new_waiter, self.delivery.first_index + first)
-            half = ProducerBatch(self.topic, self.partition, self.created_ms, 0, delivery)
-            half.builder = half._append = half._native = None
+            first_index = self.delivery.first_index + first
+            delivery = Delivery(self.topic, self.partition, self.delivery.new_waiter, first_index)
+            half = ProducerBatch(self.topic, self.partition, self.created_ms, self.size_bytes // 2, delivery)
+            for one in part:
+                half.append(one.timestamp_ms, one.key, one.value, one.headers)
             half.is_open = False
-            half.record_count = len(part)
             half.charged_bytes = self.charged_bytes * len(part) // len(records)
             half._callbacks = self._callbacks[first : first + len(part)]
             half._timestamps_ms = self._timestamps_ms[first : first + len(part)]
-            half.buffer = build_batch(part, codec=codec)
-            half.size_bytes = len(half.buffer)
             half.ordinal = self.ordinal
             if self.is_numbered:
                 half.number(self.producer_id, self.producer_epoch, self.position + first)
+            half.sealed(codec, level)
             halves.append(half)
         halves[0].charged_bytes = self.charged_bytes - halves[1].charged_bytes
         self.delivery.split_into([half.delivery for half in halves])

@@ -8,12 +8,15 @@ Waiting needs a thread's primitive, which a core does not know: whoever makes de
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any, Protocol
 
 from oncelog.client.records import RecordMetadata
 from oncelog.errors import OncelogError
 from oncelog.types import NO_OFFSET, NO_TIMESTAMP
+
+logger = logging.getLogger(__name__)
 
 _new_tuple: Callable[..., Any] = tuple.__new__  # where a NamedTuple's constructor ends, without its detour
 
@@ -151,14 +154,21 @@ class RecordFuture:
         return self._settled(timeout).error
 
     def add_done_callback(self, function: Callable[[RecordFuture], Any]) -> None:
-        """Call `function(self)` once, when the fate is known; at once if it is."""
-        pending = [function]
+        """Call `function(self)` once, when the fate is known; at once if it is. What it raises is logged."""
+        pending = [function]  # whoever takes it out calls it: the news may come twice, and in two threads
 
         def decided() -> None:
             if not self.done():  # the batch was split; its parts go on
                 self._deciding().watch(decided)
-            elif pending:
-                pending.pop()(self)
+                return
+            try:
+                call = pending.pop()
+            except IndexError:
+                return
+            try:
+                call(self)
+            except BaseException:  # even an exit: it would end the sender's thread, and not the program
+                logger.exception("%r, called with a record's result, raised; nothing else is harmed", call)
 
         self._deciding().watch(decided)
 

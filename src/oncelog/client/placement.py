@@ -47,7 +47,7 @@ class Placement:
         if sticky == NO_PARTITION or topic.sticky_bytes >= self._batch_bytes or self._is_round_robin:
             sticky = self._move_on(topic)
         topic.sticky_bytes += self._overhead if value is None else self._overhead + len(value)
-        return queues[sticky]
+        return topic.queues[sticky]  # read again: the topic may just have grown
 
     def _move_on(self, topic: TopicQueues) -> int:
         chooser = topic.chooser

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from oncelog.client.accumulator import Accumulator, PartitionQueue
 from oncelog.client.batch import UNNUMBERED, ProducerBatch
 from oncelog.client.idempotence import Idempotence, Identity
-from oncelog.client.metadata import NO_LEADER, Node
+from oncelog.client.metadata import NO_LEADER, Node, TopicMetadata
 from oncelog.client.metadata_cache import MetadataCache
 from oncelog.client.network import Answered, Event, Lost, LostKind, Network, bootstrap_nodes
 from oncelog.client.producer_config import ProducerConfig
@@ -113,6 +113,7 @@ class SenderCore:
         self._id_attempts = 0
         self._ask_id_at_ms = 0
         self._expire_at_ms = 0
+        self._has_news = False
         self._untold: dict[PartitionQueue, list[ProducerBatch]] = {}
         """Batches whose fate is known before that of one ahead of them; at most a window's worth for each queue."""
         self._is_finished = False
@@ -134,6 +135,8 @@ class SenderCore:
         wake_ms = self._send_ready(now_ms)
         if self.close_at_ms is not None:
             self._close_if_done(now_ms)
+        if self._has_news:  # of memory that came free by time alone, or because nobody answers (acks=0)
+            self._tell_news()
         return self._sleep_ms(now_ms, wake_ms)
 
     def handle(self, event: Event, now_ms: int) -> None:
@@ -150,8 +153,9 @@ class SenderCore:
 
     def failed(self, error: BaseException) -> None:
         """We have a bug: nothing can be sent any more, and everybody who waits must know."""
+        self._is_finished = True  # before anybody hears of it, and asks
+        self._accumulator.close()
         self.give_up(ProducerClosed(f"the producer's sender broke and stopped: {error!r}"))
-        self._is_finished = True
 
     def adopt(self, batches: Sequence[ProducerBatch]) -> None:
         """Batches of an earlier process that may be stored, numbered as they were, each partition's in order. They go
@@ -212,12 +216,18 @@ class SenderCore:
             self._nodes = list(told.nodes.values())
             self.network.set_nodes(self._nodes)
         for topic in told.topics.values():
-            if not topic.error_code:
-                self._accumulator.learn_partitions(
-                    topic.name, ((one.index, topic.topic_id, one.leader, one.leader_epoch) for one in topic.partitions)
-                )
+            if not topic.error_code and _is_whole(topic):
+                self._learn_topic(topic)
         self._arrange_rings()
-        self._on_news()
+        self._tell_news()
+
+    def _learn_topic(self, topic: TopicMetadata) -> None:
+        """A leader that is not among the brokers is none: who it is must be asked again."""
+        nodes = {node.node_id for node in self._nodes}
+        leaders = ((one, one.leader if one.leader in nodes else NO_LEADER) for one in topic.partitions)
+        self._accumulator.learn_partitions(
+            topic.name, ((one.index, topic.topic_id, leader, one.leader_epoch) for one, leader in leaders)
+        )
 
     def _arrange_rings(self) -> None:
         """Which broker leads which queue. A ring keeps its cursor, so that fairness survives a refresh."""
@@ -426,7 +436,7 @@ class SenderCore:
             batch.is_in_flight = False
             silence = f"{queue.topic}-{queue.index}: the broker's answer left this partition out"
             self._uncertain(queue, batch, DeliveryFailed(silence, may_be_written=True), now_ms)
-        self._on_news()
+        self._tell_news()
 
     def _lost(self, tag: ProduceTag, event: Lost, now_ms: int) -> None:
         self.metadata.mark_stale()
@@ -438,7 +448,7 @@ class SenderCore:
                 self._retry(queue, batch, DeliveryFailed(event.reason, may_be_written=batch.may_be_written), now_ms)
             else:
                 self._uncertain(queue, batch, DeliveryFailed(event.reason, may_be_written=True), now_ms)
-        self._on_news()
+        self._tell_news()
 
     def _judge(self, queue: PartitionQueue, batch: ProducerBatch, answer: ProducedPartition, now_ms: int) -> None:
         verdict = verdict_of(answer.error_code)
@@ -499,7 +509,7 @@ class SenderCore:
         if batch.record_count == 1 or batch.is_abandoned or batch.may_be_written:
             self._fail(queue, batch, error)
             return
-        parts = batch.split(self._codec, batch.delivery.new_waiter)
+        parts = batch.split(self._codec, self._level)
         if self.journal is not None:
             self.journal.split(batch, parts)
         at = queue.unsettled.index(batch)
@@ -572,6 +582,11 @@ class SenderCore:
         self._on_settled(batch)
         batch.delivery.announce()
         self._accumulator.finish(queue, batch)
+        self._has_news = True
+
+    def _tell_news(self) -> None:
+        self._has_news = False
+        self._on_news()
 
     def _settle_journal(self, batch: ProducerBatch) -> None:
         if self.journal is not None and not batch.is_in_flight:
@@ -648,11 +663,11 @@ class SenderCore:
         assert self.close_at_ms is not None
         if self._accumulator.incomplete and now_ms >= self.close_at_ms:
             self.give_up(ProducerClosed("the producer was closed before the records could be sent"))
-        if not self._accumulator.incomplete:
+        if self._accumulator.close_if_complete():
             for event in self.network.close():
                 self.handle(event, now_ms)
             self._is_finished = True
-            self._on_news()
+            self._has_news = True
 
     def give_up(self, error: Exception) -> None:
         """Fail everything that was accepted, now and later."""
@@ -666,7 +681,12 @@ class SenderCore:
                 batch = queue.batches[0]
                 self._accumulator.drop(queue, batch)
                 self._fail(queue, batch, error)
-        self._on_news()
+        self._tell_news()
+
+
+def _is_whole(topic: TopicMetadata) -> bool:
+    """Whether the answer names every partition from 0 on: others are not to be trusted with the number of them."""
+    return bool(topic.partitions) and all(place == one.index for place, one in enumerate(topic.partitions))
 
 
 def _ordinal(batch: ProducerBatch) -> int:
