@@ -40,3 +40,6 @@ cdef class ProducerBatch:
 
     @cython.locals(delivery=Delivery, first="long long", index="long long", callbacks=list, timestamps_ms=list)
     cpdef object run_callbacks(self, object on_raise)
+
+    @cython.locals(delivery=Delivery, first="long long", index="long long", futures=list, timestamps_ms=list)
+    cpdef object resolve_futures(self)

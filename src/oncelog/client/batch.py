@@ -7,6 +7,7 @@ sequence numbers, which wrap, cannot. A batch that was ever sent keeps id, epoch
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from oncelog.client.delivery import Delivery, OnDelivery
 from oncelog.records import kernel
@@ -107,6 +108,23 @@ class ProducerBatch:
                         on_delivery(None, error)
                 except BaseException:  # even an exit: it would end the sender's thread, and not the program
                     on_raise()
+
+    def resolve_futures(self) -> None:
+        """As `run_callbacks`, where each callback is a future as asyncio's. One that was cancelled is left alone: the
+        record is stored all the same."""
+        delivery = self.delivery
+        error = delivery.error
+        first = delivery.first_index
+        futures, timestamps_ms = self._callbacks, self._timestamps_ms
+        self._callbacks, self._timestamps_ms = [], []
+        for index in range(len(futures)):
+            future: Any = futures[index]
+            if future is not None and not future.done():
+                if error is None:
+                    future.set_result(delivery.metadata(first + index, timestamps_ms[index]))
+                else:
+                    future.set_exception(error)
+                    future.exception()  # seen: a result that nobody looks at is no warning
 
     @property
     def is_numbered(self) -> bool:

@@ -24,7 +24,7 @@ class Intake:
         accumulator: Accumulator,
         placement: Placement,
         clock: Callable[[], float],
-        send_slowly: Callable[..., Any],
+        send_slowly: Callable[..., Any] | None = None,
     ) -> None:
         """`clock` tells the time of day in seconds, for records that have none of their own; `send_slowly` is the long
         way, with the arguments of `send`."""
@@ -47,6 +47,7 @@ class Intake:
     ) -> Any:
         future = self.offer(topic, value, key, headers, partition, timestamp_ms, on_delivery)
         if future is None:
+            assert self._send_slowly is not None
             return self._send_slowly(topic, value, key, headers, partition, timestamp_ms, on_delivery)
         return future
 
@@ -58,8 +59,9 @@ class Intake:
         headers: HeadersInput | None,
         partition: int | None,
         timestamp_ms: int | None,
-        on_delivery: OnDelivery | None,
+        on_delivery: Any,
     ) -> RecordFuture | None:
+        """`on_delivery` is what the shell's `on_settled` understands: a callback, or a future of its own."""
         if not self.is_open:
             return None
         if value is not None and type(value) is not bytes:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from oncelog.client.accumulator import Accumulator, Lock
+from oncelog.client.batch import ProducerBatch
 from oncelog.client.delivery import Waiter
 from oncelog.client.network import Network, NetworkSettings
 from oncelog.client.placement import Placement
@@ -18,7 +19,6 @@ from oncelog.client.producer_errors import BufferExhausted, ProducerClosed, Topi
 from oncelog.client.sender import SenderCore
 from oncelog.client.sockets import SocketOptions, monotonic_ms
 from oncelog.errors import UnknownTopicOrPartition, error_for_code
-from oncelog.producer.callbacks import run_callbacks
 from oncelog.producer.interceptors import InterceptorChain
 from oncelog.producer.metrics import snapshot
 from oncelog.producer.serializers import serializer_for
@@ -82,7 +82,11 @@ class Parts:
 
 
 def assemble(
-    config: ProducerConfig, lock: Lock, new_waiter: Callable[[], Waiter], on_news: Callable[[], None]
+    config: ProducerConfig,
+    lock: Lock,
+    new_waiter: Callable[[], Waiter],
+    on_settled: Callable[[ProducerBatch], None],
+    on_news: Callable[[], None],
 ) -> Parts:
     accumulator = Accumulator(
         batch_size=config.batch_size,
@@ -99,7 +103,7 @@ def assemble(
         network,
         counters,
         jitter=random.random,
-        on_settled=run_callbacks,
+        on_settled=on_settled,
         on_news=on_news,
     )
     gauges: dict[str, Callable[[], float]] = {

@@ -7,13 +7,16 @@ waits in line, in the order of the calls; the line is bounded, since a loop that
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from oncelog.client.batch import ProducerBatch
 from oncelog.client.delivery import Delivery, OnDelivery, RecordFuture
+from oncelog.client.intake import Intake
 from oncelog.client.locks import new_lock
 from oncelog.client.producer_config import ProducerConfig
 from oncelog.client.producer_errors import ProducerClosed
@@ -24,6 +27,7 @@ from oncelog.client.table_result import OnTableDelivery, TableMetadata
 from oncelog.errors import InvalidConfig
 from oncelog.producer.assembly import assemble, wall_clock_ms
 from oncelog.producer.async_table import AsyncTables
+from oncelog.producer.callbacks import log_raised
 from oncelog.producer.table import columns_of
 from oncelog.records.model import Buffer, HeadersInput
 
@@ -41,24 +45,44 @@ class _NoLock:
     def release(self) -> None: ...
 
 
-class _Settle:
-    """Resolves a record's future, then tells the user's callback."""
+class _Told:
+    """A record's future, together with the callback that is told as well. The core sees a future."""
 
-    __slots__ = ("future", "on_delivery")
+    __slots__ = ("_future", "_on_delivery")
 
-    def __init__(self, future: asyncio.Future[RecordMetadata], on_delivery: OnDelivery | None) -> None:
-        self.future = future
-        self.on_delivery = on_delivery
+    def __init__(self, future: asyncio.Future[RecordMetadata], on_delivery: OnDelivery) -> None:
+        self._future = future
+        self._on_delivery = on_delivery
 
-    def __call__(self, metadata: RecordMetadata | None, error: Exception | None) -> None:
-        if not self.future.done():  # the user may have cancelled the wait; the record is sent all the same
-            if error is None:
-                self.future.set_result(metadata)  # type: ignore[arg-type]
-            else:
-                self.future.set_exception(error)
-                self.future.exception()  # a result that nobody looks at is no warning: callers may fire and forget
-        if self.on_delivery is not None:
-            self.on_delivery(metadata, error)
+    def done(self) -> bool:
+        """Never before it was told: a user who cancels the wait still gets the callback."""
+        return False
+
+    def set_result(self, metadata: RecordMetadata) -> None:
+        if not self._future.done():
+            self._future.set_result(metadata)
+        self._tell(metadata, None)
+
+    def set_exception(self, error: Exception) -> None:
+        if not self._future.done():
+            self._future.set_exception(error)
+        self._tell(None, error)
+
+    def exception(self) -> None:
+        if not self._future.cancelled():
+            self._future.exception()
+
+    def _tell(self, metadata: RecordMetadata | None, error: Exception | None) -> None:
+        try:
+            self._on_delivery(metadata, error)
+        except Exception:
+            log_raised()
+
+
+def _fail(future: Any, error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)
+        future.exception()  # seen: a result that nobody looks at is no warning
 
 
 class _Waiting(NamedTuple):
@@ -68,7 +92,8 @@ class _Waiting(NamedTuple):
     value: Buffer | None
     headers: HeadersInput
     timestamp_ms: int
-    settle: _Settle
+    future: Any
+    """The record's future, or what tells its callback too."""
     deadline_ms: int
 
 
@@ -88,7 +113,9 @@ class AsyncProducer:
             raise InvalidConfig(
                 "spool.dir means a file write in every send(), which would block the loop: use Producer"
             )
-        self._parts = parts = assemble(self.config, new_lock(_NoLock), _no_waiting, self._on_news)
+        self._parts = parts = assemble(
+            self.config, new_lock(_NoLock), _no_waiting, ProducerBatch.resolve_futures, self._on_news
+        )
         self._core = parts.core
         self._counters = parts.counters
         self._accumulator = parts.accumulator
@@ -96,11 +123,13 @@ class AsyncProducer:
         self._interceptors = parts.interceptors
         self._serialize_key = parts.serialize_key
         self._serialize_value = parts.serialize_value
-        self._takes_bytes = self.config.takes_bytes
+        self._intake = Intake(parts.accumulator, parts.placement, time.time)
+        self._intake.is_open = False  # until there is a loop
         self._driver: StreamingDriver | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._line: deque[_Waiting] = deque()
         self._line_timer: asyncio.TimerHandle | None = None
+        self._line_is_empty = asyncio.Event()
         self._unusable: ProducerClosed | None = None
         self._finished: asyncio.Event | None = None
         self._tables: AsyncTables | None = None
@@ -122,42 +151,51 @@ class AsyncProducer:
         Raises at once what is wrong with the record itself, and BufferExhausted if thousands of records already wait
         for room: await some of them first.
         """
-        loop = self._started()
-        if self._interceptors.is_needed:
-            record = ProducerRecord(topic, value, key, partition, headers or (), timestamp_ms)
-            topic, value, key, partition, headers, timestamp_ms = self._interceptors.on_send(record)
-            on_delivery = self._interceptors.acknowledging(on_delivery)
-        if key is not None and not (type(key) is bytes and self._takes_bytes):
-            key = self._serialize_key(topic, key)
-        if value is not None and not (type(value) is bytes and self._takes_bytes):
-            value = self._serialize_value(topic, value)
-        if timestamp_ms is None:
-            timestamp_ms = wall_clock_ms()
+        loop = self._loop if self._loop is not None else self._started()
         future: asyncio.Future[RecordMetadata] = loop.create_future()
-        settle = _Settle(future, on_delivery)
-        if self._line or self._try(topic, partition, key, value, headers or (), timestamp_ms, settle) is None:
-            deadline_ms = monotonic_ms() + self.config.max_block_ms
-            self._enqueue(_Waiting(topic, partition, key, value, headers or (), timestamp_ms, settle, deadline_ms))
+        if (
+            on_delivery is not None
+            or self._line
+            or self._intake.offer(topic, value, key, headers, partition, timestamp_ms, future) is None
+        ):
+            record = ProducerRecord(topic, value, key, partition, headers or (), timestamp_ms)
+            self._send_slowly(record, future, on_delivery)
         return future
 
-    def _try(
-        self,
-        topic: str,
-        partition: int | None,
-        key: Buffer | None,
-        value: Buffer | None,
-        headers: HeadersInput,
-        timestamp_ms: int,
-        settle: _Settle,
-    ) -> RecordFuture | None:
+    def _send_slowly(
+        self, record: ProducerRecord, future: asyncio.Future[RecordMetadata], on_delivery: OnDelivery | None
+    ) -> None:
+        """The long way: with interceptors, serializers, and the line where there is something to wait for."""
+        self._started()
+        record = self._interceptors.on_send(record)
+        on_delivery = self._interceptors.acknowledging(on_delivery)
+        try:
+            waiting = _Waiting(
+                record.topic,
+                record.partition,
+                self._serialize_key(record.topic, record.key),
+                self._serialize_value(record.topic, record.value),
+                record.headers,
+                wall_clock_ms() if record.timestamp_ms is None else record.timestamp_ms,
+                future if on_delivery is None else _Told(future, on_delivery),
+                monotonic_ms() + self.config.max_block_ms,
+            )
+            if self._line or self._try(waiting) is None:
+                self._enqueue(waiting)
+        except Exception as error:
+            self._interceptors.on_acknowledgement(None, error)
+            raise
+
+    def _try(self, waiting: _Waiting) -> RecordFuture | None:
         """None if the record must wait."""
+        topic, partition, key, value, headers, timestamp_ms, future, _ = waiting
         queues = self._accumulator.topics.get(topic)
         if queues is None:
             return None
         queue = self._placement.queue_for(queues, partition, key, value)
-        accepted = self._accumulator.append(queue, timestamp_ms, key, value, headers, settle)
+        accepted = self._accumulator.append(queue, timestamp_ms, key, value, headers, future)
         if accepted is None:
-            accepted = self._accumulator.append_anew(queue, timestamp_ms, key, value, headers, settle, monotonic_ms())
+            accepted = self._accumulator.append_anew(queue, timestamp_ms, key, value, headers, future, monotonic_ms())
             assert self._driver is not None
             self._driver.wake()
         return accepted
@@ -198,7 +236,7 @@ class AsyncProducer:
         is_full = waiting.topic in self._accumulator.topics
         if is_full and self.config.buffer_full == "drop":
             self._counters.records_dropped += 1
-            waiting.settle(None, self._parts.exhausted())
+            _fail(waiting.future, self._parts.exhausted())
             return
         if (is_full and self.config.buffer_full == "fail") or len(self._line) >= MAX_WAITING_SENDS:
             self._counters.buffer_exhausted += 1
@@ -225,13 +263,14 @@ class AsyncProducer:
                 error = self._parts.topic_error(waiting.topic)
                 if error is not None:
                     raise error
-                if self._try(*waiting[:7]) is None:
+                if self._try(waiting) is None:
                     self._ask_for(waiting)
                     break
             except Exception as error:
-                waiting.settle(None, error)
+                _fail(waiting.future, error)
             self._line.popleft()
         if not self._line:
+            self._line_is_empty.set()
             self._accumulator.are_waiting_for_memory = 0
             self._core.awaited_topics.clear()
         if self._tables is not None:
@@ -245,9 +284,11 @@ class AsyncProducer:
         while self._line and (self._line[0].deadline_ms <= now_ms or self._core.fatal is not None):
             waiting = self._line.popleft()
             is_known = waiting.topic in self._accumulator.topics
-            waiting.settle(None, self._parts.exhausted() if is_known else self._parts.unavailable(waiting.topic))
+            _fail(waiting.future, self._parts.exhausted() if is_known else self._parts.unavailable(waiting.topic))
         if self._line:
             self._ask_for(self._line[0])
+        else:
+            self._line_is_empty.set()
 
     # --- life -------------------------------------------------------------------------------------------------
 
@@ -264,6 +305,7 @@ class AsyncProducer:
             self._finished = asyncio.Event()
             self._driver = StreamingDriver(self._core, self._loop, self._parts.socket_options)
             self._driver.start()
+            self._intake.is_open = not self._interceptors.is_needed and self.config.takes_bytes
         return self._loop
 
     async def flush(self) -> None:
@@ -274,14 +316,10 @@ class AsyncProducer:
         try:
             while True:
                 pending = [delivery for delivery in self._accumulator.undelivered() if not delivery.is_done]
-                waiting = [each.settle.future for each in self._line]
-                if not pending and not waiting:
+                if not pending and not self._line:
                     return
                 self._driver.wake()
-                if pending:
-                    await self._told_of(pending[-1])
-                else:
-                    await asyncio.wait(waiting)
+                await (self._told_of(pending[-1]) if pending else self._line_ended())
         finally:
             self._accumulator.flushing -= 1
 
@@ -290,9 +328,15 @@ class AsyncProducer:
         delivery.watch(told.set)
         await told.wait()
 
+    async def _line_ended(self) -> None:
+        while self._line:
+            self._line_is_empty.clear()
+            await self._line_is_empty.wait()
+
     async def close(self, timeout: float | None = None) -> None:
         """Send what was accepted, then end. What is not delivered after `timeout` seconds (by default
         `delivery.timeout.ms`) fails, and says so."""
+        self._intake.is_open = False
         if self._unusable is None:
             self._unusable = ProducerClosed("the producer is closed; make a new one to send more")
         if self._driver is None or self._finished is None:
@@ -300,8 +344,8 @@ class AsyncProducer:
         if timeout is None:
             timeout = self.config.delivery_timeout_ms / 1000
         deadline = time.monotonic() + timeout
-        while self._line and time.monotonic() < deadline:
-            await asyncio.wait([self._line[-1].settle.future], timeout=deadline - time.monotonic())
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._line_ended(), timeout)
         if self._tables is not None:
             await self._tables.finish(deadline - time.monotonic())
         self._core.close_at_ms = monotonic_ms() + max(0, int((deadline - time.monotonic()) * 1000))
@@ -311,7 +355,7 @@ class AsyncProducer:
         if self._line_timer is not None:
             self._line_timer.cancel()
         for waiting in self._line:
-            waiting.settle(None, self._unusable)
+            _fail(waiting.future, self._unusable)
         self._line.clear()
 
     async def __aenter__(self) -> AsyncProducer:

@@ -11,8 +11,8 @@ logger = logging.getLogger(__name__)
 
 def run_callbacks(batch: ProducerBatch) -> None:
     """Of one partition's batches in their order, since the sender settles them so."""
-    batch.run_callbacks(_log)
+    batch.run_callbacks(log_raised)
 
 
-def _log() -> None:
+def log_raised() -> None:
     logger.exception("a delivery callback raised; the record's fate is not changed by that")

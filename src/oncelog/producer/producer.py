@@ -30,6 +30,7 @@ from oncelog.client.spool.errors import SpoolError
 from oncelog.client.spool.spooled_sender import SpooledSender
 from oncelog.client.table_result import OnTableDelivery, TableFuture
 from oncelog.producer.assembly import assemble, wall_clock_ms
+from oncelog.producer.callbacks import run_callbacks
 from oncelog.producer.spooling import Spooling
 from oncelog.producer.table import columns_of, send_table
 from oncelog.records.model import Buffer, HeadersInput
@@ -56,7 +57,9 @@ class Producer:
     ) -> None:
         self.config = ProducerConfig.of(bootstrap_servers if bootstrap_servers is not None else {}, **settings)
         self._news = _News()
-        self._parts = parts = assemble(self.config, new_lock(threading.Lock), threading.Event, self._news.tell)
+        self._parts = parts = assemble(
+            self.config, new_lock(threading.Lock), threading.Event, run_callbacks, self._news.tell
+        )
         self._core = parts.core
         self._counters = parts.counters
         self._accumulator = parts.accumulator
