@@ -1,0 +1,101 @@
+"""`kill -9` of a producer with a spool, at more than 200 random moments: nothing for which `send()` returned is lost,
+and nothing is stored twice or out of order."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oncelog.audit.account import Audit, Ledger
+from oncelog.audit.ids import RecordId
+from oncelog.cli.audit import observe_topic
+from oncelog.faults import FaultProxy, Rule
+from oncelog.producer.producer import Producer
+from oncelog.types import TopicPartition
+from tests.faults.spool_lives import Lives, stream_of
+from tests.support.confluent import create_topic
+from tests.support.process import BrokerProcess
+
+PARTITIONS = 3
+LIFE_S = (0.01, 0.25)
+"""The shortest end before the producer is made, the longest in the middle of its work."""
+FINISH_S = 60
+SLOW_ANSWERS = [Rule.delay("Produce", ms=(1, 30), on="response")]
+"""So that most deaths find batches in flight, some of them stored."""
+BAD_NETWORK = [
+    *SLOW_ANSWERS,
+    Rule.drop_response("Produce", probability=0.03),
+    Rule.drop_request("Produce", probability=0.02),
+    Rule.duplicate_request("Produce", probability=0.03),
+    Rule.cut(every=40),
+]
+
+
+def some_settings(rng: random.Random) -> dict[str, Any]:
+    """Of one life: small batches, sometimes a full memory, fsync, compression."""
+    return {
+        "linger_ms": rng.choice([0, 1, 5]),
+        "batch_size": rng.choice([200, 1_000, 16_384]),
+        "buffer_memory": rng.choice([20_000, 33_554_432]),
+        "max_request_size": 20_000,
+        "retry_backoff_ms": 5,
+        "reconnect_backoff_ms": 5,
+        "spool_flush": rng.choice(["none", "none", "fsync"]),
+        "compression_type": rng.choice(["none", "zstd"]),
+        "spool_max_bytes": 64_000_000,
+    }
+
+
+def kill_and_audit(
+    broker: BrokerProcess, bootstrap: str, topic: str, directory: Path, rng: random.Random, kills: int
+) -> None:
+    create_topic(broker, topic, partitions=PARTITIONS)
+    lives = Lives(directory, bootstrap=bootstrap, topic=topic, partitions=PARTITIONS)
+    try:
+        for _ in range(kills):
+            lives.live_and_die(rng.uniform(*LIFE_S), rng.randrange(2**32), some_settings(rng))
+    finally:
+        lives.close()
+    with Producer(broker.bootstrap, spool_dir=str(lives.spool)) as producer:
+        producer.flush(FINISH_S)
+    assert not list(lives.spool.glob("*.records")), "everything was sent"
+    nothing_promised_is_lost_doubled_or_out_of_order(broker, topic, lives)
+
+
+def nothing_promised_is_lost_doubled_or_out_of_order(broker: BrokerProcess, topic: str, lives: Lives) -> None:
+    ledger = Ledger()
+    for partition, number in lives.promised():
+        record, place = RecordId(stream_of(topic, partition), number), TopicPartition(topic, partition)
+        ledger.sent(record, place)
+        ledger.acknowledged(record, place)
+    audit = Audit(ledger)
+    observe_topic(audit, broker.bootstrap, topic)
+    report = audit.report()
+    findings = [example for entry in report.partitions for example in entry.examples]
+    assert report.clean, f"{report.total}: {findings}"
+    assert report.total.stored >= ledger.sent_count > 0
+
+
+def test_killed_while_all_is_well(
+    oncelog_broker: BrokerProcess, new_topic: Callable[[], str], tmp_path: Path, rng: random.Random
+) -> None:
+    kill_and_audit(oncelog_broker, oncelog_broker.bootstrap, new_topic(), tmp_path, rng, kills=70)
+
+
+@pytest.mark.parametrize("rules", [SLOW_ANSWERS, BAD_NETWORK], ids=["slow answers", "bad network"])
+def test_killed_with_batches_in_flight(
+    oncelog_broker: BrokerProcess, new_topic: Callable[[], str], tmp_path: Path, rng: random.Random, rules: list[Rule]
+) -> None:
+    with FaultProxy(oncelog_broker.bootstrap, rules, seed=rng.randrange(2**32)) as proxy:
+        kill_and_audit(oncelog_broker, proxy.bootstrap_servers, new_topic(), tmp_path, rng, kills=70)
+
+
+def test_killed_on_apache_kafka(
+    kafka_broker: BrokerProcess, new_topic: Callable[[], str], tmp_path: Path, rng: random.Random
+) -> None:
+    with FaultProxy(kafka_broker.bootstrap, BAD_NETWORK, seed=rng.randrange(2**32)) as proxy:
+        kill_and_audit(kafka_broker, proxy.bootstrap_servers, new_topic(), tmp_path, rng, kills=30)
