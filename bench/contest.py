@@ -30,7 +30,7 @@ class Comparison:
     ours: str
     """Names of entries."""
     peer: str
-    bounds: Bounds
+    bounds: Bounds | None
     value: str = "rate"
     """Which of the results counts."""
     note: str = ""

@@ -233,12 +233,12 @@ def oncelog_backlog(job: Job) -> Result:
 
 
 def _fill(producer: Any, job: Job, counter: Counter) -> int:
-    from oncelog import OncelogError
+    from oncelog import BufferExhausted
 
     for accepted, (key, value) in enumerate(job.records()):
         try:
             producer.send(job.topic, value, key, on_delivery=counter.of_oncelog)
-        except OncelogError:
+        except BufferExhausted:
             return accepted
     raise AssertionError(f"the buffer took all of {job.count} records")
 
