@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from oncelog.client.driven import MAX_POLL_MS, advance
+from oncelog.client.driven import MAX_POLL_MS, advance, sleep_ms
 from oncelog.client.network import Answered, Event, Lost, LostKind
 from oncelog.client.sockets import SocketOptions
 from oncelog.wire.api import ApiKey
@@ -408,6 +408,10 @@ def test_time_decides_first_then_the_core_then_how_long_to_wait() -> None:
     core = Core.__new__(Core)
     core.events, core.outstanding, core.questions, core.is_open_ended = [], 0, [], True
     scene.now_ms += 30_000
-    assert advance(core, scene.now_ms) == 50  # the backoff of the lost connection
+    assert advance(core, scene.now_ms) == 777_777
+    assert sleep_ms(scene.network, 777_777, scene.now_ms) == 50  # the backoff of the lost connection
+    assert sleep_ms(scene.network, 7, scene.now_ms) == 7
+    assert sleep_ms(scene.network, 7, scene.now_ms + 99) == 0
     scene.now_ms += 50
-    assert advance(core, scene.now_ms) == MAX_POLL_MS
+    advance(core, scene.now_ms)
+    assert sleep_ms(scene.network, 777_777, scene.now_ms) == MAX_POLL_MS

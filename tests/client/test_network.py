@@ -372,8 +372,12 @@ def test_requests_without_an_answer_do_not_stay_in_flight() -> None:
         assert scene.is_ready(1), number
         scene.network.send(1, ApiKey.PRODUCE, produce(acks=0), scene.now_ms, tag=number, answered=False)
     assert not scene.is_ready(1)  # as many at once as any others
+    assert scene.wait_ms() > 0
     scene.perform()
     assert scene.is_ready(1)
+    assert scene.wait_ms() == 0  # nothing else tells the core that there is room again
+    scene.pass_time(0)
+    assert scene.wait_ms() > 0
     assert scene.network.total_in_flight == 0
     assert scene.lose(link) == []
 

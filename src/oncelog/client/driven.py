@@ -31,13 +31,17 @@ class Driven(Protocol):
 
 
 def advance(core: Driven, now_ms: int) -> int:
-    """What time has decided, then what the core wants. Returns how many milliseconds to wait at most."""
-    network = core.network
-    for event in network.tick(now_ms):
+    """What time has decided, then what the core wants. Returns how many milliseconds it would wait."""
+    for event in core.network.tick(now_ms):
         core.handle(event, now_ms)
-    wait_ms = MAX_POLL_MS if core.is_finished else min(core.poll(now_ms), MAX_POLL_MS)
+    return MAX_POLL_MS if core.is_finished else core.poll(now_ms)
+
+
+def sleep_ms(network: Network, asked_ms: int, now_ms: int) -> int:
+    """How long to sleep once the effects are performed, if the core would wait for so long."""
     deadline_ms = network.next_deadline_ms(now_ms)
-    return max(0, wait_ms if deadline_ms is None else min(wait_ms, deadline_ms - now_ms))
+    wait_ms = asked_ms if deadline_ms is None else min(asked_ms, deadline_ms - now_ms)
+    return max(0, min(wait_ms, MAX_POLL_MS))
 
 
 def is_done(core: Driven) -> bool:

@@ -189,6 +189,7 @@ class Network:
         self._turn = 0  # of the nodes, in `least_loaded`
         self._effects: list[Effect] = []
         self._unreported: list[Event] = []
+        self._has_made_room = False  # for more requests that nobody answers: no event tells of it
         self._alarm_ms = _NEVER  # never later than the next deadline, but perhaps earlier
         self._is_closed = False
         self.connections_made = 0
@@ -363,13 +364,14 @@ class Network:
 
     def next_deadline_ms(self, now_ms: int) -> int | None:
         """When `tick` must be called at the latest."""
-        if self._unreported:
+        if self._unreported or self._has_made_room:
             return now_ms
         return None if self._alarm_ms == _NEVER else self._alarm_ms
 
     def tick(self, now_ms: int) -> list[Event]:
         """What time has decided: connections on which a request is overdue are closed, and all their requests lost."""
         events, self._unreported = self._unreported, []
+        self._has_made_room = False
         if now_ms >= self._alarm_ms:
             for link in list(self._links.values()):
                 events += self._expire(link, now_ms)
@@ -395,6 +397,7 @@ class Network:
             if type(effect) is Write:
                 link = self._links[effect.link]
                 link.write = None
+                self._has_made_room |= link.untaken_unanswered > 0
                 link.untaken = link.untaken_unanswered = 0
         return effects
 

@@ -18,7 +18,7 @@ import threading
 from collections import deque
 from typing import NamedTuple
 
-from oncelog.client.driven import Driven, advance, is_done
+from oncelog.client.driven import Driven, advance, is_done, sleep_ms
 from oncelog.client.network import Close, Connect, Effect, Event, Write
 from oncelog.client.sockets import (
     ADDRESS_PATIENCE_MS,
@@ -135,12 +135,12 @@ class SelectingDriver:
         core, network = self._core, self._network
         now_ms = monotonic_ms()
         while not self._is_closing:
-            wait_ms = advance(core, now_ms)
+            asked_ms = advance(core, now_ms)
             for effect in network.take_effects():
                 self._perform(effect, now_ms)
             if is_done(core):
                 return
-            ready = self._wait(wait_ms, now_ms)
+            ready = self._wait(sleep_ms(network, asked_ms, now_ms), now_ms)
             now_ms = monotonic_ms()
             for fd, mask in ready:
                 self._attend(fd, mask, now_ms)

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import cast
 
-from oncelog.client.driven import Driven, advance, is_done
+from oncelog.client.driven import Driven, advance, is_done, sleep_ms
 from oncelog.client.network import Connect, Effect, Event, Write
 from oncelog.client.sockets import (
     ADDRESS_PATIENCE_MS,
@@ -148,7 +148,7 @@ class StreamingDriver:
         try:
             for event in happened(now_ms):
                 self._core.handle(event, now_ms)
-            wait_ms = advance(self._core, now_ms)
+            asked_ms = advance(self._core, now_ms)
             for effect in self.network.take_effects():
                 self._perform(effect)
         except Exception as error:
@@ -157,7 +157,7 @@ class StreamingDriver:
         if is_done(self._core):
             self._end()
         else:
-            self._set_timer(wait_ms)
+            self._set_timer(sleep_ms(self.network, asked_ms, now_ms))
 
     def _set_timer(self, wait_ms: int) -> None:
         """A timer that fires too early is left alone: it costs one pass, and a new one would cost as much each time."""
