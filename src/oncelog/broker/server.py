@@ -14,6 +14,7 @@ import logging
 import os
 import resource
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -43,6 +44,9 @@ BACKGROUND_THREADS = 2
 STOP_THREADS = 16
 """Closing a log waits for the disk; disks take many waiters at once."""
 LISTEN_BACKLOG = 1024
+SEND_BUFFER_BYTES = 512 * 1024
+"""What the system takes of an answer at once. Left to itself it takes megabytes before the client has woken up; so the
+client copies one part while the next is being sent."""
 TELLING_PERIOD_S = 10.0
 MAX_TOLD_PER_PERIOD = 50
 """Closed connections that are logged one by one in a period; the others are only counted."""
@@ -85,6 +89,8 @@ class Server:
         self._listener = await self.loop.create_server(
             lambda: KafkaConnection(self), config.listen_host or None, config.listen_port, backlog=LISTEN_BACKLOG
         )
+        for listening in self._listener.sockets:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)  # connections inherit it
         return Endpoint(config.listen_host, int(self._listener.sockets[0].getsockname()[1]))
 
     def admit(self, connection: KafkaConnection) -> bool:
