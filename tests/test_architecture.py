@@ -45,6 +45,8 @@ SHELLS = {
     "oncelog.client.sockets": "addresses and sockets for the drivers, and their clock",
     "oncelog.client.streaming": "runs a client core in an asyncio loop",
     "oncelog.producer.producer": "the sender's thread, and users' threads that wait",
+    "oncelog.producer.news": "where users' threads wait for the sender",
+    "oncelog.producer.sender_thread": "the sender's thread at the program's end, and in a forked child",
     "oncelog.producer.async_producer": "the event loop",
     "oncelog.producer.table": "threads that wait for memory while they send a table",
     "oncelog.producer.async_table": "tasks that do the same",

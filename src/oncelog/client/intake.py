@@ -13,6 +13,7 @@ from typing import Any
 from oncelog.client.accumulator import Accumulator
 from oncelog.client.delivery import OnDelivery, RecordFuture
 from oncelog.client.placement import Placement
+from oncelog.client.record_checks import MAX_TIMESTAMP_MS
 from oncelog.records.model import HeadersInput
 
 
@@ -45,13 +46,15 @@ class Intake:
         timestamp_ms: int | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> Any:
-        future = self.offer(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+        future = None
+        if on_delivery is None or callable(on_delivery):
+            future = self.offer(topic, value, key, headers, partition, timestamp_ms, on_delivery)
         if future is None:
             assert self._send_slowly is not None
             return self._send_slowly(topic, value, key, headers, partition, timestamp_ms, on_delivery)
         return future
 
-    def offer(
+    def offer(  # noqa: PLR0911 - a way out for everything that is not plain
         self,
         topic: str,
         value: Any,
@@ -64,18 +67,38 @@ class Intake:
         """`on_delivery` is what the shell's `on_settled` understands: a callback, or a future of its own."""
         if not self.is_open:
             return None
-        if value is not None and type(value) is not bytes:
-            if type(value) is not str:
-                return None
-            value = value.encode()
-        if key is not None and type(key) is not bytes:
-            if type(key) is not str:
-                return None
-            key = key.encode()
-        queues = self._accumulator.topics.get(topic)
-        if queues is None or (partition is not None and not 0 <= partition < len(queues.queues)):
+        try:
+            if value is not None and type(value) is not bytes:
+                if type(value) is not str:
+                    return None
+                value = value.encode()
+            if key is not None and type(key) is not bytes:
+                if type(key) is not str:
+                    return None
+                key = key.encode()
+        except UnicodeEncodeError:
+            return None
+        queues = self._accumulator.topics.get(topic) if type(topic) is str else None
+        if queues is None or (headers and not _are_plain(headers)):
+            return None
+        if partition is not None and (type(partition) is not int or not 0 <= partition < len(queues.queues)):
             return None
         if timestamp_ms is None:
             timestamp_ms = int(self._clock() * 1000)
+        elif type(timestamp_ms) is not int or not 0 <= timestamp_ms <= MAX_TIMESTAMP_MS:
+            return None
         queue = self._placement.queue_for(queues, partition, key, value)
         return self._accumulator.append(queue, timestamp_ms, key, value, headers or (), on_delivery)
+
+
+def _are_plain(headers: Any) -> bool:
+    """Pairs of ASCII text and bytes, in a list or tuple."""
+    if type(headers) is not tuple and type(headers) is not list:
+        return False
+    for header in headers:
+        if type(header) is not tuple or len(header) != 2:
+            return False
+        name, value = header
+        if type(name) is not str or not name.isascii() or (value is not None and type(value) is not bytes):
+            return False
+    return True

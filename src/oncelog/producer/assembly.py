@@ -6,7 +6,7 @@ import random
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from oncelog.client.accumulator import Accumulator, Lock
 from oncelog.client.batch import ProducerBatch
@@ -16,6 +16,8 @@ from oncelog.client.placement import Placement
 from oncelog.client.producer_config import ProducerConfig
 from oncelog.client.producer_counters import ProducerCounters
 from oncelog.client.producer_errors import BufferExhausted, ProducerClosed, TopicUnavailable
+from oncelog.client.record_checks import check_topic, checked_headers, checked_partition_number, checked_timestamp
+from oncelog.client.records import Header, ProducerRecord
 from oncelog.client.sender import SenderCore
 from oncelog.client.sockets import SocketOptions, monotonic_ms
 from oncelog.errors import UnknownTopicOrPartition, error_for_code
@@ -29,6 +31,17 @@ MAX_ANSWER_BYTES = 100 * 1024 * 1024  # metadata of very many partitions; answer
 
 def wall_clock_ms() -> int:
     return int(time.time() * 1000)
+
+
+class Serialized(NamedTuple):
+    """A record that nothing is wrong with, as it will be sent."""
+
+    topic: str
+    partition: int | None
+    key: Buffer | None
+    value: Buffer | None
+    headers: tuple[Header, ...]
+    timestamp_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +61,20 @@ class Parts:
         fatal = self.core.fatal
         if fatal is not None:
             raise ProducerClosed(f"the producer gave up: {fatal}") from fatal
+
+    def serialize(self, record: ProducerRecord) -> Serialized:
+        """Raises what is wrong with the record itself, as far as that is known without its topic."""
+        if type(record.topic) is not str or record.topic not in self.accumulator.topics:
+            check_topic(record.topic)
+        timestamp_ms = checked_timestamp(record.timestamp_ms)
+        return Serialized(
+            record.topic,
+            checked_partition_number(record.partition),
+            self.serialize_key(record.topic, record.key),
+            self.serialize_value(record.topic, record.value),
+            checked_headers(record.headers),
+            wall_clock_ms() if timestamp_ms is None else timestamp_ms,
+        )
 
     def topic_error(self, topic: str) -> Exception | None:
         """What the brokers said against the topic, if waiting does not help."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 
 from oncelog.client.batch import ProducerBatch
+from oncelog.client.delivery import OnDelivery
+from oncelog.client.records import RecordMetadata
 
 logger = logging.getLogger(__name__)
 
@@ -12,6 +14,14 @@ logger = logging.getLogger(__name__)
 def run_callbacks(batch: ProducerBatch) -> None:
     """Of one partition's batches in their order, since the sender settles them so."""
     batch.run_callbacks(log_raised)
+
+
+def tell(on_delivery: OnDelivery, metadata: RecordMetadata | None, error: Exception | None) -> None:
+    """Of one record."""
+    try:
+        on_delivery(metadata, error)
+    except BaseException:  # even an exit: it would end the sender, and not the program
+        log_raised()
 
 
 def log_raised() -> None:

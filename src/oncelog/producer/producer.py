@@ -6,39 +6,38 @@ here decides what a record's fate is.
 
 from __future__ import annotations
 
-import atexit
-import os
 import threading
 import time
-import weakref
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from oncelog.client.accumulator import PartitionQueue, TopicQueues
 from oncelog.client.delivery import Delivery, NotDeliveredYet, OnDelivery, RecordFuture
 from oncelog.client.intake import Intake
 from oncelog.client.locks import new_lock
-from oncelog.client.partitioner import PartitionerError
 from oncelog.client.producer_config import ProducerConfig
 from oncelog.client.producer_errors import ProducerClosed, TopicUnavailable
+from oncelog.client.record_checks import check_callback, check_topic
 from oncelog.client.records import ProducerRecord
 from oncelog.client.selecting import SelectingDriver
-from oncelog.client.sender import SenderCore
 from oncelog.client.sockets import monotonic_ms
 from oncelog.client.spool.errors import SpoolError
-from oncelog.client.spool.spooled_sender import SpooledSender
 from oncelog.client.table_result import OnTableDelivery, TableFuture
-from oncelog.producer.assembly import assemble, wall_clock_ms
-from oncelog.producer.callbacks import run_callbacks
+from oncelog.producer.assembly import Serialized, assemble
+from oncelog.producer.callbacks import run_callbacks, tell
+from oncelog.producer.news import News
+from oncelog.producer.sender_thread import SenderThread
 from oncelog.producer.spooling import Spooling
 from oncelog.producer.table import columns_of, send_table
-from oncelog.records.model import Buffer, HeadersInput
+from oncelog.records.model import HeadersInput
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
 
-JOIN_GRACE_S = 5.0  # how long the thread may take to end after it was told to give up
+Found = TypeVar("Found")
+
 SPOOL_CLOSE_S = 120.0  # how long closing waits for records that are safe on disk anyway
 
 
@@ -56,9 +55,9 @@ class Producer:
         self, bootstrap_servers: str | Iterable[str] | Mapping[str, Any] | None = None, **settings: Any
     ) -> None:
         self.config = ProducerConfig.of(bootstrap_servers if bootstrap_servers is not None else {}, **settings)
-        self._news = _News()
+        self._news = News()
         self._parts = parts = assemble(
-            self.config, new_lock(threading.Lock), threading.Event, run_callbacks, self._news.tell
+            self.config, new_lock(threading.Lock), self._news.new_waiter, run_callbacks, self._news.tell
         )
         self._core = parts.core
         self._counters = parts.counters
@@ -67,25 +66,28 @@ class Producer:
         self._topics = parts.accumulator.topics
         self._placement = parts.placement
         self._interceptors = parts.interceptors
-        self._serialize_key = parts.serialize_key
-        self._serialize_value = parts.serialize_value
         self._intake = Intake(parts.accumulator, parts.placement, time.time, self._send_slowly)
         self._intake.is_open = not parts.interceptors.is_needed and self.config.takes_bytes
         if type(self).send is Producer.send:
             self.send = self._intake.send  # type: ignore[method-assign]  # one call less for every record
         self._unusable: ProducerClosed | None = None
-        self._spooling: Spooling | None = None
-        self._sender: SenderCore | SpooledSender = parts.core
-        if self.config.spool_dir is not None:
-            self._spooling = Spooling(parts, self._news)
-            self._sender = self._spooling.sender
-            self._intake.is_open = False
-        self._driver = SelectingDriver(self._sender, parts.socket_options)
-        self._thread = threading.Thread(target=self._driver.run, name=f"{self.config.client_id}-sender", daemon=True)
-        self._thread.start()
-        _remember(self)
+        self._counting = threading.Lock()  # of who waits, and of what was dropped, by many threads
+        self._spooling = Spooling(parts, self._news) if self.config.spool_dir is not None else None
+        self._start()
         if self._spooling is not None:
+            self._intake.is_open = False
             self._await_spool(self._spooling)
+
+    def _start(self) -> None:
+        core = self._core if self._spooling is None else self._spooling.sender
+        patience_s = self.config.delivery_timeout_ms / 1000
+        if self._spooling is not None:
+            patience_s = min(patience_s, SPOOL_CLOSE_S)
+        self._driver = SelectingDriver(core, self._parts.socket_options)
+        name = f"{self.config.client_id}-sender"
+        self._sender = SenderThread(self, self._driver, core, self._spooling, name, patience_s)
+        self._news.thread = self._sender.thread
+        self._sender.start()
 
     def _await_spool(self, spooling: Spooling) -> None:
         try:
@@ -126,43 +128,31 @@ class Producer:
     ) -> RecordFuture:
         """The long way: with interceptors, serializers, and all that one may have to wait for."""
         self._check_usable()
+        check_callback(on_delivery)
         record = ProducerRecord(topic, value, key, partition, headers or (), timestamp_ms)
         record = self._interceptors.on_send(record)
         on_delivery = self._interceptors.acknowledging(on_delivery)
         try:
-            key = self._serialize_key(record.topic, record.key)
-            value = self._serialize_value(record.topic, record.value)
-            timestamp_ms = record.timestamp_ms
-            if timestamp_ms is None:
-                timestamp_ms = wall_clock_ms()
-            queues = self._topics.get(record.topic)
-            if queues is None:
-                queues = self._await_topic(record.topic)
-            queue = self._queue_for(queues, record.partition, key, value)
-            return self._append_anew(queue, timestamp_ms, key, value, record.headers, on_delivery)
+            return self._send_serialized(self._parts.serialize(record), on_delivery)
         except Exception as error:
             self._interceptors.on_acknowledgement(None, error)
             raise
 
-    def _queue_for(
-        self, queues: TopicQueues, partition: int | None, key: Buffer | None, value: Buffer | None
-    ) -> PartitionQueue:
-        try:
-            return self._placement.queue_for(queues, partition, key, value)
-        except PartitionerError:
-            self._await_partitions(queues)  # the topic may have grown
-            return self._placement.queue_for(queues, partition, key, value)
+    def _send_serialized(self, record: Serialized, on_delivery: OnDelivery | None) -> RecordFuture:
+        deadline = time.monotonic() + self.config.max_block_ms / 1000
+        queues = self._topics.get(record.topic)
+        if queues is None:
+            queues = self._await_topic(record.topic, deadline)
+        if record.partition is not None and record.partition >= len(queues.queues):
+            self._await_partitions(record.topic, deadline)
+        queue = self._placement.queue_for(queues, record.partition, record.key, record.value)
+        return self._append_anew(queue, record, on_delivery, deadline)
 
     def _append_anew(
-        self,
-        queue: PartitionQueue,
-        timestamp_ms: int,
-        key: Buffer | None,
-        value: Buffer | None,
-        headers: HeadersInput,
-        on_delivery: OnDelivery | None,
+        self, queue: PartitionQueue, record: Serialized, on_delivery: OnDelivery | None, deadline: float
     ) -> RecordFuture:
         """Append where the open batch had no room: in a new batch, once there is memory for it."""
+        _, _, key, value, headers, timestamp_ms = record
         if self._spooling is not None:
             future = self._spooling.send(queue, timestamp_ms, key, value, headers, on_delivery)
             if self._spooling.is_news(future):
@@ -180,31 +170,42 @@ class Producer:
             return future
 
         accepted = attempt()
-        if accepted is None:
-            accepted = self._append_to_full(attempt, queue, on_delivery)
-        return accepted
+        if accepted is None and self.config.buffer_full == "drop":
+            return self._drop(queue, on_delivery)
+        return accepted if accepted is not None else self._await_memory(attempt, deadline)
 
-    def _append_to_full(
-        self, attempt: Callable[[], RecordFuture | None], queue: PartitionQueue, on_delivery: OnDelivery | None
-    ) -> RecordFuture:
-        config = self.config
-        error = self._parts.exhausted()
-        self._counters.buffer_exhausted += 1
-        if config.buffer_full == "drop":
+    def _drop(self, queue: PartitionQueue, on_delivery: OnDelivery | None) -> RecordFuture:
+        with self._counting:
+            self._counters.buffer_exhausted += 1
             self._counters.records_dropped += 1
-            return _failed(queue, error, on_delivery)
-        if config.buffer_full == "fail" or threading.current_thread() is self._thread:
-            raise error  # the sender's own thread, in a callback, would wait for itself
+        error = self._parts.exhausted()
+        delivery = Delivery(queue.topic, queue.index, self._news.new_waiter)
+        delivery.fail(error)
+        if on_delivery is not None:
+            tell(on_delivery, None, error)
+        delivery.announce()
+        return RecordFuture(delivery, 0, 0)
+
+    def _await_memory(self, attempt: Callable[[], Found | None], deadline: float) -> Found:
+        """What `attempt` returns once there is memory for it. Raises BufferExhausted after the deadline, or at once if
+        the user wants that."""
+        accumulator, counters = self._accumulator, self._counters
+        error = self._parts.exhausted()
+        with self._counting:
+            counters.buffer_exhausted += 1
+            if self.config.buffer_full != "block" or self._news.is_own_thread:
+                raise error  # the sender's own thread, in a callback, would wait for itself
+            accumulator.are_waiting_for_memory += 1
         began_ns = time.monotonic_ns()
-        self._accumulator.are_waiting_for_memory += 1
         try:
-            future: RecordFuture | None = self._news.wait_for(attempt, config.max_block_ms / 1000)
+            taken = self._news.wait_for(attempt, deadline - time.monotonic())
         finally:
-            self._accumulator.are_waiting_for_memory -= 1
-            self._counters.buffer_wait_ns += time.monotonic_ns() - began_ns
-        if future is None:
+            with self._counting:
+                accumulator.are_waiting_for_memory -= 1
+                counters.buffer_wait_ns += time.monotonic_ns() - began_ns
+        if taken is None:
             raise error
-        return future
+        return taken
 
     def send_table(
         self,
@@ -236,53 +237,64 @@ class Producer:
 
     def partitions_for(self, topic: str) -> int:
         """How many partitions the topic has."""
-        self._check_usable()
-        return len((self._topics.get(topic) or self._await_topic(topic)).queues)
+        return len(self._queues_of(topic, time.monotonic() + self.config.max_block_ms / 1000).queues)
 
-    def _await_topic(self, topic: str) -> TopicQueues:
+    def _queues_of(self, topic: str, deadline: float) -> TopicQueues:
         self._check_usable()
-        if not isinstance(topic, str) or not topic:
-            raise TypeError(f"the topic is a name (str), not {topic!r}")
-        if threading.current_thread() is self._thread:
+        check_topic(topic)
+        return self._topics.get(topic) or self._await_topic(topic, deadline)
+
+    def _await_topic(self, topic: str, deadline: float) -> TopicQueues:
+        if self._news.is_own_thread:
             raise TopicUnavailable(f"topic {topic!r} is not known yet, and a callback cannot wait for it")
-        awaited = self._core.awaited_topics
-        awaited[topic] = awaited.get(topic, 0) + 1
-        self._driver.wake()
 
         def known() -> TopicQueues | None:
-            self._check_usable()
             error = self._parts.topic_error(topic)
             if error is not None:
                 raise error
             return self._topics.get(topic)
 
-        try:
-            queues: TopicQueues | None = self._news.wait_for(known, self.config.max_block_ms / 1000)
-        finally:
-            awaited[topic] -= 1
-            if not awaited[topic]:
-                del awaited[topic]
+        queues = self._await_metadata(topic, known, deadline)
         if queues is None:
             raise self._parts.unavailable(topic)
         return queues
 
-    def _await_partitions(self, queues: TopicQueues) -> None:
-        """Until metadata was asked for once more."""
-        seen = self._core.metadata.answers
-        self._core.metadata.mark_stale()
+    def _await_partitions(self, topic: str, deadline: float) -> None:
+        """Until metadata was asked for once more: the topic may have grown."""
+        metadata = self._core.metadata
+        seen = metadata.answers
+        metadata.mark_stale()
+        if not self._news.is_own_thread:
+            self._await_metadata(topic, lambda: metadata.answers > seen or None, deadline)
+
+    def _await_metadata(self, topic: str, attempt: Callable[[], Found | None], deadline: float) -> Found | None:
+        """What `attempt` returns once there is news of the topic; None after the deadline."""
+        awaited = self._core.awaited_topics
+        with self._counting:
+            awaited[topic] = awaited.get(topic, 0) + 1
         self._driver.wake()
-        if threading.current_thread() is not self._thread:
-            self._news.wait_for(lambda: self._core.metadata.answers > seen or None, self.config.max_block_ms / 1000)
+
+        def attempt_while_usable() -> Found | None:
+            self._check_usable()
+            return attempt()
+
+        try:
+            return self._news.wait_for(attempt_while_usable, deadline - time.monotonic())
+        finally:
+            with self._counting:
+                awaited[topic] -= 1
+                if not awaited[topic]:
+                    del awaited[topic]
 
     # --- ends -------------------------------------------------------------------------------------------------
 
     def flush(self, timeout: float | None = None) -> None:
         """Send everything now, and return when every record accepted so far has its result. Raises NotDeliveredYet
         after `timeout` seconds; the records are still on their way then."""
-        if threading.current_thread() is self._thread:
-            raise RuntimeError("flush() in a delivery callback would wait for itself")
+        self._news.check_wait("flush()")
         deadline = None if timeout is None else time.monotonic() + timeout
-        self._accumulator.flushing += 1
+        with self._counting:
+            self._accumulator.flushing += 1
         try:
             self._driver.wake()
             if self._spooling is not None and not self._spooling.await_loaded(deadline):
@@ -290,24 +302,28 @@ class Producer:
             for delivery in self._accumulator.undelivered():
                 _await_delivery(delivery, deadline)
         finally:
-            self._accumulator.flushing -= 1
+            with self._counting:
+                self._accumulator.flushing -= 1
 
     def close(self, timeout: float | None = None) -> None:
         """Send what was accepted, then end. What is not delivered after `timeout` seconds (by default
         `delivery.timeout.ms`, with a spool at most two minutes) fails, and its futures and callbacks say so; with a
         spool it stays there, for the next producer to send. Closing twice is harmless."""
-        if timeout is None:
-            timeout = self.config.delivery_timeout_ms / 1000
-            if self._spooling is not None:
-                timeout = min(timeout, SPOOL_CLOSE_S)
         self._refuse(ProducerClosed("the producer is closed; make a new one to send more"))
-        self._sender.close_at_ms = monotonic_ms() + int(timeout * 1000)
-        self._driver.wake()
-        if threading.current_thread() is not self._thread:
-            self._thread.join(timeout + JOIN_GRACE_S)
-            if self._spooling is not None and not self._thread.is_alive():
-                self._spooling.close()
-        _forget(self)
+        if self._news.disowned is None:
+            self._news.tell()  # those who wait to send hear that it is too late
+            self._sender.end(timeout)
+
+    def __del__(self) -> None:
+        sender: SenderThread | None = getattr(self, "_sender", None)
+        if sender is not None and self._unusable is None:
+            warnings.warn(
+                f"producer {self.config.client_id} was not closed; what it accepted is still sent",
+                ResourceWarning,
+                source=self,
+                stacklevel=1,
+            )
+            sender.begin_to_end()
 
     def __enter__(self) -> Producer:
         return self
@@ -328,6 +344,11 @@ class Producer:
     def client_id(self) -> str:
         return self.config.client_id
 
+    def disown(self, reason: ProducerClosed) -> None:
+        """In a forked child, which has no sender: called by the process, not by users."""
+        self._news.disowned = reason
+        self._refuse(reason)
+
     def _refuse(self, reason: ProducerClosed) -> None:
         """From now on `send` raises."""
         self._intake.is_open = False
@@ -339,81 +360,9 @@ class Producer:
         self._parts.check_usable()
 
 
-class _News:
-    """Where callers wait for something that the sender may bring about."""
-
-    def __init__(self) -> None:
-        self._condition = threading.Condition()
-        self._waiting = 0
-
-    def tell(self) -> None:
-        if self._waiting:
-            with self._condition:
-                self._condition.notify_all()
-
-    def wait_for(self, attempt: Any, timeout_s: float) -> Any:
-        """What `attempt` returns, once that is not None; None after the timeout."""
-        deadline = time.monotonic() + timeout_s
-        with self._condition:
-            self._waiting += 1
-            try:
-                while True:
-                    result = attempt()
-                    left = deadline - time.monotonic()
-                    if result is not None or left <= 0:
-                        return result
-                    self._condition.wait(left)
-            finally:
-                self._waiting -= 1
-
-
-def _failed(queue: PartitionQueue, error: Exception, on_delivery: OnDelivery | None) -> RecordFuture:
-    delivery = Delivery(queue.topic, queue.index, threading.Event)
-    delivery.fail(error)
-    delivery.announce()
-    if on_delivery is not None:
-        on_delivery(None, error)
-    return RecordFuture(delivery, 0, 0)
-
-
 def _await_delivery(delivery: Delivery, deadline: float | None) -> None:
     left = None if deadline is None else max(0.0, deadline - time.monotonic())
     if not delivery.wait(left):
         raise NotDeliveredYet("flush() did not finish in time; the records are still on their way")
     for part in delivery.parts or ():
         _await_delivery(part, deadline)
-
-
-# --- producers that outlive their process, or the program's end -----------------------------------------------------
-
-_living: weakref.WeakSet[Producer] = weakref.WeakSet()
-
-
-def _remember(producer: Producer) -> None:
-    _living.add(producer)
-
-
-def _forget(producer: Producer) -> None:
-    _living.discard(producer)
-
-
-def _disown_in_child() -> None:
-    """A fork copies the producer but not its thread, and both processes would use the same connections."""
-    for producer in list(_living):
-        if producer._spooling is not None:
-            producer._spooling.disown()
-        producer._refuse(
-            ProducerClosed(
-                "this producer was made before a fork and belongs to the parent process; make a new one in the child"
-            )
-        )
-    _living.clear()
-
-
-def _close_at_exit() -> None:
-    for producer in list(_living):
-        producer.close()
-
-
-os.register_at_fork(after_in_child=_disown_in_child)
-atexit.register(_close_at_exit)

@@ -12,7 +12,7 @@ import logging
 import os
 import threading
 import time
-from typing import Any, Final, Protocol
+from typing import Final
 
 from oncelog.client.accumulator import PartitionQueue
 from oncelog.client.delivery import OnDelivery, RecordFuture
@@ -24,6 +24,7 @@ from oncelog.client.spool.spool import Spool, SpoolConfig
 from oncelog.client.spool.spooled_sender import SpooledSender
 from oncelog.log.storage import FileStorage
 from oncelog.producer.assembly import Parts, wall_clock_ms
+from oncelog.producer.news import News
 from oncelog.records.model import Buffer, HeadersInput
 
 LOCK_FILE: Final = ".lock"
@@ -31,11 +32,6 @@ MAX_ASKING_MS: Final = 10_000
 """How long a new producer waits for the leaders' word on what an earlier one left; then it goes on asking behind."""
 
 logger = logging.getLogger(__name__)
-
-
-class News(Protocol):
-    def tell(self) -> None: ...
-    def wait_for(self, attempt: Any, timeout_s: float) -> Any: ...
 
 
 class Spooling:
@@ -58,7 +54,7 @@ class Spooling:
             self._spool,
             parts.accumulator,
             lock=self._lock,
-            new_waiter=threading.Event,
+            new_waiter=news.new_waiter,
             wall_clock_ms=wall_clock_ms,
             loads_at_once=not is_durable,
         )

@@ -7,12 +7,11 @@ the rows already on their way, is the result of the whole.
 
 from __future__ import annotations
 
-import threading
 import time
 from typing import TYPE_CHECKING, Any
 
 from oncelog.client.accumulator import TopicQueues
-from oncelog.client.partitioner import PartitionerError, checked_partition
+from oncelog.client.partitioner import checked_partition
 from oncelog.client.producer_errors import BufferExhausted, DeliveryFailed
 from oncelog.client.sockets import monotonic_ms
 from oncelog.client.table_result import OnTableDelivery, TableFuture
@@ -71,17 +70,15 @@ def give_up(parts: Parts, sending: TableSending, error: BaseException) -> None:
 def send_table(
     producer: Producer, topic: str, columns: TableColumns, on_delivery: OnTableDelivery | None
 ) -> TableFuture:
-    producer._check_usable()
-    queues = producer._topics.get(topic) or producer._await_topic(topic)
+    deadline = time.monotonic() + producer.config.max_block_ms / 1000
+    queues = producer._queues_of(topic, deadline)
     greatest = columns.greatest_partition()
     if greatest is not None:
-        try:
-            checked_partition(greatest, topic, len(queues.queues))
-        except PartitionerError:
-            producer._await_partitions(queues)  # the topic may have grown
-            checked_partition(greatest, topic, len(queues.queues))
-    future = TableFuture(topic, threading.Event, on_delivery)
-    sending = new_sending(producer._parts, columns, queues, future, threading.Event)
+        if greatest >= len(queues.queues):
+            producer._await_partitions(topic, deadline)
+        checked_partition(greatest, topic, len(queues.queues))
+    future = TableFuture(topic, producer._news.new_waiter, on_delivery)
+    sending = new_sending(producer._parts, columns, queues, future, producer._news.new_waiter)
     for _ in sending.check():
         pass
     try:
@@ -102,18 +99,5 @@ def _advance(producer: Producer, sending: TableSending) -> Step:
 
 def _await_memory(producer: Producer, sending: TableSending) -> None:
     """Until the batch at hand was taken."""
-    config = producer.config
-    producer._counters.buffer_exhausted += 1
-    if config.buffer_full in ("fail", "drop") or threading.current_thread() is producer._thread:
-        raise producer._parts.exhausted()  # the sender's own thread, in a callback, would wait for itself
-    began_ns = time.monotonic_ns()
-    producer._accumulator.are_waiting_for_memory += 1
-    try:
-        taken = producer._news.wait_for(
-            lambda: _advance(producer, sending) is not Step.FULL or None, config.max_block_ms / 1000
-        )
-    finally:
-        producer._accumulator.are_waiting_for_memory -= 1
-        producer._counters.buffer_wait_ns += time.monotonic_ns() - began_ns
-    if not taken:
-        raise producer._parts.exhausted()
+    deadline = time.monotonic() + producer.config.max_block_ms / 1000
+    producer._await_memory(lambda: _advance(producer, sending) is not Step.FULL or None, deadline)

@@ -1,0 +1,194 @@
+"""A batch's fate and its records' futures: known once, told to everyone, through every split."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from oncelog.client.delivery import Delivery, NotDeliveredYet, RecordFuture, new_future
+from oncelog.client.records import RecordMetadata
+
+WALL_MS = 1_700_000_000_000
+BROKER_MS = WALL_MS + 77
+
+
+def delivery(first_index: int = 0) -> Delivery:
+    return Delivery("orders", 3, threading.Event, first_index)
+
+
+def stored(one: Delivery, base_offset: int = 100, append_time_ms: int = -1) -> Delivery:
+    one.settle(base_offset, append_time_ms)
+    one.announce()
+    return one
+
+
+def failed(one: Delivery, error: Exception) -> Delivery:
+    one.fail(error)
+    one.announce()
+    return one
+
+
+class TestAFuture:
+    def test_tells_where_its_record_is(self) -> None:
+        future = new_future(stored(delivery()), 7, WALL_MS)
+        assert future.result(0) == RecordMetadata("orders", 3, 107, WALL_MS)
+        assert future.exception(0) is None
+
+    def test_has_the_brokers_time_where_the_topic_says_so(self) -> None:
+        assert new_future(stored(delivery(), 0, BROKER_MS), 0, WALL_MS).result(0).timestamp_ms == BROKER_MS
+
+    def test_has_no_offset_where_no_broker_tells_one(self) -> None:
+        assert new_future(stored(delivery(), -1), 7, WALL_MS).result(0).offset == -1
+
+    def test_raises_why_its_record_was_not_stored(self) -> None:
+        error = OSError("no")
+        future = new_future(failed(delivery(), error), 0, WALL_MS)
+        assert future.exception(0) is error
+        for _ in range(3):  # the same error for every record of a batch: its traceback must not grow
+            with pytest.raises(OSError, match="no") as caught:
+                future.result(0)
+            assert len(caught.traceback) < 5
+
+    def test_is_pending_until_the_fate_is_announced(self) -> None:
+        one = delivery()
+        future = RecordFuture(one, 0, WALL_MS)
+        one.settle(5, -1)  # callbacks run between this and the announcement
+        assert (future.done(), future.running()) == (False, True)
+        one.announce()
+        assert (future.done(), future.running()) == (True, False)
+
+    def test_that_waited_in_vain_says_so_and_can_be_asked_again(self) -> None:
+        one = delivery()
+        future = new_future(one, 0, WALL_MS)
+        for ask in (future.result, future.exception):
+            with pytest.raises(NotDeliveredYet, match=r"orders-3 within 0\.01 s; it is still on its way"):
+                ask(0.01)
+        stored(one)
+        assert future.result(0).offset == 100
+
+    def test_times_out_as_other_futures_do(self) -> None:
+        with pytest.raises(TimeoutError):
+            new_future(delivery(), 0, WALL_MS).result(0)
+
+    def test_cannot_be_cancelled_since_its_record_was_accepted(self) -> None:
+        future = new_future(delivery(), 0, WALL_MS)
+        assert not future.cancel()
+        assert not future.cancelled()
+
+    def test_wakes_whoever_waits(self) -> None:
+        one = delivery()
+        futures = [new_future(one, index, WALL_MS) for index in range(5)]
+        results: list[int] = []
+        threads = [threading.Thread(target=lambda f=f: results.append(f.result(30).offset)) for f in futures]
+        for thread in threads:
+            thread.start()
+        stored(one)
+        for thread in threads:
+            thread.join(30)
+        assert sorted(results) == [100, 101, 102, 103, 104]
+
+    def test_shows_its_state(self) -> None:
+        one = delivery()
+        future = new_future(one, 0, WALL_MS)
+        assert repr(future) == "<RecordFuture orders-3 pending>"
+        stored(one)
+        assert repr(future) == "<RecordFuture orders-3 delivered>"
+        assert "failed" in repr(new_future(failed(delivery(), OSError()), 0, WALL_MS))
+
+
+class TestDoneCallbacks:
+    @pytest.mark.parametrize("is_early", [True, False])
+    def test_are_called_once_with_the_future(self, is_early: bool) -> None:
+        one = delivery()
+        future = new_future(one, 0, WALL_MS)
+        calls: list[RecordFuture] = []
+        if is_early:
+            future.add_done_callback(calls.append)
+            assert calls == []
+        stored(one)
+        if not is_early:
+            future.add_done_callback(calls.append)
+        one.announce()
+        assert calls == [future]
+
+    def test_added_while_the_fate_is_announced_are_called_once(self) -> None:
+        for _ in range(200):
+            one = delivery()
+            future = new_future(one, 0, WALL_MS)
+            calls: list[RecordFuture] = []
+            threads = [
+                threading.Thread(target=stored, args=(one,)),
+                threading.Thread(target=future.add_done_callback, args=(calls.append,)),
+            ]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert calls == [future]
+
+    @pytest.mark.parametrize("exit_by", [lambda _: 1 / 0, lambda _: sys.exit(3)], ids=["raises", "exits"])
+    def test_that_raise_are_logged_and_harm_nobody(
+        self, exit_by: Callable[[Any], Any], caplog: pytest.LogCaptureFixture
+    ) -> None:
+        one = delivery()
+        future = new_future(one, 0, WALL_MS)
+        calls: list[RecordFuture] = []
+        future.add_done_callback(exit_by)
+        future.add_done_callback(calls.append)
+        with caplog.at_level(logging.ERROR):
+            stored(one)
+            future.add_done_callback(exit_by)
+        assert calls == [future]
+        assert [record.levelname for record in caplog.records] == ["ERROR", "ERROR"]
+
+
+class TestASplitBatch:
+    def test_leads_each_future_to_its_part(self) -> None:
+        one = delivery()
+        futures = [new_future(one, index, WALL_MS) for index in range(6)]
+        parts = [delivery(0), delivery(3)]
+        one.split_into(parts)
+        assert not any(future.done() for future in futures)
+        stored(parts[0], 50)
+        failed(parts[1], OSError("late"))
+        assert [future.result(0).offset for future in futures[:3]] == [50, 51, 52]
+        assert all(isinstance(future.exception(0), OSError) for future in futures[3:])
+
+    def test_may_be_split_again(self) -> None:
+        one = delivery()
+        future = new_future(one, 2, WALL_MS)
+        halves, quarters = [delivery(0), delivery(2)], [delivery(2), delivery(3)]
+        one.split_into(halves)
+        halves[1].split_into(quarters)
+        stored(quarters[0], 9)
+        assert future.result(0).offset == 9
+
+    def test_keeps_waiters_waiting_for_their_part(self) -> None:
+        one = delivery()
+        future = new_future(one, 1, WALL_MS)
+        results: list[int] = []
+        waiter = threading.Thread(target=lambda: results.append(future.result(30).offset))
+        waiter.start()
+        parts = [delivery(0), delivery(1)]
+        one.split_into(parts)
+        stored(parts[0], 1)
+        stored(parts[1], 2)
+        waiter.join(30)
+        assert results == [2]
+
+    def test_calls_done_callbacks_when_the_part_is_decided(self) -> None:
+        one = delivery()
+        future = new_future(one, 1, WALL_MS)
+        calls: list[int] = []
+        future.add_done_callback(lambda done: calls.append(done.result(0).offset))
+        parts = [delivery(0), delivery(1)]
+        one.split_into(parts)
+        stored(parts[0], 1)
+        assert calls == []
+        stored(parts[1], 2)
+        assert calls == [2]
