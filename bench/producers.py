@@ -200,7 +200,7 @@ def oncelog_table(job: Job) -> Result:
     rows = min(TABLE_ROWS, job.count)
     table = pyarrow.table({"value": pyarrow.array([value for _, value in job.records(rows)], pyarrow.binary())})
     with oncelog_producer(job) as producer:
-        producer.send(job.topic, b"first").result(FLUSH_TIMEOUT_S)
+        producer.send_table(job.topic, table.slice(0, 1), value="value").result(FLUSH_TIMEOUT_S)
         begun = time.perf_counter()
         results = [producer.send_table(job.topic, table, value="value") for _ in range(job.count // rows)]
         producer.flush()
