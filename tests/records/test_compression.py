@@ -57,6 +57,14 @@ class TestRoundTrip:
         text = b" ".join(words[n * n * 7919 % 499] for n in range(20_000))
         assert len(compress(codec, text, thorough)) < len(compress(codec, text, fast))
 
+    @pytest.mark.parametrize(
+        ("codec", "level"),
+        [(GZIP, 0), (GZIP, 9), (ZSTD, -131_072), (ZSTD, 0), (ZSTD, 22), (LZ4, 1), (LZ4, 2), (LZ4, 17)],
+    )
+    def test_the_last_levels_that_kafka_allows(self, codec: int, level: int) -> None:
+        text = b"some words, and more of them, " * 5_000
+        assert bytes(decompress(codec, compress(codec, text, level), max_bytes=len(text))) == text
+
 
 class TestOtherWriters:
     def test_snappy_blocks_without_framing(self) -> None:
