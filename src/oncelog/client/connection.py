@@ -22,7 +22,7 @@ from oncelog.records.model import Buffer
 from oncelog.wire import codec
 from oncelog.wire.api import ApiKey
 from oncelog.wire.fetch import FetchRequest, decode_fetch_response, encode_fetch_request
-from oncelog.wire.frame import FrameAssembler, decode_response_header, encode_request_head
+from oncelog.wire.frame import FrameAssembler, decode_response_header, encode_request_head, request_signature
 from oncelog.wire.produce import ProduceRequest, decode_produce_response, encode_produce_request
 from oncelog.wire.schema import load_schema
 from oncelog.wire.versions import VersionRange
@@ -64,26 +64,23 @@ class Sent(NamedTuple):
     size_bytes: int
 
 
-class _Expected(NamedTuple):
-    correlation_id: int
-    api_key: ApiKey
-    version: int
-    tag: Any
-
-
 Event = Negotiated | Answer
 
 
 class Connection:
-    __slots__ = ("_chosen", "_client_id", "_expected", "_frames", "_negotiated", "_next_correlation_id", "_to_send")
+    __slots__ = (
+        "_chosen", "_client_id", "_expected", "_frames", "_negotiated", "_next_correlation_id", "_signatures",
+        "_to_send",
+    )  # fmt: skip
 
     def __init__(self, client_id: str | None, *, max_answer_bytes: int = MAX_ANSWER_BYTES) -> None:
         self._client_id = client_id
         self._frames = FrameAssembler(max_answer_bytes)
-        self._expected: deque[_Expected] = deque()
+        self._expected: deque[tuple[int, ApiKey, int, Any]] = deque()  # correlation id, API, version, tag
         self._next_correlation_id = 0
         self._negotiated: Negotiated | None = None
         self._chosen: dict[tuple[ApiKey, int | None], int] = {}
+        self._signatures: dict[tuple[ApiKey, int], bytes] = {}
         self._to_send = bytearray()
 
     @property
@@ -97,7 +94,7 @@ class Connection:
     @property
     def outstanding(self) -> list[Any]:
         """The tags of the requests that have no answer yet, in the order in which they were sent."""
-        return [expected.tag for expected in self._expected]
+        return [tag for _, _, _, tag in self._expected]
 
     def abandon(self) -> list[Any]:
         """As `outstanding`; their answers are not expected any more."""
@@ -209,9 +206,13 @@ class Connection:
         correlation_id = self._next_correlation_id
         self._next_correlation_id = 0 if correlation_id == MAX_CORRELATION_ID else correlation_id + 1
         if answered:
-            self._expected.append(_Expected(correlation_id, api_key, version, tag))
-        body_bytes = sum(map(len, chunks))
-        head = encode_request_head(api_key, version, correlation_id, self._client_id, body_bytes)
+            self._expected.append((correlation_id, api_key, version, tag))
+        signature = self._signatures.get((api_key, version))
+        if signature is None:
+            signature = request_signature(api_key, version, self._client_id)
+            self._signatures[api_key, version] = signature
+        body_bytes = len(chunks[0]) if len(chunks) == 1 else sum(map(len, chunks))
+        head = encode_request_head(api_key, version, correlation_id, signature, body_bytes)
         chunks[0] = head + chunks[0]
         return Sent(correlation_id, version, chunks, len(head) + body_bytes)
 

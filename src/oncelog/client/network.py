@@ -151,8 +151,8 @@ class _Link:
     """One connection, from the attempt to its end."""
 
     __slots__ = (
-        "connection", "deadline_ms", "has_unanswered", "is_leaving", "is_paused", "number", "peer", "state", "untaken",
-        "untaken_unanswered", "used_ms", "write",
+        "connection", "deadline_ms", "has_unanswered", "is_leaving", "is_paused", "load", "number", "peer", "state",
+        "untaken", "untaken_unanswered", "used_ms", "write",
     )  # fmt: skip
 
     def __init__(self, number: int, peer: _Peer, connection: Connection, now_ms: int, deadline_ms: int) -> None:
@@ -160,6 +160,7 @@ class _Link:
         self.peer = peer
         self.connection = connection
         self.state = _State.CONNECTING
+        self.load = 0  # requests in flight, and those that nobody answers while they are not taken
         self.used_ms = now_ms
         self.deadline_ms = deadline_ms  # of connecting, of agreeing, then of a write that the broker does not take
         self.is_paused = False  # the broker does not take what was written
@@ -168,10 +169,6 @@ class _Link:
         self.write: Write | None = None  # in the effects that were not taken yet, with this many requests:
         self.untaken = 0
         self.untaken_unanswered = 0
-
-    @property
-    def load(self) -> int:
-        return self.connection.in_flight + self.untaken_unanswered if self.state is _State.READY else 0
 
     @property
     def is_flushing(self) -> bool:
@@ -183,6 +180,7 @@ class Network:
     def __init__(self, settings: NetworkSettings, jitter: Callable[[], float]) -> None:
         self._settings = settings
         self._jitter = jitter
+        self._max_in_flight = settings.max_in_flight
         self._peers: dict[int, _Peer] = {}
         self._links: dict[int, _Link] = {}
         self._next_link = 0
@@ -285,7 +283,7 @@ class Network:
             and link.state is _State.READY
             and not link.is_paused
             and now_ms >= peer.throttled_until_ms
-            and link.load < self._settings.max_in_flight
+            and link.load < self._max_in_flight
         )
 
     def in_flight(self, node_id: int) -> int:
@@ -342,15 +340,18 @@ class Network:
         node speaks no version that this client knows, the result is NOT_SENT and the next `tick` reports the loss.
         """
         link = self._ready_link(node_id)
-        assert link.load < self._settings.max_in_flight, "more requests in flight than allowed"
+        assert link.load < self._max_in_flight, "more requests in flight than allowed"
         deadline_ms = now_ms + (self._settings.request_timeout_ms if timeout_ms is None else timeout_ms)
         request = _Request(tag, node_id, now_ms, deadline_ms)
         try:
-            sent = link.connection.send(api_key, body, max_version=max_version, answered=answered, tag=request)
+            _, version, data, size_bytes = link.connection.send(
+                api_key, body, max_version=max_version, answered=answered, tag=request
+            )
         except UnsupportedVersion as error:
             self._unreported.append(Lost(tag, node_id, f"{link.peer.node}: {error}", LostKind.UNSUPPORTED))
             return NOT_SENT
-        self._write(link, sent.data)
+        self._write(link, data)
+        link.load += 1
         if answered:
             link.untaken += 1
             self._wake_by(deadline_ms)
@@ -359,8 +360,8 @@ class Network:
             link.has_unanswered = True
         link.used_ms = now_ms
         self.requests_sent += 1
-        self.bytes_out += sent.size_bytes
-        return sent.version
+        self.bytes_out += size_bytes
+        return version
 
     def next_deadline_ms(self, now_ms: int) -> int | None:
         """When `tick` must be called at the latest."""
@@ -397,8 +398,11 @@ class Network:
             if type(effect) is Write:
                 link = self._links[effect.link]
                 link.write = None
-                self._has_made_room |= link.untaken_unanswered > 0
-                link.untaken = link.untaken_unanswered = 0
+                link.untaken = 0
+                if link.untaken_unanswered:
+                    link.load -= link.untaken_unanswered
+                    link.untaken_unanswered = 0
+                    self._has_made_room = True
         return effects
 
     def opened(self, number: int, now_ms: int) -> None:
@@ -430,6 +434,7 @@ class Network:
             for event in link.connection.received(count):
                 if type(event) is Answer:
                     _, api_key, version, body, (tag, node_id, sent_ms, _) = event
+                    link.load -= 1
                     events.append(Answered(tag, node_id, api_key, version, body, sent_ms))
                 else:
                     self._agreed(link, now_ms)
@@ -530,6 +535,7 @@ class Network:
         if link.state is not _State.READY:
             return []
         requests = link.connection.abandon()
+        link.load -= len(requests)
         first_unsent = len(requests) - link.untaken
         text = f"{link.peer.node}: {reason}"
         return [

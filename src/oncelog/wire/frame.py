@@ -26,6 +26,7 @@ MAX_EARNED_BYTES = BUFFER_BYTES
 
 _SIZE = struct.Struct(">i")
 _REQUEST_HEADER = struct.Struct(">hhi")
+_SIZE_AND_REQUEST_HEADER = struct.Struct(">ihhi")
 _SIZE_AND_CORRELATION = struct.Struct(">ii")
 _NO_TAGGED_FIELDS = b"\x00"
 
@@ -63,19 +64,21 @@ def decode_request_header(frame: memoryview) -> tuple[RequestHeader, int]:
     return RequestHeader(api_key, version, correlation_id, client_id), position
 
 
-def encode_request_head(
-    api_key: int, version: int, correlation_id: int, client_id: str | None, body_bytes: int
-) -> bytes:
+def request_signature(api_key: int, version: int, client_id: str | None) -> bytes:
+    """The end of a request's header: the same for all requests of one client in one version of an API."""
+    return string(client_id) + _NO_TAGGED_FIELDS if flexible(api_key, version) else string(client_id)
+
+
+def encode_request_head(api_key: int, version: int, correlation_id: int, signature: bytes, body_bytes: int) -> bytes:
     """Size prefix and request header, to be followed by a body of `body_bytes`."""
-    header = _REQUEST_HEADER.pack(api_key, version, correlation_id) + string(client_id)
-    if flexible(api_key, version):
-        header += _NO_TAGGED_FIELDS
-    return _SIZE.pack(len(header) + body_bytes) + header
+    size = _REQUEST_HEADER.size + len(signature) + body_bytes
+    return _SIZE_AND_REQUEST_HEADER.pack(size, api_key, version, correlation_id) + signature
 
 
 def encode_request(api_key: int, version: int, correlation_id: int, client_id: str | None, body: bytes) -> bytes:
     """A whole request: size prefix, header, body."""
-    return encode_request_head(api_key, version, correlation_id, client_id, len(body)) + body
+    signature = request_signature(api_key, version, client_id)
+    return encode_request_head(api_key, version, correlation_id, signature, len(body)) + body
 
 
 def encode_response_head(header: RequestHeader, body_bytes: int) -> bytes:

@@ -59,6 +59,7 @@ _INDEX_AND_COUNT = struct.Struct(">ii")
 _OFFSETS_V0 = struct.Struct(">ihq")
 _OFFSETS_V2 = struct.Struct(">ihqq")
 _OFFSETS_V5 = struct.Struct(">ihqqq")
+_NOTHING_MORE = b"\x01\x00\x00"  # after the offsets of a flexible version: no record errors, no message, no tags
 
 
 class ProducePartition(NamedTuple):
@@ -277,14 +278,20 @@ def _read_flexible_response(frame: memoryview, position: int, version: int) -> t
         position = skip_tagged_fields(frame, position)
         topics.append(ProducedTopic(name, topic_id, partitions))
     (throttle_ms,) = _INT32.unpack_from(frame, position)
-    tagged, position = read_tags(frame, position + 4)
+    position += 4
+    if frame[position] == 0:
+        return ProduceResponse(topics, throttle_ms, ()), position + 1
+    tagged, position = read_tags(frame, position)
     endpoints = read_endpoints(tagged.get(0) if version >= FIRST_WITH_LEADERS else None)
     return ProduceResponse(topics, throttle_ms, endpoints), position
 
 
 def _read_flexible_partition(frame: memoryview, position: int, version: int) -> tuple[ProducedPartition, int]:
-    index, code, base_offset, append_time_ms, start_offset = _OFFSETS_V5.unpack_from(frame, position)
-    error_count, position = read_compact_count(frame, position + _OFFSETS_V5.size, 6)
+    index, code, base_offset, append_time_ms, start_offset = offsets = _OFFSETS_V5.unpack_from(frame, position)
+    position += _OFFSETS_V5.size
+    if frame[position : position + 3] == _NOTHING_MORE:
+        return ProducedPartition(*offsets), position + 3
+    error_count, position = read_compact_count(frame, position, 6)
     errors = []
     for _ in range(present(error_count)):
         (batch_index,) = _INT32.unpack_from(frame, position)
