@@ -18,6 +18,7 @@ from weakref import WeakValueDictionary
 from oncelog.client.accumulator import Accumulator, Lock, PartitionQueue, RecordTooLarge
 from oncelog.client.batch import ProducerBatch
 from oncelog.client.delivery import Delivery, OnDelivery, RecordFuture, Waiter
+from oncelog.client.producer_errors import ProducerClosed
 from oncelog.client.spool.facts import Identity, Numbered
 from oncelog.client.spool.recovery import OpenBatch
 from oncelog.client.spool.spool import Spool, SpooledRecord
@@ -82,6 +83,9 @@ class Feeder:
         self._entries: dict[Delivery, _Entries] = {}
         self._next_in_batch: dict[tuple[str, int], int] = {}
         self._waiting: dict[tuple[str, int], _Waiting] = {}
+        self._closed: Exception | None = None
+        self.is_drained = False
+        """The last `feed` left nothing on disk but records of parked topics."""
         self.parked: set[str] = set()
         """Topics with records on disk whose partitions are not known."""
 
@@ -97,11 +101,13 @@ class Feeder:
         on_delivery: OnDelivery | None,
         now_ms: int,
     ) -> RecordFuture:
-        """Write the record to the spool, and load it if there is room. Raises RecordTooLarge, TypeError or SpoolError:
-        then it was not accepted."""
+        """Write the record to the spool, and load it if there is room. Raises RecordTooLarge, TypeError, SpoolError or
+        ProducerClosed: then it was not accepted."""
         self._accumulator.check_fits(queue, key, value, headers)
         self.acquire()
         try:
+            if self._closed is not None:
+                raise self._closed
             entry = self._spool.append(queue.topic, queue.index, timestamp_ms, key, value, headers)
             if self._loads_at_once and self.is_flowing and self._spool.is_next(queue.topic, queue.index, entry):
                 future = self._load(queue, entry, timestamp_ms, key, value, headers, on_delivery, now_ms)
@@ -128,7 +134,10 @@ class Feeder:
         if self._next_in_batch.get(place) == entry:
             future = self._accumulator.append(queue, timestamp_ms, key, value, headers, on_delivery)
         if future is None:
-            future = self._accumulator.append_anew(queue, timestamp_ms, key, value, headers, on_delivery, now_ms)
+            try:
+                future = self._accumulator.append_anew(queue, timestamp_ms, key, value, headers, on_delivery, now_ms)
+            except ProducerClosed:  # between the end of the sender and `close`, which fails all that wait
+                return None
             if future is None:
                 return None
             self._entries[future.delivery] = _Entries(entry)
@@ -155,13 +164,18 @@ class Feeder:
     def feed(self, now_ms: int) -> bool:
         """Load what waits on disk while there is room. Whether to call again at once. Raises SpoolReadFailed."""
         if not self.is_flowing or not self._spool.waiting:
+            self.is_drained = self.is_flowing
             return False
         self.acquire()
         try:
             self._unpark()
+            self.is_drained = False
             for _ in range(FEED_BURST):
                 record = self._spool.peek()
-                if record is None or not self._feed_one(record, now_ms):
+                if record is None:
+                    self.is_drained = True
+                    return False
+                if not self._feed_one(record, now_ms):
                     return False
             return True
         finally:
@@ -260,15 +274,12 @@ class Feeder:
 
     # --- the end ------------------------------------------------------------------------------------------------
 
-    @property
-    def is_empty(self) -> bool:
-        """Nothing waits on disk that could be loaded."""
-        return not self._spool.waiting or bool(self.parked)
-
-    def abandon_waiting(self, error: Exception) -> None:
-        """Tell whoever waits for records on disk that this producer will not send them; they stay there."""
+    def close(self, error: Exception) -> None:
+        """Accept nothing more. Tell whoever waits for records on disk that this producer will not send them; they stay
+        there."""
         self.acquire()
         try:
+            self._closed = error
             waiting, self._waiting = self._waiting, {}
         finally:
             self.release()

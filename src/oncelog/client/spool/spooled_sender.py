@@ -22,6 +22,8 @@ from oncelog.client.spool.resolving import Question, Resolver
 from oncelog.client.spool.spool import Spool
 
 REFUSE, RESEND, DISCARD = "refuse", "resend", "discard"
+LOOK_FOR_TOPICS_MS = 1_000
+"""How often brokers are asked for a topic that records on disk wait for."""
 MAX_NAMED = 5
 """Partitions that an error names."""
 
@@ -49,6 +51,7 @@ class SpooledSender:
         self._directory = directory
         self._when_unknown = when_unknown
         self._on_news = on_news
+        self._look_for_topics_at_ms = 0
         self.close_at_ms: int | None = None
         """When set: finish what was accepted, and leave the rest in the spool then."""
         core.journal = feeder
@@ -82,7 +85,8 @@ class SpooledSender:
         self._tell_those_who_wait()
         if is_hungry:
             return 0
-        return sleep_ms if wake_ms is None else max(0, min(sleep_ms, wake_ms - now_ms))
+        due_ms = [due_ms for due_ms in (wake_ms, self.close_at_ms) if due_ms is not None and due_ms > now_ms]
+        return min(sleep_ms, *(each - now_ms for each in due_ms)) if due_ms else sleep_ms
 
     def handle(self, event: Event, now_ms: int) -> None:
         if isinstance(event.tag, Question):
@@ -99,8 +103,10 @@ class SpooledSender:
     # --- records on disk ----------------------------------------------------------------------------------------
 
     def _feed(self, now_ms: int) -> bool:
-        for topic in self._feeder.parked:
-            self._core.metadata.want(topic, now_ms)
+        if self._feeder.parked and now_ms >= self._look_for_topics_at_ms:
+            self._look_for_topics_at_ms = now_ms + LOOK_FOR_TOPICS_MS
+            for topic in self._feeder.parked:
+                self._core.metadata.want(topic, now_ms)
         waiting = self._spool.waiting
         is_hungry = self._feeder.feed(now_ms)
         if self._spool.waiting < waiting:
@@ -111,7 +117,9 @@ class SpooledSender:
         """Whether a producer that is being closed still has records to load."""
         if self.close_at_ms is None or self._core.fatal is not None or now_ms >= self.close_at_ms:
             return self.close_at_ms is None
-        return self._resolver is not None or not self._feeder.is_empty
+        if self._resolver is not None or not self._feeder.is_drained:
+            return True
+        return any(topic not in self._core.metadata.topic_errors for topic in self._feeder.parked)
 
     def _is_overdue(self, now_ms: int) -> bool:
         return self.close_at_ms is not None and now_ms >= self.close_at_ms
@@ -121,13 +129,12 @@ class SpooledSender:
         self._core.give_up(error)
 
     def _tell_those_who_wait(self) -> None:
-        if self._core.fatal is not None or self._core.is_finished:
-            self._feeder.abandon_waiting(
-                ProducerClosed(
-                    f"the producer ended before it sent this record, which is kept in {self._directory}: the next"
-                    " producer on this spool sends it"
-                )
-            )
+        if self._core.fatal is None and not self._core.is_finished:
+            return
+        why = "closed" if self._core.fatal is None else f"ended by {self._core.fatal}"
+        self._feeder.close(
+            ProducerClosed(f"the producer is {why}; what {self._directory} holds is sent by the next one on this spool")
+        )
 
     # --- what an earlier process left -----------------------------------------------------------------------------
 
