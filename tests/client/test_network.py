@@ -506,6 +506,15 @@ def test_nodes_that_stay_keep_their_connection_and_their_backoff() -> None:
     assert tags(scene.answer(link)) == ["a"]
 
 
+def test_of_a_node_that_is_named_twice_the_last_word_counts() -> None:
+    scene = Scene()
+    link = scene.connect(1)
+    scene.send(1, "a")
+    scene.network.set_nodes([NODES[0], Node(1, "elsewhere", 1)])
+    assert tags(scene.pass_time(0)) == ["a"]
+    assert scene.closed == [link]
+
+
 def test_the_connection_to_a_bootstrap_server_becomes_that_of_the_node_behind_it() -> None:
     scene = Scene(bootstrap_nodes([("one", 9092)]))
     link = scene.connect(-1)

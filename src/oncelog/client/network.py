@@ -204,14 +204,14 @@ class Network:
         closed after its last answer."""
         known = self._peers
         self._peers = {}
-        for node in nodes:
-            peer = known.get(node.node_id)
-            if peer is not None and _address(peer.node) == _address(node):
-                peer.node = node
-                del known[node.node_id]
-            else:
+        for node_id, node in {node.node_id: node for node in nodes}.items():
+            peer = known.get(node_id)
+            if peer is None or _address(peer.node) != _address(node):
                 peer = _Peer(node)
-            self._peers[node.node_id] = peer
+            else:
+                peer.node = node
+                del known[node_id]
+            self._peers[node_id] = peer
         for peer in known.values():
             if peer.link is not None:
                 self._dismiss(peer.link)

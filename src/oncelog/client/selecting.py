@@ -128,8 +128,8 @@ class SelectingDriver:
             if not isinstance(error, Exception):
                 raise
         finally:
-            self._is_running = False
             self._release()
+            self._is_running = False
 
     def _loop(self) -> None:
         core, network = self._core, self._network
@@ -260,7 +260,7 @@ class SelectingDriver:
     def _look_up(self, host: str, port: int) -> None:
         try:
             found = _Found(host, port, look_up(host, port), "the host has no address")
-        except (OSError, UnicodeError) as error:
+        except (OSError, ValueError) as error:
             found = _Found(host, port, [], reason_of(error))
         self._found.append(found)
         self.wake()

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from oncelog.records.model import Buffer
 
 SYSTEM_DEFAULT = -1
+MAX_PORT = 2**16 - 1
 
 ADDRESS_PATIENCE_MS = 1_000
 """How long an address of a host may keep silent while the host has others to try."""
@@ -39,7 +40,10 @@ CLOSED_BY_BROKER = "the broker closed the connection"
 
 
 def look_up(host: str, port: int, flags: int = 0) -> list[Address]:
-    """Every address of the host, without repetition. May take long; raises OSError or UnicodeError."""
+    """Every address of the host, without repetition. May take long; raises OSError, or ValueError where no host has
+    such a name or port."""
+    if not 0 < port <= MAX_PORT:
+        raise ValueError(f"there is no port {port}")
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
     return [Address(*one) for one in dict.fromkeys(found)]
 
@@ -48,7 +52,7 @@ def numeric(host: str, port: int) -> list[Address] | None:
     """The address, if the host is written as one: this asks nobody."""
     try:
         return look_up(host, port, socket.AI_NUMERICHOST)
-    except (OSError, UnicodeError):
+    except (OSError, ValueError):
         return None
 
 
@@ -69,7 +73,7 @@ def open_socket(address: Address, options: SocketOptions) -> socket.socket:
 
 
 def reason_of(error: BaseException) -> str:
-    if isinstance(error, socket.gaierror | UnicodeError):
+    if isinstance(error, socket.gaierror | ValueError):
         return f"unknown host ({error.strerror if isinstance(error, OSError) else error})"
     if isinstance(error, TimeoutError):
         return "timed out"
