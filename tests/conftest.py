@@ -1,7 +1,7 @@
 """Options and fixtures that every kind of test shares: which brokers to run on, and the brokers themselves.
 
 `--brokers=oncelog,kafka` chooses the kinds for every test that takes the `broker` fixture. Without it, conformance
-tests run on both (that is their point) and the others on oncelog alone. One process of each kind serves the whole
+tests and those marked `on_both_brokers` run on both (that is their point) and the others on oncelog alone. One process of each kind serves the whole
 session, so a test makes topics of its own (`new_topic`) and leaves the broker's settings as it found them.
 """
 
@@ -14,11 +14,13 @@ import pytest
 
 from tests.support import parts
 from tests.support.broker import OncelogBroker
+from tests.support.compiled import stale_extensions
 from tests.support.kafka import KafkaBroker
 from tests.support.process import BrokerProcess
 
 KINDS = ("oncelog", "kafka")
 BOTH_BY_DEFAULT = "conformance"
+BOTH_MARKER = "on_both_brokers"
 # Tests write records with old timestamps; retention must not take them away meanwhile. Quotas look back three seconds
 # instead of eleven, so that nobody waits long for a throttled client.
 SETTINGS = {"log.retention.ms": "-1", "quota.window.num": "3"}
@@ -29,6 +31,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    stale = stale_extensions()
+    if stale:
+        names = ", ".join(extension.name for extension in stale)
+        raise pytest.UsageError(f"older than their sources: {names}; run `make native`, or remove them")
     # kafka-python loads its schemas in a way that Python has deprecated.
     config.addinivalue_line("filterwarnings", "ignore:.*is deprecated. Use files:DeprecationWarning")
 
@@ -46,7 +52,8 @@ def _chosen_kinds(config: pytest.Config) -> tuple[str, ...] | None:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "broker" in metafunc.fixturenames:
-        default = KINDS if BOTH_BY_DEFAULT in metafunc.definition.path.parts else KINDS[:1]
+        is_for_both = metafunc.definition.get_closest_marker(BOTH_MARKER) is not None
+        default = KINDS if is_for_both or BOTH_BY_DEFAULT in metafunc.definition.path.parts else KINDS[:1]
         metafunc.parametrize("broker", _chosen_kinds(metafunc.config) or default, indirect=True)
 
 

@@ -15,10 +15,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from oncelog.audit.account import Audit, AuditReport
 from oncelog.audit.ids import id_of_record
-from oncelog.audit.load import NumberedLoad
 from oncelog.audit.ports import unused_port
 from oncelog.broker.process import Broker, BrokerFailed
 from oncelog.types import TopicPartition
+from tests.support.confluent_load import ConfluentLoad
 
 TOPIC = "faults"
 PARTITIONS = 4
@@ -53,13 +53,13 @@ class Scene:
             "record_bytes": record_bytes,
             "config": client,
         }
-        self.load: NumberedLoad
+        self.load: ConfluentLoad
         self._sender: threading.Thread
 
     def __enter__(self) -> Scene:
         self.broker.start()
         create_topic(self.broker.bootstrap_servers, TOPIC, PARTITIONS)
-        self.load = NumberedLoad(self.broker.bootstrap_servers, TOPIC, **self._load_options)
+        self.load = ConfluentLoad(self.broker.bootstrap_servers, TOPIC, **self._load_options)
         self._sender = threading.Thread(target=self.load.run, daemon=True)
         self._sender.start()
         self.await_progress()
@@ -113,7 +113,7 @@ def create_topic(bootstrap_servers: str, topic: str, partitions: int) -> None:
         future.result(30)
 
 
-def audit_with_confluent(bootstrap_servers: str, load: NumberedLoad) -> AuditReport:
+def audit_with_confluent(bootstrap_servers: str, load: ConfluentLoad) -> AuditReport:
     """The audit over what confluent-kafka reads: a witness that shares no code with the broker."""
     audit = Audit(load.ledger)
     consumer = confluent_kafka.Consumer(

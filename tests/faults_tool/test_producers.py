@@ -10,10 +10,10 @@ from collections.abc import Callable
 import pytest
 
 from oncelog.audit.account import Audit, AuditReport
-from oncelog.audit.load import NumberedLoad
 from oncelog.cli.audit import observe_topic
 from oncelog.faults import FaultProxy, Report, Rule
 from tests.support.confluent import create_topic, make_producer, read, send
+from tests.support.confluent_load import ConfluentLoad
 from tests.support.process import BrokerProcess
 
 SEED = 7
@@ -67,7 +67,7 @@ def send_and_audit(
     create_topic(broker, topic, partitions=PARTITIONS)
     with FaultProxy(broker.bootstrap, rules, seed=SEED) as proxy:
         config = {**SMALL_BATCHES, "enable.idempotence": idempotence}
-        load = NumberedLoad(proxy.bootstrap_servers, topic, partitions=PARTITIONS, config=config)
+        load = ConfluentLoad(proxy.bootstrap_servers, topic, partitions=PARTITIONS, config=config)
         load.run(records)
         assert load.flush(FLUSH_S) == 0, f"not all records have met their fate\n{proxy.report()}"
         assert not load.failures, f"{load.failures[:3]}\n{proxy.report()}"

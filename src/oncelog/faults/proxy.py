@@ -100,6 +100,11 @@ class FaultProxy:
             raise ProxyFailed("the proxy has no address yet: call start() first, or use it in a `with` statement")
         return ",".join(str(self._listeners[upstream].address) for upstream in self._upstreams)
 
+    @property
+    def open_connections(self) -> int:
+        """Those that still pass something on, also for clients that have hung up."""
+        return self._in_loop(lambda: len(self._connections))
+
     def start(self) -> None:
         """Listen; clients can connect when it returns. Raises ProxyFailed."""
         try:

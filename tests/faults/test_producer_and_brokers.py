@@ -1,0 +1,268 @@
+"""The producer while brokers die, refuse, answer that they do not know, or have no leader to name."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import oncelog
+from oncelog.admin import ResourceType
+from oncelog.audit.account import AuditReport
+from oncelog.audit.numbered_load import NumberedLoad
+from oncelog.audit.ports import unused_port
+from oncelog.client.metadata import NO_LEADER
+from oncelog.errors import (
+    LeaderNotAvailable,
+    NotEnoughReplicasAfterAppend,
+    NotLeaderOrFollower,
+    RequestTimedOut,
+)
+from oncelog.faults import FaultProxy, Rule
+from oncelog.faults.rewrite import rewrite_response
+from oncelog.types import NO_OFFSET
+from oncelog.wire import codec
+from oncelog.wire.api import ApiKey
+from oncelog.wire.codec import Message
+from oncelog.wire.frame import decode_response_header
+from tests.faults.cell import PARTITIONS, PATIENT, audit_of
+from tests.support.confluent import create_topic
+from tests.support.process import BrokerProcess
+
+KILLS = 4
+RECORDS_PER_LIFE = 5_000
+WAIT_S = 60.0
+REFUSALS = 10
+
+LOST_AND_DOUBLED = [Rule.drop_response("Produce", probability=0.1), Rule.duplicate_request("Produce", probability=0.1)]
+SPACED = [Rule.delay("Produce", ms=3)]  # so that brokers change their mind between two requests in flight
+SETTINGS = {**PATIENT, "batch_size": 1_024}
+PLAIN = {"enable_idempotence": False}
+ONE_AT_A_TIME = {**PLAIN, "max_in_flight_requests_per_connection": 1}
+
+
+def assert_exactly_once(report: AuditReport, load: NumberedLoad) -> None:
+    examples = [example for entry in report.partitions for example in entry.examples]
+    assert report.clean, f"{report.total} {examples[:5]}"
+    assert not load.failures, load.failures[:3]
+    assert report.total.sent == report.total.stored == load.sent
+
+
+class SteadyLoad:
+    """Sends in a thread of its own until the block ends; then everything has its result."""
+
+    def __init__(self, producer: oncelog.Producer, topic: str) -> None:
+        self.load = NumberedLoad(producer, topic)
+        self._producer = producer
+        self._is_ending = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> SteadyLoad:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._is_ending.set()
+        self._thread.join()
+        self._producer.flush(WAIT_S)
+
+    def _run(self) -> None:
+        while not self._is_ending.wait(0.001):
+            self.load.send(50)
+
+
+@pytest.mark.parametrize("in_flight", [1, 5])
+def test_kill_9_in_the_middle(tmp_path: Path, rng: random.Random, in_flight: int) -> None:
+    config = {"num.partitions": PARTITIONS}
+    with (
+        oncelog.Broker(tmp_path, port=unused_port(), config=config) as broker,
+        FaultProxy(broker.bootstrap_servers, LOST_AND_DOUBLED, seed=rng.getrandbits(32)) as proxy,
+        oncelog.Producer(
+            proxy.bootstrap_servers, **SETTINGS, max_in_flight_requests_per_connection=in_flight
+        ) as producer,
+    ):
+        load = NumberedLoad(producer, "survivors")
+        for _ in range(KILLS):
+            load.send(RECORDS_PER_LIFE)
+            must_get_there(lambda: load.acknowledged > load.sent - rng.randrange(RECORDS_PER_LIFE))
+            broker.kill()
+            load.send_table(RECORDS_PER_LIFE)  # accepted while there is no broker
+            broker.start()
+        producer.flush(WAIT_S)
+        assert proxy.report().responses["Produce"].dropped, proxy.report()
+        assert_exactly_once(audit_of(load, broker.bootstrap_servers, "survivors"), load)
+
+
+def must_get_there(condition: Callable[[], bool]) -> None:
+    tick = threading.Event()
+    for _ in range(int(WAIT_S / 0.005)):
+        if condition():
+            return
+        tick.wait(0.005)
+    raise AssertionError("it did not happen in a minute")
+
+
+# --- brokers that refuse --------------------------------------------------------------------------------------------
+
+
+def send_while_the_broker_refuses_now_and_then(
+    broker: BrokerProcess, topic: str, seed: int, **settings: Any
+) -> tuple[AuditReport, NumberedLoad]:
+    """Too few replicas for `min.insync.replicas`, then enough, again and again. (Apache Kafka asks for no more of them
+    than a topic has, and so refuses nothing where there is one node.)"""
+    create_topic(broker, topic)
+    with (
+        oncelog.Admin(broker.bootstrap) as admin,
+        FaultProxy(broker.bootstrap, SPACED, seed=seed) as proxy,
+        oncelog.Producer(proxy.bootstrap_servers, **{**SETTINGS, **settings}) as producer,
+    ):
+        with SteadyLoad(producer, topic) as steady:
+            for _ in range(REFUSALS):
+                for replicas, key in (("2", "record-retry-total"), ("1", "record-send-total")):
+                    before = producer.metrics()[key]
+                    admin.alter_configs(ResourceType.TOPIC, topic, assign={"min.insync.replicas": replicas})
+                    must_get_there(lambda key=key, before=before: producer.metrics()[key] > before)  # type: ignore[misc]
+        return audit_of(steady.load, broker.bootstrap, topic), steady.load
+
+
+@pytest.mark.parametrize("settings", [{}, ONE_AT_A_TIME], ids=["idempotent", "plain, one in flight"])
+def test_refusals_change_nothing(
+    oncelog_broker: BrokerProcess, new_topic: Callable[[], str], rng: random.Random, settings: dict[str, Any]
+) -> None:
+    report, load = send_while_the_broker_refuses_now_and_then(
+        oncelog_broker, new_topic(), rng.getrandbits(32), **settings
+    )
+    assert_exactly_once(report, load)
+
+
+def test_refusals_turn_the_order_round_without_idempotence_and_five_in_flight(
+    oncelog_broker: BrokerProcess, new_topic: Callable[[], str], rng: random.Random
+) -> None:
+    report, load = send_while_the_broker_refuses_now_and_then(oncelog_broker, new_topic(), rng.getrandbits(32), **PLAIN)
+    assert report.total.out_of_order, report.total
+    assert not report.total.lost, report.total
+    assert not load.failures, load.failures[:3]
+
+
+# --- brokers that answer what they would in a cluster -----------------------------------------------------------------
+
+
+@contextmanager
+def doctored_answers(
+    monkeypatch: pytest.MonkeyPatch, api: ApiKey, doctor: Callable[[Message], None]
+) -> Iterator[threading.Event]:
+    """What passes the proxy says what `doctor` makes of it, while the event is set."""
+    is_on = threading.Event()
+
+    def rewrite(api_key: int, version: int, frame: memoryview, *others: Any) -> bytes | memoryview:
+        frame = memoryview(rewrite_response(api_key, version, frame, *others))
+        if api_key != api or not is_on.is_set():
+            return frame
+        _, start = decode_response_header(api_key, version, frame)
+        message = codec.decode_exactly(f"{api.schema_prefix}Response", version, frame, start)
+        doctor(message)
+        return bytes(frame[:start]) + codec.encode(f"{api.schema_prefix}Response", version, message)
+
+    monkeypatch.setattr("oncelog.faults.core.rewrite_response", rewrite)
+    yield is_on
+    monkeypatch.undo()
+
+
+@pytest.mark.on_both_brokers
+def test_a_moment_without_leaders(
+    broker: BrokerProcess, new_topic: Callable[[], str], rng: random.Random, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, leaderless_answers = new_topic(), []
+    create_topic(broker, topic, partitions=PARTITIONS)
+
+    def hold_elections(message: Message) -> None:
+        leaderless_answers.append(message)
+        for described in message["topics"]:
+            for partition in described["partitions"]:
+                partition["error_code"] = LeaderNotAvailable.code
+                partition["leader_id"] = NO_LEADER
+
+    with (
+        doctored_answers(monkeypatch, ApiKey.METADATA, hold_elections) as are_without_leaders,
+        FaultProxy(broker.bootstrap, seed=rng.getrandbits(32)) as proxy,
+        oncelog.Producer(proxy.bootstrap_servers, **SETTINGS) as producer,
+    ):
+        load = NumberedLoad(producer, topic)
+        for moment in range(1, 4):
+            load.send(RECORDS_PER_LIFE)
+            are_without_leaders.set()
+            proxy.cut()  # what was in flight is lost, and the producer asks who leads now
+            must_get_there(lambda moment=moment: len(leaderless_answers) >= 3 * moment)  # type: ignore[misc]
+            load.send_table(RECORDS_PER_LIFE)
+            are_without_leaders.clear()
+        producer.flush(WAIT_S)
+        assert_exactly_once(audit_of(load, broker.bootstrap, topic), load)
+
+
+def send_to_brokers_that_do_not_know(
+    broker: BrokerProcess, topic: str, seed: int, code: int, monkeypatch: pytest.MonkeyPatch, **settings: Any
+) -> tuple[AuditReport, NumberedLoad]:
+    """Every fifth answer says that the records may not be stored, although they are."""
+    create_topic(broker, topic, partitions=PARTITIONS)
+    answers = iter(range(1_000_000))
+
+    def doubt(message: Message) -> None:
+        if next(answers) % 5:
+            return
+        for answered in message["responses"]:
+            for partition in answered["partition_responses"]:
+                partition.update(error_code=code, base_offset=NO_OFFSET)
+
+    with (
+        doctored_answers(monkeypatch, ApiKey.PRODUCE, doubt) as is_in_doubt,
+        FaultProxy(broker.bootstrap, seed=seed) as proxy,
+        oncelog.Producer(proxy.bootstrap_servers, **{**SETTINGS, **settings}) as producer,
+    ):
+        is_in_doubt.set()
+        load = NumberedLoad(producer, topic)
+        load.send(RECORDS_PER_LIFE)
+        producer.flush(WAIT_S)
+    return audit_of(load, broker.bootstrap, topic), load
+
+
+UNCERTAIN = pytest.mark.parametrize(
+    "error", [NotLeaderOrFollower, RequestTimedOut, NotEnoughReplicasAfterAppend], ids=lambda error: error.__name__
+)
+
+
+@pytest.mark.on_both_brokers
+@UNCERTAIN
+def test_answers_that_leave_it_open_are_asked_again(
+    broker: BrokerProcess,
+    new_topic: Callable[[], str],
+    rng: random.Random,
+    monkeypatch: pytest.MonkeyPatch,
+    error: type[oncelog.KafkaError],
+) -> None:
+    report, load = send_to_brokers_that_do_not_know(broker, new_topic(), rng.getrandbits(32), error.code, monkeypatch)
+    assert_exactly_once(report, load)
+
+
+@pytest.mark.on_both_brokers
+@UNCERTAIN
+@pytest.mark.parametrize("in_flight", [1, 5])
+def test_answers_that_leave_it_open_double_without_idempotence(
+    broker: BrokerProcess,
+    new_topic: Callable[[], str],
+    rng: random.Random,
+    monkeypatch: pytest.MonkeyPatch,
+    error: type[oncelog.KafkaError],
+    in_flight: int,
+) -> None:
+    settings = {**PLAIN, "max_in_flight_requests_per_connection": in_flight}
+    report, load = send_to_brokers_that_do_not_know(
+        broker, new_topic(), rng.getrandbits(32), error.code, monkeypatch, **settings
+    )
+    assert report.total.duplicated, report.total
+    assert not report.total.lost, report.total
+    assert not load.failures, load.failures[:3]
