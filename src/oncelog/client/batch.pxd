@@ -16,6 +16,8 @@ cdef class ProducerBatch:
     cdef Appender _native
     cdef public list _callbacks
     cdef public list _timestamps_ms
+    cdef long long _last_ms
+    cdef object _last_timestamp_ms
     cdef public long long size_bytes
     cdef public long long record_count
     cdef public long long charged_bytes

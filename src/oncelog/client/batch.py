@@ -20,10 +20,10 @@ UNNUMBERED = -1
 
 class ProducerBatch:
     __slots__ = (
-        "_append", "_callbacks", "_native", "_timestamps_ms", "attempts", "buffer", "builder", "charged_bytes",
-        "created_ms", "delivery", "is_abandoned", "is_in_flight", "is_open", "may_be_written", "ordinal", "partition",
-        "position", "producer_epoch", "producer_id", "record_count", "retry_at_ms", "size_bytes", "topic",
-        "was_first_in_line",
+        "_append", "_callbacks", "_last_ms", "_last_timestamp_ms", "_native", "_timestamps_ms", "attempts", "buffer",
+        "builder", "charged_bytes", "created_ms", "delivery", "is_abandoned", "is_in_flight", "is_open",
+        "may_be_written", "ordinal", "partition", "position", "producer_epoch", "producer_id", "record_count",
+        "retry_at_ms", "size_bytes", "topic", "was_first_in_line",
     )  # fmt: skip
 
     def __init__(self, topic: str, partition: int, created_ms: int, size_hint: int, delivery: Delivery) -> None:
@@ -42,6 +42,7 @@ class ProducerBatch:
         """By the index of their record, and as long as the last one needs."""
         self._timestamps_ms: list[int] = []
         """Of the same records."""
+        self._last_ms = self._last_timestamp_ms = 0
         self.is_open = True
         self.buffer: bytearray | memoryview | None = None
         self.producer_id = NO_PRODUCER_ID
@@ -89,7 +90,9 @@ class ProducerBatch:
             callbacks.extend([None] * missing)
             self._timestamps_ms.extend([0] * missing)
         callbacks.append(on_delivery)
-        self._timestamps_ms.append(timestamp_ms)
+        if timestamp_ms != self._last_ms:  # a thousand records of one millisecond share one number
+            self._last_ms = self._last_timestamp_ms = timestamp_ms
+        self._timestamps_ms.append(self._last_timestamp_ms)
 
     def run_callbacks(self, on_raise: Callable[[], None]) -> None:
         """In the order of the records. One that raises does not keep the others from being told."""

@@ -16,7 +16,7 @@ cdef class Delivery:
     cdef list _watchers
 
     @cython.locals(offset="long long")
-    cpdef object metadata(self, long long index, long long timestamp_ms)
+    cpdef object metadata(self, long long index, object timestamp_ms)
 
 
 @cython.freelist(256)
