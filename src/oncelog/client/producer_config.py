@@ -39,7 +39,7 @@ from oncelog.client.settings import (
     size_in_bytes,
 )
 from oncelog.errors import InvalidConfig
-from oncelog.records.compression import NAMES, codec_named
+from oncelog.records.compression import NAMES, codec_named, level_set
 
 ACKS_NONE, ACKS_LEADER, ACKS_ALL = 0, 1, -1
 MAX_IN_FLIGHT_WHEN_IDEMPOTENT = 5
@@ -73,9 +73,6 @@ _PARTITIONER_ALIASES = {
     "murmur2_random": "murmur2",
 }
 _PARTITIONERS_THAT_IGNORE_KEYS = {"sticky": "sticky", _JAVA_ROUND_ROBIN: "round_robin"}
-
-# Kafka's lz4 level of 9 does not mean the ninth: its clients take the fast mode for it.
-_LEVELS_THAT_MEAN_DEFAULT = {"compression_gzip_level": -1, "compression_lz4_level": 9}
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,9 +335,7 @@ class ProducerConfig:
     @property
     def compression_level(self) -> int | None:
         """What `records.compression.compress` takes: None is the codec's own default."""
-        name = f"compression_{self.compression_type}_level"
-        level: int | None = getattr(self, name, None)
-        return None if level == _LEVELS_THAT_MEAN_DEFAULT.get(name) else level
+        return level_set(self.compression_codec, getattr(self, f"compression_{self.compression_type}_level", None))
 
 
 def _decide_ignore_keys(given: dict[str, Any]) -> None:

@@ -43,6 +43,15 @@ OUTPUT_GROWTH = 4
 OUTPUT_FULL = "failed to write whole buffer"  # cramjam's words when the output does not fit
 
 
+# What Kafka's settings say by default. Its lz4 level of 9 does not mean the ninth: Kafka takes the fast mode for it.
+_SETTINGS_THAT_MEAN_DEFAULT = {GZIP: -1, LZ4: 9}
+
+
+def level_set(codec: int, setting: int | None) -> int | None:
+    """What `compression.CODEC.level` means for `compress`: None leaves the level to the codec."""
+    return None if setting == _SETTINGS_THAT_MEAN_DEFAULT.get(codec) else setting
+
+
 def codec_named(name: str) -> int:
     """The codec that `compression.type` calls `name`."""
     if name not in NAMES:

@@ -49,7 +49,6 @@ FIRST_SERVED_VERSION = 3
 ACKS_NONE, ACKS_LEADER, ACKS_ALL = 0, 1, -1
 ANY_ACKS = (ACKS_NONE, ACKS_LEADER, ACKS_ALL)
 PRODUCER_DECIDES, UNCOMPRESSED = "producer", "uncompressed"
-GZIP_DECIDES = -1
 
 
 def handle(broker: BrokerState, request: Request) -> Answer:
@@ -208,7 +207,9 @@ def _as_topic_compresses(
 
 
 def _compression_level(config: LogConfig, codec: int) -> int | None:
-    """None leaves it to the codec, as does gzip's own word for that."""
-    if codec == compression.GZIP and config.compression_gzip_level != GZIP_DECIDES:
-        return config.compression_gzip_level
-    return {compression.LZ4: config.compression_lz4_level, compression.ZSTD: config.compression_zstd_level}.get(codec)
+    settings = {
+        compression.GZIP: config.compression_gzip_level,
+        compression.LZ4: config.compression_lz4_level,
+        compression.ZSTD: config.compression_zstd_level,
+    }
+    return compression.level_set(codec, settings.get(codec))
