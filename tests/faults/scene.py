@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import confluent_kafka
@@ -17,6 +17,7 @@ from oncelog.audit.account import Audit, AuditReport
 from oncelog.audit.ids import id_of_record
 from oncelog.audit.ports import unused_port
 from oncelog.broker.process import Broker, BrokerFailed
+from oncelog.faults import FaultProxy, Rule
 from oncelog.types import TopicPartition
 from tests.support.confluent_load import ConfluentLoad
 
@@ -31,22 +32,24 @@ CONFIG: Mapping[str, object] = {"log.segment.bytes": SEGMENT_BYTES, "log.retenti
 
 
 class Scene:
-    """`with Scene(directory) as scene`: the load runs from the start until `finish`."""
+    """`with Scene(directory) as scene`: the load runs from the start until `finish`, through a fault proxy if there are
+    `rules`."""
 
     def __init__(
         self,
         directory: Path,
         *,
         config: Mapping[str, object] | None = None,
-        advertise: str | None = None,
+        rules: Sequence[Rule] = (),
+        seed: int = 0,
         records_per_second: float = 4_000,
         record_bytes: int = 500,
         client: Mapping[str, object] | None = None,
     ) -> None:
         self.data_dir = directory / "data"
-        self.broker = Broker(
-            self.data_dir, port=unused_port(), advertise=advertise, config={**CONFIG, **(config or {})}
-        )
+        self.broker = Broker(self.data_dir, port=unused_port(), config={**CONFIG, **(config or {})})
+        self.proxy = FaultProxy(self.broker.bootstrap_servers, rules, seed=seed)
+        self._sends_to = self.proxy if rules else self.broker
         self._load_options = {
             "partitions": PARTITIONS,
             "records_per_second": records_per_second,
@@ -59,7 +62,8 @@ class Scene:
     def __enter__(self) -> Scene:
         self.broker.start()
         create_topic(self.broker.bootstrap_servers, TOPIC, PARTITIONS)
-        self.load = ConfluentLoad(self.broker.bootstrap_servers, TOPIC, **self._load_options)
+        self.proxy.start()
+        self.load = ConfluentLoad(self._sends_to.bootstrap_servers, TOPIC, **self._load_options)
         self._sender = threading.Thread(target=self.load.run, daemon=True)
         self._sender.start()
         self.await_progress()
@@ -69,6 +73,7 @@ class Scene:
         self.load.stop()
         self._sender.join()
         self.load.abandon()
+        self.proxy.close()
         self.broker.close()
 
     def await_progress(self, records: int = 1) -> None:
