@@ -42,6 +42,13 @@ class TopicMetadata:
     """In the order of their numbers."""
     error_code: int
 
+    @property
+    def is_usable(self) -> bool:
+        """Whether it names every partition from 0 on: an answer that leaves some out tells a wrong number of them."""
+        if self.error_code or not self.partitions:
+            return False
+        return all(place == one.index for place, one in enumerate(self.partitions))
+
     def partition(self, index: int) -> PartitionMetadata | None:
         return next((partition for partition in self.partitions if partition.index == index), None)
 

@@ -61,7 +61,7 @@ class MetadataCache:
         for name in list(self._wanted):
             topic = told.topics.get(name)
             self.topic_errors.pop(name, None)
-            if topic is None or topic.error_code or not topic.partitions:
+            if topic is None or not topic.is_usable:
                 # Whoever needs it wants it again; a name that nobody waits for is not asked for until it exists.
                 del self._wanted[name]
                 if topic is not None and topic.error_code:

@@ -216,7 +216,7 @@ class SenderCore:
             self._nodes = list(told.nodes.values())
             self.network.set_nodes(self._nodes)
         for topic in told.topics.values():
-            if not topic.error_code and _is_whole(topic):
+            if topic.is_usable:
                 self._learn_topic(topic)
         self._arrange_rings()
         self._tell_news()
@@ -682,11 +682,6 @@ class SenderCore:
                 self._accumulator.drop(queue, batch)
                 self._fail(queue, batch, error)
         self._tell_news()
-
-
-def _is_whole(topic: TopicMetadata) -> bool:
-    """Whether the answer names every partition from 0 on: others are not to be trusted with the number of them."""
-    return bool(topic.partitions) and all(place == one.index for place, one in enumerate(topic.partitions))
 
 
 def _ordinal(batch: ProducerBatch) -> int:

@@ -131,10 +131,9 @@ class AsyncTables:
         config = self._parts.config
         batches = 0
         while (step := self._advance(sending)) is not Step.ENDED:
-            if step is Step.FULL:
+            if step is Step.FULL and (config.buffer_full != "block" or not await self._memory(sending)):
                 self._parts.counters.buffer_exhausted += 1
-                if config.buffer_full in ("fail", "drop") or not await self._memory(sending):
-                    raise self._parts.exhausted()
+                raise self._parts.exhausted()
             batches += 1
             if batches % BREATH_BATCHES == 0:
                 await asyncio.sleep(0)

@@ -189,22 +189,21 @@ class Producer:
     def _await_memory(self, attempt: Callable[[], Found | None], deadline: float) -> Found:
         """What `attempt` returns once there is memory for it. Raises BufferExhausted after the deadline, or at once if
         the user wants that."""
-        accumulator, counters = self._accumulator, self._counters
-        error = self._parts.exhausted()
-        with self._counting:
-            counters.buffer_exhausted += 1
-            if self.config.buffer_full != "block" or self._news.is_own_thread:
-                raise error  # the sender's own thread, in a callback, would wait for itself
-            accumulator.are_waiting_for_memory += 1
-        began_ns = time.monotonic_ns()
-        try:
-            taken = self._news.wait_for(attempt, deadline - time.monotonic())
-        finally:
+        taken = None
+        if self.config.buffer_full == "block" and not self._news.is_own_thread:  # a callback would wait for itself
             with self._counting:
-                accumulator.are_waiting_for_memory -= 1
-                counters.buffer_wait_ns += time.monotonic_ns() - began_ns
+                self._accumulator.are_waiting_for_memory += 1
+            began_ns = time.monotonic_ns()
+            try:
+                taken = self._news.wait_for(attempt, deadline - time.monotonic())
+            finally:
+                with self._counting:
+                    self._accumulator.are_waiting_for_memory -= 1
+                    self._counters.buffer_wait_ns += time.monotonic_ns() - began_ns
         if taken is None:
-            raise error
+            with self._counting:
+                self._counters.buffer_exhausted += 1
+            raise self._parts.exhausted()
         return taken
 
     def send_table(
@@ -247,6 +246,8 @@ class Producer:
     def _await_topic(self, topic: str, deadline: float) -> TopicQueues:
         if self._news.is_own_thread:
             raise TopicUnavailable(f"topic {topic!r} is not known yet, and a callback cannot wait for it")
+
+        self._core.metadata.topic_errors.pop(topic, None)  # what was said earlier need not hold any more
 
         def known() -> TopicQueues | None:
             error = self._parts.topic_error(topic)
