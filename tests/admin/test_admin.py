@@ -8,9 +8,6 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from oncelog.admin import ALL_RECORDS, Admin, ConfigSource, OffsetSpec, ResourceType
-from oncelog.cli.sender import ExactlyOnceSender
-from oncelog.client.blocking import BlockingClient
-from oncelog.client.config import ClientConfig
 from oncelog.errors import (
     InvalidConfig,
     InvalidPartitions,
@@ -20,6 +17,7 @@ from oncelog.errors import (
     TopicAlreadyExists,
     UnknownTopicOrPartition,
 )
+from oncelog.producer.producer import Producer
 from oncelog.types import TopicPartition
 from tests.support.process import BrokerProcess
 
@@ -39,9 +37,9 @@ def await_true(condition: Callable[[], bool]) -> None:
 
 
 def write(broker: BrokerProcess, topic: str, count: int, first_timestamp_ms: int = 1000) -> None:
-    with BlockingClient(ClientConfig.of(broker.bootstrap)) as client:
-        records = [(first_timestamp_ms + number, None, b"%d" % number, ()) for number in range(count)]
-        ExactlyOnceSender(client, topic, codec=0).send({0: records})
+    with Producer(broker.bootstrap) as producer:
+        for number in range(count):
+            producer.send(topic, b"%d" % number, partition=0, timestamp_ms=first_timestamp_ms + number)
 
 
 def test_the_cluster(admin: Admin, broker: BrokerProcess) -> None:

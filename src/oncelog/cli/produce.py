@@ -10,18 +10,18 @@ from typing import BinaryIO
 
 from oncelog.cli.options import key_value, not_negative, separator
 from oncelog.cli.output import print_json
-from oncelog.cli.sender import ExactlyOnceSender, RecordInput
 from oncelog.client.blocking import BlockingClient
 from oncelog.client.config import ClientConfig
-from oncelog.client.partitioner import partition_for_key
-from oncelog.clock import now_ms
+from oncelog.client.records import RecordMetadata
 from oncelog.errors import OncelogError
-from oncelog.records.compression import codec_named
-from oncelog.types import TopicPartition
+from oncelog.producer.producer import Producer
+from oncelog.types import NO_OFFSET, TopicPartition
 
 READ_BYTES = 128 * 1024
-"""How much input goes into one batch at most: even one-letter lines stay below the usual max.message.bytes."""
+MAX_LINE_BYTES = 100 * 1024 * 1024
+"""As much as brokers read by default; whether a topic takes it is for them to say."""
 
+BUFFER_BYTES = 2 * MAX_LINE_BYTES
 DELIVERY_TIMEOUT_MS = 120_000
 PROGRESS_EVERY_S = 0.2
 SHOWN_BYTES = 60
@@ -61,26 +61,46 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
+    reader = LineRecords(args, partition_count(args))
+    stored = Stored(args.topic)
+    producer = Producer(
+        args.bootstrap_server,
+        client_id="oncelog-produce",
+        compression_type=args.compression,
+        delivery_timeout_ms=DELIVERY_TIMEOUT_MS,
+        max_block_ms=DELIVERY_TIMEOUT_MS,
+        buffer_memory=BUFFER_BYTES,
+        max_request_size=MAX_LINE_BYTES,
+    )
+    try:
+        for lines in available_lines(sys.stdin.buffer):
+            for partition, key, value in reader.records(lines):
+                producer.send(args.topic, value, key, reader.headers, partition, on_delivery=stored)
+            if stored.error is not None or reader.refused is not None:
+                break
+        producer.flush()
+    except BaseException:
+        producer.close(0)
+        raise
+    producer.close()
+    error = stored.error or reader.refused
+    if error is not None:
+        raise error
+    stored.finish()
+    if args.json:
+        print_json({"topic": args.topic, "records": stored.records, "last_offsets": stored.last_offsets})
+    return 0
+
+
+def partition_count(args: argparse.Namespace) -> int:
+    """Of the topic, which must exist, and with it the partition that was asked for."""
     config = ClientConfig.of(
         args.bootstrap_server, client_id="oncelog-produce", default_api_timeout_ms=DELIVERY_TIMEOUT_MS
     )
-    progress = Progress(args.topic)
     with BlockingClient(config) as client:
-        partition_count = len(client.topic(args.topic).partitions)
         if args.partition is not None:
             client.partition(TopicPartition(args.topic, args.partition))
-        sender = ExactlyOnceSender(client, args.topic, codec=codec_named(args.compression))
-        reader = LineRecords(args, partition_count)
-        for lines in available_lines(sys.stdin.buffer):
-            records = reader.by_partition(lines)
-            sender.send(records)
-            progress.sent(sum(map(len, records.values())))
-            if reader.refused is not None:
-                raise reader.refused
-    progress.finish()
-    if args.json:
-        print_json({"topic": args.topic, "records": progress.records, "last_offsets": sender.last_offsets})
-    return 0
+        return len(client.topic(args.topic).partitions)
 
 
 def available_lines(stream: BinaryIO) -> Iterator[list[bytes]]:
@@ -97,32 +117,31 @@ def available_lines(stream: BinaryIO) -> Iterator[list[bytes]]:
 
 
 class LineRecords:
-    """Turns lines into records and chooses their partitions, up to a line that is none."""
+    """Turns lines into records, up to a line that is none."""
 
     def __init__(self, args: argparse.Namespace, partition_count: int) -> None:
+        self.headers = [(key, value.encode()) for key, value in args.headers]
         self._separator: bytes | None = args.key_separator.encode() if args.key_separator else None
         self._partition: int | None = args.partition
-        self._headers = [(key, value.encode()) for key, value in args.headers]
         self._partition_count = partition_count
         self._line_number = 0
         self._turn = -1
         self.refused: OncelogError | None = None
 
-    def by_partition(self, lines: list[bytes]) -> dict[int, list[RecordInput]]:
+    def records(self, lines: list[bytes]) -> Iterator[tuple[int | None, bytes | None, bytes]]:
+        """(partition, key, value) of each line. Without keys all that arrived together go to one partition: large
+        batches."""
         self._turn = (self._turn + 1) % self._partition_count
-        timestamp_ms = now_ms()
-        records: dict[int, list[RecordInput]] = {}
         for line in lines:
             self._line_number += 1
-            key: bytes | None = None
-            value = line
-            if self._separator is not None:
-                key, found, value = line.partition(self._separator)
-                if not found:
-                    self.refused = self._no_separator(line)
-                    break
-            records.setdefault(self._choose(key), []).append((timestamp_ms, key, value, self._headers))
-        return records
+            if self._separator is None:
+                yield self._turn if self._partition is None else self._partition, None, line
+                continue
+            key, found, value = line.partition(self._separator)
+            if not found:
+                self.refused = self._no_separator(line)
+                return
+            yield self._partition, key, value
 
     def _no_separator(self, line: bytes) -> OncelogError:
         shown = line[:SHOWN_BYTES].decode(errors="replace")
@@ -131,28 +150,29 @@ class LineRecords:
             "then send the rest"
         )
 
-    def _choose(self, key: bytes | None) -> int:
-        if self._partition is not None:
-            return self._partition
-        if key is None:
-            return self._turn  # all lines that arrived together: large batches
-        return partition_for_key(key, self._partition_count)
 
-
-class Progress:
-    """A counter on stderr, for people only."""
+class Stored:
+    """What the brokers confirmed, and what they refused first; with a counter on stderr, for people only. Called in
+    the producer's thread."""
 
     def __init__(self, topic: str) -> None:
         self.records = 0
+        self.last_offsets: dict[int, int] = {}
+        """Of each partition written to, the offset of the last record. Absent if only the broker knows it."""
+        self.error: Exception | None = None
         self._topic = topic
         self._visible = sys.stderr.isatty()
         self._began = self._shown = time.monotonic()
 
-    def sent(self, count: int) -> None:
-        self.records += count
-        now = time.monotonic()
-        if self._visible and now - self._shown >= PROGRESS_EVERY_S:
-            self._shown = now
+    def __call__(self, metadata: RecordMetadata | None, error: Exception | None) -> None:
+        if metadata is None:
+            self.error = self.error or error
+            return
+        self.records += 1
+        if metadata.offset != NO_OFFSET:
+            self.last_offsets[metadata.partition] = metadata.offset
+        if self._visible and time.monotonic() - self._shown >= PROGRESS_EVERY_S:
+            self._shown = time.monotonic()
             print(f"\r{self.records:,} records stored", end="", file=sys.stderr, flush=True)
 
     def finish(self) -> None:
