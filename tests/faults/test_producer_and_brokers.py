@@ -1,8 +1,11 @@
-"""The producer while brokers die, refuse, answer that they do not know, or have no leader to name."""
+"""The producer while brokers die, refuse, answer that they do not know, or have no leader to name; and its own end."""
 
 from __future__ import annotations
 
 import random
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,7 +15,7 @@ from typing import Any
 import pytest
 
 import oncelog
-from oncelog.admin import ResourceType
+from oncelog.admin import OffsetSpec, ResourceType
 from oncelog.audit.account import AuditReport
 from oncelog.audit.numbered_load import NumberedLoad
 from oncelog.audit.ports import unused_port
@@ -30,7 +33,7 @@ from oncelog.wire import codec
 from oncelog.wire.api import ApiKey
 from oncelog.wire.codec import Message
 from oncelog.wire.frame import decode_response_header
-from tests.faults.cell import PARTITIONS, PATIENT, audit_of
+from tests.faults.cell import PARTITIONS, PATIENT, Outcome, audit_of, run_cell
 from tests.support.confluent import create_topic
 from tests.support.process import BrokerProcess
 
@@ -266,3 +269,58 @@ def test_answers_that_leave_it_open_double_without_idempotence(
     assert report.total.duplicated, report.total
     assert not report.total.lost, report.total
     assert not load.failures, load.failures[:3]
+
+
+# --- producers that give up -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.on_both_brokers
+@pytest.mark.parametrize("in_flight", [1, 5])
+def test_what_times_out_is_reported_and_the_rest_is_stored_once_and_in_order(
+    broker: BrokerProcess, new_topic: Callable[[], str], rng: random.Random, in_flight: int
+) -> None:
+    """Requests outlive their records: they arrive after the user was told that it is too late."""
+    outcome = _send_in_vain(
+        broker,
+        new_topic(),
+        [Rule.stall("Produce", ms=1_000, every=7, limit=3)],
+        rng.getrandbits(32),
+        delivery_timeout_ms=400,
+        request_timeout_ms=200,
+        max_in_flight_requests_per_connection=in_flight,
+    )
+    assert outcome.failures, outcome
+    assert outcome.audit.clean, outcome
+
+
+@pytest.mark.on_both_brokers
+def test_without_retries_records_fail_but_are_neither_doubled_nor_reordered(
+    broker: BrokerProcess, new_topic: Callable[[], str], rng: random.Random
+) -> None:
+    rules = [Rule.drop_response("Produce", every=7), Rule.drop_request("Produce", every=9)]
+    outcome = _send_in_vain(broker, new_topic(), rules, rng.getrandbits(32), **PLAIN, retries=0)
+    assert outcome.failures, outcome
+    assert outcome.audit.clean, outcome
+
+
+def _send_in_vain(broker: BrokerProcess, topic: str, rules: list[Rule], seed: int, **settings: Any) -> Outcome:
+    create_topic(broker, topic, partitions=PARTITIONS)
+    return run_cell(broker.bootstrap, topic, rules, seed, records=RECORDS_PER_LIFE, batch_size=1_024, **settings)
+
+
+CRASH = """
+import os, signal, sys, oncelog
+producer = oncelog.Producer(sys.argv[1], linger_ms=60_000)
+for number in range(10):
+    producer.send("memories", b"%d" % number)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_a_killed_process_had_in_memory_is_gone(oncelog_broker: BrokerProcess) -> None:
+    create_topic(oncelog_broker, "memories")
+    killed = subprocess.run([sys.executable, "-c", CRASH, oncelog_broker.bootstrap], timeout=WAIT_S, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    with oncelog.Admin(oncelog_broker.bootstrap) as admin:
+        partition = oncelog.TopicPartition("memories", 0)
+        assert admin.list_offsets({partition: OffsetSpec.LATEST})[partition].offset == 0
