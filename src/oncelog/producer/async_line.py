@@ -31,12 +31,10 @@ class Lines:
         self._parts = parts
         self._attempt = attempt
         self._lines: dict[str, deque[Waiting]] = {}
-        self._count = 0
+        self.count = 0
+        """How many wait; read for every record, hence no property."""
         self.last_number = 0
         """Of the one who came last."""
-
-    def __bool__(self) -> bool:
-        return bool(self._lines)
 
     @property
     def first_number(self) -> int:
@@ -53,7 +51,7 @@ class Lines:
         line = self._lines.get(record.topic)
         if line is None and not self._may_grow(waiting) and self._attempt(record, future):
             return False
-        if self._count >= MAX_WAITING_SENDS:
+        if self.count >= MAX_WAITING_SENDS:
             parts.counters.buffer_exhausted += 1
             raise parts.exhausted()
         if not self._is_known(record.topic):
@@ -66,7 +64,7 @@ class Lines:
             return False
         self._lines.setdefault(record.topic, deque()).append(waiting)
         self.last_number = number
-        self._count += 1
+        self.count += 1
         self._ask()
         return True
 
@@ -75,7 +73,7 @@ class Lines:
         for topic, line in list(self._lines.items()):
             while line and self._leaves(line[0]):
                 line.popleft()
-                self._count -= 1
+                self.count -= 1
             if not line:
                 del self._lines[topic]
         self._ask()
@@ -139,7 +137,7 @@ class Lines:
         for topic, line in list(self._lines.items()):
             while line and is_over(line[0]):
                 waiting = line.popleft()
-                self._count -= 1
+                self.count -= 1
                 fail(waiting.future, error_for(waiting))
             if not line:
                 del self._lines[topic]

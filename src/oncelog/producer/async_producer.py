@@ -133,7 +133,7 @@ class AsyncProducer:
         future: asyncio.Future[RecordMetadata] = asyncio.Future(loop=loop)  # half the cost of create_future()
         if (
             on_delivery is not None
-            or self._lines
+            or self._lines.count
             or self._intake.offer(topic, value, key, headers, partition, timestamp_ms, future) is None
         ):
             record = ProducerRecord(topic, value, key, partition, headers or (), timestamp_ms)
@@ -201,7 +201,7 @@ class AsyncProducer:
 
     def _on_news(self) -> None:
         """Memory came free, a topic became known, or the producer gave up."""
-        if self._lines:
+        if self._lines.count:
             self._lines.move()
             self._lines_moved.set()
         if self._tables is not None:
@@ -216,7 +216,7 @@ class AsyncProducer:
         self._lines_timer = None
         self._lines.expire(monotonic_ms())
         self._lines_moved.set()
-        if self._lines:
+        if self._lines.count:
             self._watch_lines()
 
     async def _until_moved(self, number: int) -> None:
