@@ -32,6 +32,8 @@ cdef class ProducerBatch:
     cdef public bint is_in_flight
     cdef public bint may_be_written
     cdef public bint was_first_in_line
+    cdef public bint is_revived
+    cdef public bint is_listed
     cdef public bint is_abandoned
 
     @cython.locals(index="long long")

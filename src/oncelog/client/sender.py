@@ -165,6 +165,7 @@ class SenderCore:
             queue = self._accumulator.topics[batch.topic].queues[batch.partition]
             batch.ordinal = queue.next_ordinal
             queue.next_ordinal += 1
+            queue.next_position = batch.position + batch.record_count
             queue.unsettled.append(batch)
             self._accumulator.adopt(queue, batch)
             self.idempotence.adopt(Identity(batch.producer_id, batch.producer_epoch))
@@ -452,6 +453,8 @@ class SenderCore:
 
     def _judge(self, queue: PartitionQueue, batch: ProducerBatch, answer: ProducedPartition, now_ms: int) -> None:
         verdict = verdict_of(answer.error_code)
+        if verdict is Verdict.OUT_OF_ORDER and batch.is_listed:
+            verdict = Verdict.STORED_EARLIER
         if verdict in PLACED:
             self._counters.duplicates_acknowledged += verdict is Verdict.STORED_EARLIER
             self._store(queue, batch, answer.base_offset, answer.log_append_time_ms)
@@ -506,6 +509,8 @@ class SenderCore:
         self._accumulator.put_back(queue, batch)
 
     def _too_large(self, queue: PartitionQueue, batch: ProducerBatch, error: KafkaError) -> None:
+        if batch.is_revived and not batch.is_listed:
+            batch.may_be_written = False  # its leader did not have it, and could not have taken it
         if batch.record_count == 1 or batch.is_abandoned or batch.may_be_written:
             self._fail(queue, batch, error)
             return

@@ -109,7 +109,7 @@ class Driver:
                 self.spool.settled(*partition.partition, batch.numbers.first, batch.numbers.count)
             for batch in judgement.anew:
                 self.spool.void(partition.partition, batch.numbers.first, batch.numbers.end)
-            for batch in judgement.again:
+            for batch in (*judgement.listed, *judgement.again):
                 values = [record.value or b"" for record in batch.records]
                 self.in_flight[partition.partition].append(Sent(batch.numbers, values))
                 self.identity = batch.numbers.identity

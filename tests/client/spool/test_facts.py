@@ -7,6 +7,7 @@ from oncelog.client.spool.facts import (
     Fact,
     Identity,
     Numbered,
+    Refused,
     Settled,
     Voided,
     decode_fact,
@@ -28,7 +29,13 @@ def numbered(first: int, count: int, base: int, identity: Identity = US, partiti
 
 @pytest.mark.parametrize(
     "fact",
-    [numbered(3, 4, 2**31 - 1, Identity(2**62, 32767), B), Settled(A, 0, 2**40), Voided(B, 1, 1), Doubted(A, 5, 6)],
+    [
+        numbered(3, 4, 2**31 - 1, Identity(2**62, 32767), B),
+        Settled(A, 0, 2**40),
+        Voided(B, 1, 1),
+        Doubted(A, 5, 6),
+        Refused(A, 1, 2),
+    ],
 )
 def test_a_fact_comes_back_as_it_was(fact: Fact) -> None:
     assert decode_fact(memoryview(encode_fact(fact))) == fact
@@ -53,6 +60,14 @@ def test_a_new_identity_says_that_no_older_batch_is_stored() -> None:
     fates = fates_of([numbered(0, 2, 0), numbered(0, 1, 0, partition=B), numbered(0, 2, 0, other)])
     assert fates.of(A).numbered == [numbered(0, 2, 0, other)]
     assert fates.of(B).numbered == []
+
+
+def test_what_follows_a_refused_batch_is_not_stored_either() -> None:
+    sent = [numbered(0, 2, 0), numbered(2, 2, 2), numbered(4, 2, 4), numbered(0, 1, 0, partition=B)]
+    fates = fates_of([*sent, Refused(A, 2, 2)])
+    assert fates.of(A).numbered == [numbered(0, 2, 0)]
+    assert list(fates.of(A).settled) == [(2, 4)]
+    assert fates.of(B).numbered == [numbered(0, 1, 0, partition=B)]
 
 
 def test_doubt_takes_the_place_of_numbers_until_it_is_lifted() -> None:

@@ -15,12 +15,20 @@ NOW_MS = 1_700_000_000_000
 US = Identity(7, 2)
 
 
-def batch(first: int, count: int, base: int, *, numbered_ms: int = NOW_MS, readable: int | None = None) -> OpenBatch:
+def batch(
+    first: int,
+    count: int,
+    base: int,
+    *,
+    numbered_ms: int = NOW_MS,
+    readable: int | None = None,
+    follows_gap: bool = False,
+) -> OpenBatch:
     records = tuple(
         SpooledRecord(*PARTITION, first + index, NOW_MS, None, b"x")
         for index in range(count if readable is None else readable)
     )
-    return OpenBatch(Numbered(PARTITION, first, count, US, base, numbered_ms), records)
+    return OpenBatch(Numbered(PARTITION, first, count, US, base, numbered_ms), records, follows_gap)
 
 
 def opened(*batches: OpenBatch) -> OpenPartition:
@@ -30,8 +38,8 @@ def opened(*batches: OpenBatch) -> OpenPartition:
 def told(judgement: Judgement) -> str:
     """One letter per batch."""
     return (
-        "S" * len(judgement.stored) + "A" * len(judgement.again) + "N" * len(judgement.anew)
-        + "?" * len(judgement.unknown)
+        "S" * len(judgement.stored) + "L" * len(judgement.listed) + "A" * len(judgement.again)
+        + "N" * len(judgement.anew) + "?" * len(judgement.unknown)
     )  # fmt: skip
 
 
@@ -42,12 +50,12 @@ FIRST_EVER = opened(batch(0, 5, 0), batch(5, 5, 5))
 @pytest.mark.parametrize(
     ("partition", "listed", "expected"),
     [
-        (THREE, ListedProducer(7, 2, 34), "SSS"),
-        (THREE, ListedProducer(7, 2, 40), "SSS"),
-        (THREE, ListedProducer(7, 2, 29), "SSA"),
-        (THREE, ListedProducer(7, 2, 24), "SAA"),
+        (THREE, ListedProducer(7, 2, 40), "SSS"),  # a later one was acknowledged
+        (THREE, ListedProducer(7, 2, 34), "LLL"),
+        (THREE, ListedProducer(7, 2, 29), "LLA"),
+        (THREE, ListedProducer(7, 2, 24), "LAA"),
         (THREE, ListedProducer(7, 2, 19), "AAA"),
-        (THREE, ListedProducer(7, 2, 14), "NNN"),  # an earlier one is missing at the leader: these were refused
+        (THREE, ListedProducer(7, 2, 14), "???"),  # an earlier one is missing at the leader, and may still arrive
         (THREE, ListedProducer(7, 2, 22), "???"),  # no batch of ours ends there
         (THREE, ListedProducer(7, 2, 27), "S??"),
         (THREE, ListedProducer(7, 3, 34), "???"),  # who used our id?
@@ -57,17 +65,18 @@ FIRST_EVER = opened(batch(0, 5, 0), batch(5, 5, 5))
         (FIRST_EVER, None, "AA"),
         (FIRST_EVER, ListedProducer(8, 2, 34), "AA"),
         (FIRST_EVER, ListedProducer(7, 1, 999), "AA"),
-        (FIRST_EVER, ListedProducer(7, 2, 4), "SA"),
-        (opened(batch(0, 2, 0), batch(4, 2, 4)), None, "A?"),
-        (opened(batch(0, 2, 0), batch(4, 2, 4)), ListedProducer(7, 2, 1), "SN"),
-        (opened(batch(0, 4, MAX_SEQUENCE - 1), batch(4, 4, 2)), ListedProducer(7, 2, 1), "SA"),
+        (FIRST_EVER, ListedProducer(7, 2, 4), "LA"),
+        (opened(batch(0, 2, 0), batch(4, 2, 4, follows_gap=True)), None, "A?"),
+        (opened(batch(0, 2, 0), batch(4, 2, 4, follows_gap=True), batch(6, 2, 6)), ListedProducer(7, 2, 1), "LNN"),
+        (opened(batch(0, 2, 0), batch(4, 2, 4)), ListedProducer(7, 2, 1), "L?"),
+        (opened(batch(0, 4, MAX_SEQUENCE - 1), batch(4, 4, 2)), ListedProducer(7, 2, 1), "LA"),
         (opened(batch(0, 4, MAX_SEQUENCE - 1), batch(4, 4, 2)), ListedProducer(7, 2, MAX_SEQUENCE - 2), "AA"),
         (opened(batch(0, 4, 0, readable=3)), None, "?"),
         (opened(batch(0, 4, 0, readable=3)), ListedProducer(7, 2, 3), "S"),
         (opened(batch(0, 4, 0, numbered_ms=NOW_MS - REMEMBERED_MS)), None, "A"),
         (opened(batch(0, 4, 0, numbered_ms=NOW_MS - REMEMBERED_MS - 1)), None, "?"),
         (opened(batch(0, 4, 0, numbered_ms=NOW_MS + REMEMBERED_MS + 1)), None, "?"),  # a clock cannot be right
-        (opened(batch(0, 4, 0, numbered_ms=0)), ListedProducer(7, 2, 3), "S"),
+        (opened(batch(0, 4, 0, numbered_ms=0)), ListedProducer(7, 2, 3), "L"),
         (opened(batch(0, 4, 9, numbered_ms=0)), ListedProducer(7, 2, 8), "A"),
     ],
 )
@@ -76,7 +85,7 @@ def test_what_follows_from_the_leaders_word(
 ) -> None:
     judgement = judge(partition, [] if listed is None else [ListedProducer(1, 0, 5), listed], NOW_MS)
     assert told(judgement) == expected
-    order = [*judgement.stored, *judgement.again, *judgement.anew]
+    order = [*judgement.stored, *judgement.listed, *judgement.again, *judgement.anew]
     assert order == list(partition.batches[: len(order)])
 
 

@@ -93,7 +93,7 @@ def test_entries_between_open_batches_go_before_the_later_one() -> None:
     numbered(spool, A, 4, 2, 4)
     numbered(spool, A, 0, 2, 0)
     spool, recovery, _ = reopened(storage)
-    assert [batch.numbers.first for batch in only(recovery).batches] == [0, 4]
+    assert [(batch.numbers.first, batch.follows_gap) for batch in only(recovery).batches] == [(0, False), (4, True)]
     assert spool.waiting == 4, "what lies behind the gap cannot go before it"
     spool.void(A, 4, 6)
     spool.resolved()

@@ -6,6 +6,7 @@ one before it.
 
     Numbered   these entries form one batch with this producer id, epoch and base sequence; it may be stored
     Settled    stored, or given up and reported: they will never be sent again
+    Refused    settled, and certainly not stored: batches behind them, numbered on, are not and will not be either
     Voided     whatever was said of them is void, they are as good as new: no broker has stored them
     Doubted    they may be stored under numbers that nobody knows any more
 
@@ -58,6 +59,13 @@ class Settled:
 
 
 @dataclass(frozen=True, slots=True)
+class Refused:
+    partition: TopicPartition
+    first: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class Voided:
     partition: TopicPartition
     first: int
@@ -71,8 +79,8 @@ class Doubted:
     count: int
 
 
-Fact = Numbered | Settled | Voided | Doubted
-_UNNUMBERED = (Settled, Voided, Doubted)
+Fact = Numbered | Settled | Refused | Voided | Doubted
+_UNNUMBERED = (Settled, Refused, Voided, Doubted)
 _KINDS = (Numbered, *_UNNUMBERED)
 
 
@@ -106,6 +114,11 @@ class PartitionFates:
         """One above the highest entry that a fact speaks of."""
         return max(self.settled.end, self.doubted.end, self.numbered[-1].end if self.numbered else 0)
 
+    def settle(self, first: int, end: int) -> None:
+        self.settled.add(first, end)
+        self.doubted.remove(first, end)
+        self.numbered = [one for one in self.numbered if not self.settled.covers(one.first, one.end)]
+
     def void(self, first: int, end: int) -> None:
         self.numbered = [batch for batch in self.numbered if batch.end <= first or end <= batch.first]
         self.doubted.remove(first, end)
@@ -134,9 +147,10 @@ class Fates:
                 fates.numbered.append(fact)
                 fates.numbered.sort(key=_first)
             case Settled():
-                fates.settled.add(first, end)
-                fates.doubted.remove(first, end)
-                fates.numbered = [one for one in fates.numbered if not fates.settled.covers(one.first, one.end)]
+                fates.settle(first, end)
+            case Refused():
+                fates.settle(first, end)
+                fates.numbered = [one for one in fates.numbered if one.first < first]
             case Voided():
                 fates.void(first, end)
             case Doubted():

@@ -3,13 +3,15 @@
 A batch that may be stored must be sent again under the numbers it had, or not at all. The leader's list of producers
 (DescribeProducers) tells how far it got:
 
-    listed, same epoch    up to its last sequence all is stored; the next batch in line is sent again as it was
+    listed, same epoch    up to its last sequence all is in its log. A batch before that is stored for good if a later
+                          one was acknowledged; else sending it again tells, as its followers may not have it yet.
+                          The next batch in line is sent again as it was
     listed, lower epoch   nothing of this epoch is stored: sent again as it was
     not listed            if the first open batch begins the sequence, nothing was ever stored: sent again as it was.
                           Else the leader knew this producer once and forgot it: nobody can tell
 
-A batch ahead of its turn was refused by the leader and will be: it is as good as new. Where the answer is not certain,
-there is none: `UNKNOWN`, with the reason.
+A batch behind one that was never sent was refused, and will be: it is as good as new. Where the answer is not certain,
+there is none: `Unknown`, with the reason.
 """
 
 from __future__ import annotations
@@ -47,8 +49,11 @@ class Unknown:
 @dataclass(slots=True)
 class Judgement:
     stored: list[OpenBatch] = field(default_factory=list)
+    listed: list[OpenBatch] = field(default_factory=list)
+    """In the leader's log, perhaps not in its followers' yet: to be sent again as they were. A leader that does not
+    recognise them any more (it remembers few) calls them out of order, which means stored."""
     again: list[OpenBatch] = field(default_factory=list)
-    """To be sent under the numbers they had, before anything else of their partition."""
+    """To be sent again as they were, behind those that are listed, and before anything else of their partition."""
     anew: list[OpenBatch] = field(default_factory=list)
     """Certainly not stored: their numbers mean nothing any more."""
     unknown: list[Unknown] = field(default_factory=list)
@@ -96,23 +101,29 @@ def _judge_in_order(
     partition: OpenPartition, batches: tuple[OpenBatch, ...], last_stored: int, judgement: Judgement
 ) -> None:
     expected = advance_sequence(last_stored, 1) if last_stored != NO_SEQUENCE else 0
+    is_last_open = any(batch.numbers.last_sequence == last_stored for batch in batches)
     for index, batch in enumerate(batches):
         numbers = batch.numbers
         ahead = _distance(expected, numbers.base_sequence)
         if last_stored != NO_SEQUENCE and ahead < 0 and _distance(numbers.last_sequence, last_stored) >= 0:
-            judgement.stored.append(batch)
+            (judgement.listed if is_last_open and batch.is_complete else judgement.stored).append(batch)
         elif ahead == 0 and batch.is_complete:
             judgement.again.append(batch)
             expected = advance_sequence(expected, numbers.count)
-        elif ahead > 0 and last_stored != NO_SEQUENCE:
+        elif batch.follows_gap and last_stored != NO_SEQUENCE:
             judgement.anew += batches[index:]
             return
         else:
-            reason = "records of a batch that may be stored cannot be read any more"
-            if batch.is_complete:
-                reason = f"its leader stored up to sequence {last_stored}, where no batch ends"
-            judgement.unknown += _unknown(partition, batches[index:], reason)
+            judgement.unknown += _unknown(partition, batches[index:], _why_unknown(batch, ahead, last_stored))
             return
+
+
+def _why_unknown(batch: OpenBatch, ahead: int, last_stored: int) -> str:
+    if not batch.is_complete:
+        return "records of a batch that may be stored cannot be read any more"
+    if ahead > 0:
+        return "its leader lacks an earlier batch, which was given up or lost, and may still arrive"
+    return f"its leader stored up to sequence {last_stored}, where no batch ends"
 
 
 def _distance(earlier: int, later: int) -> int:

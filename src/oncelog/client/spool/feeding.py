@@ -254,9 +254,12 @@ class Feeder:
             return
         if error is not None:
             logger.error("%d spooled records were given up: %s", batch.record_count, error)
+        was_refused = error is not None and entries.numbers is not None and not batch.may_be_written
         self.acquire()
         try:
-            self._spool.settled(batch.topic, batch.partition, entries.first, batch.record_count)
+            self._spool.settled(
+                batch.topic, batch.partition, entries.first, batch.record_count, was_refused=was_refused
+            )
         finally:
             self.release()
 
@@ -269,6 +272,7 @@ class Feeder:
             batch.append(record.timestamp_ms, record.key, record.value, record.headers)
         batch.number(*numbers.identity, numbers.base_sequence)
         batch.may_be_written = True
+        batch.is_revived = True
         self._entries[batch.delivery] = _Entries(numbers.first, (numbers.identity, numbers.base_sequence))
         return batch
 

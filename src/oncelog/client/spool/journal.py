@@ -101,6 +101,11 @@ class Journal:
         self._must_cut = False
 
     @property
+    def failure(self) -> str | None:
+        """Why nothing can be written any more."""
+        return self._broken
+
+    @property
     def is_due_to_roll(self) -> bool:
         return self._file is not None and self._file.size >= self._roll_at and self._broken is None
 

@@ -8,6 +8,7 @@ where they were (`00000000000000000012.records.4096.damaged`), so that nothing v
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from oncelog.client.spool import journal as journals
@@ -45,6 +46,8 @@ class OpenBatch:
 
     numbers: Numbered
     records: tuple[SpooledRecord, ...]
+    follows_gap: bool = False
+    """Entries before it have no numbers: the second part of a split batch, which was never sent."""
 
     @property
     def is_complete(self) -> bool:
@@ -191,14 +194,18 @@ class SpoolReader:
             for low, high in in_open_batches.missing(first, end):
                 self.fates.apply(Settled(book.partition, low, high - low))
 
+    def _open_batches(self, book: PartitionBook) -> Iterator[OpenBatch]:
+        records = self._records.get(book.partition, {})
+        end = 0
+        for one in book.fates.numbered:
+            readable = tuple(records[entry] for entry in range(one.first, one.end) if entry in records)
+            yield OpenBatch(one, readable, follows_gap=bool(book.fates.settled.missing(end, one.first)))
+            end = one.end
+
     def _recovery(self) -> Recovery:
         found = []
         for book in self.books.values():
-            records = self._records.get(book.partition, {})
-            batches = tuple(
-                OpenBatch(one, tuple(records[entry] for entry in range(one.first, one.end) if entry in records))
-                for one in book.fates.numbered
-            )
+            batches = tuple(self._open_batches(book))
             doubted = tuple(book.fates.doubted)
             if batches or doubted:
                 found.append(OpenPartition(book.partition, batches, doubted))

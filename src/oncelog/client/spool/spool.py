@@ -20,7 +20,7 @@ from oncelog.client.spool.backlog import Backlog
 from oncelog.client.spool.book import PartitionBook
 from oncelog.client.spool.entry import SpooledRecord, decode_entry, encode_entry
 from oncelog.client.spool.errors import SpoolError, SpoolWriteFailed
-from oncelog.client.spool.facts import Fact, Fates, Identity, Numbered, Settled, Voided
+from oncelog.client.spool.facts import Fact, Fates, Identity, Numbered, Refused, Settled, Voided
 from oncelog.client.spool.frame import Frame, encode_frame, walk
 from oncelog.client.spool.journal import Journal
 from oncelog.client.spool.record_files import RecordFiles, SyncRequest
@@ -97,7 +97,7 @@ class Spool:
         """Write a record behind those of its partition; its entry number. It waits on disk until `took` says
         otherwise. Raises SpoolFull or SpoolWriteFailed: then it was not accepted."""
         if self._failure is not None:
-            raise SpoolWriteFailed(self._failure)
+            raise SpoolWriteFailed(f"{self._failure}; make a new producer once the disk works")
         book = self._books.get((topic, partition))
         if book is None:
             book = self._new_book(topic, partition)
@@ -148,6 +148,11 @@ class Spool:
     def size_bytes(self) -> int:
         return self._files.total_bytes
 
+    @property
+    def failure(self) -> str | None:
+        """Why nothing can be written down any more, and so nothing new be sent, until the spool is opened again."""
+        return self._failure or self._journal.failure
+
     # --- what becomes of it -----------------------------------------------------------------------------------
 
     def numbered(self, batches: Sequence[Numbered]) -> None:
@@ -168,16 +173,16 @@ class Spool:
         if self._journal.is_due_to_roll:
             self._journal.roll(self._fates.summary())
 
-    def settled(self, topic: str, partition: int, first: int, count: int) -> None:
-        """These entries will not be sent again. Never raises: a journal that cannot be written is told later, and until
-        then their files stay."""
+    def settled(self, topic: str, partition: int, first: int, count: int, *, was_refused: bool = False) -> None:
+        """These entries will not be sent again; `was_refused`: they were numbered, and certainly are not stored. Never
+        raises: a journal that cannot be written is told later, and until then their files stay."""
         book = self._books[(topic, partition)]
-        is_emptied = self._settle(book, first, first + count)
+        is_emptied = self._settle(book, first, first + count, Refused if was_refused else Settled)
         self._write_settled(may_remove=is_emptied)
 
-    def _settle(self, book: PartitionBook, first: int, end: int) -> bool:
+    def _settle(self, book: PartitionBook, first: int, end: int, kind: type[Settled] | type[Refused] = Settled) -> bool:
         is_emptied = book.release(first, end)
-        fact = Settled(book.partition, first, end - first)
+        fact = kind(book.partition, first, end - first)
         self._fates.apply(fact)
         self._unwritten.append(fact)
         book.forget_settled_runs()
@@ -249,10 +254,7 @@ class Spool:
 
     def sync_failed(self, error: OSError) -> None:
         """A disk that failed to sync may have dropped anything: take back what was not promised, accept no more."""
-        self._failure = (
-            f"{self._directory} could not be synced ({error}): the spool accepts nothing more; what it accepted before"
-            " is sent. Make a new producer once the disk works"
-        )
+        self._failure = f"{self._directory} could not be synced ({error}), so nothing more is accepted"
         self._files.cut_unsynced()
 
     def close(self) -> None:

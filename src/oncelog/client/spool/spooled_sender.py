@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from oncelog.client.network import Event, Network
 from oncelog.client.producer_errors import ProducerClosed
 from oncelog.client.sender import SenderCore
-from oncelog.client.spool.errors import SpoolError, SpoolFateUnknown
+from oncelog.client.spool.errors import SpoolError, SpoolFateUnknown, SpoolWriteFailed
 from oncelog.client.spool.fate import Judgement, Unknown
 from oncelog.client.spool.feeding import Feeder
 from oncelog.client.spool.resolving import Question, Resolver
@@ -77,6 +77,8 @@ class SpooledSender:
                     wake_ms = self._resolver.poll(now_ms)
                     self._conclude_if_done(now_ms)
                 is_hungry = self._feed(now_ms)
+                if self._spool.failure is not None:
+                    raise SpoolWriteFailed(f"{self._spool.failure}; close the producer and open the spool again")
             except SpoolError as error:
                 self._give_up(error)
         self._core.close_at_ms = None if self._has_time_for_more(now_ms) else self.close_at_ms
@@ -154,8 +156,11 @@ class SpooledSender:
             self._spool.resolved()
         finally:
             self._feeder.release()
-        again = [batch for judgement in judgements for batch in judgement.again]
-        self._core.adopt([self._feeder.revive(batch, now_ms) for batch in again])
+        for judgement in judgements:
+            revived = [self._feeder.revive(batch, now_ms) for batch in (*judgement.listed, *judgement.again)]
+            for batch in revived[: len(judgement.listed)]:
+                batch.is_listed = True
+            self._core.adopt(revived)
         self._resolver = None
         self._feeder.is_flowing = True
         self._on_news()
