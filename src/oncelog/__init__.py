@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from oncelog.client.producer_errors import ProducerClosed as ProducerClosed
     from oncelog.client.records import ProducerRecord as ProducerRecord
     from oncelog.client.records import RecordMetadata as RecordMetadata
+    from oncelog.client.spool.errors import SpoolError as SpoolError
+    from oncelog.client.spool.errors import SpoolFateUnknown as SpoolFateUnknown
+    from oncelog.client.spool.errors import SpoolFull as SpoolFull
+    from oncelog.client.spool.errors import SpoolInUse as SpoolInUse
+    from oncelog.client.spool.errors import SpoolWriteFailed as SpoolWriteFailed
     from oncelog.client.table_result import PartitionOffsets as PartitionOffsets
     from oncelog.client.table_result import RowsFailed as RowsFailed
     from oncelog.client.table_result import TableFailed as TableFailed
@@ -48,6 +53,11 @@ _HOMES = {
     "ProducerRecord": "oncelog.client.records",
     "RecordMetadata": "oncelog.client.records",
     "RowsFailed": "oncelog.client.table_result",
+    "SpoolError": "oncelog.client.spool.errors",
+    "SpoolFateUnknown": "oncelog.client.spool.errors",
+    "SpoolFull": "oncelog.client.spool.errors",
+    "SpoolInUse": "oncelog.client.spool.errors",
+    "SpoolWriteFailed": "oncelog.client.spool.errors",
     "TableError": "oncelog.records.model",
     "TableFailed": "oncelog.client.table_result",
     "TableFuture": "oncelog.client.table_result",
@@ -71,6 +81,11 @@ __all__ = [
     "ProducerRecord",
     "RecordMetadata",
     "RowsFailed",
+    "SpoolError",
+    "SpoolFateUnknown",
+    "SpoolFull",
+    "SpoolInUse",
+    "SpoolWriteFailed",
     "TableError",
     "TableFailed",
     "TableFuture",

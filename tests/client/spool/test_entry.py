@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncelog.client.spool.entry import EntryPlace, SpooledRecord, decode_entry, decode_place, encode_entry
+from oncelog.client.spool.entry import SpooledRecord, decode_entry, decode_place, encode_entry
 
 CONTENT = st.none() | st.binary(max_size=40)
 HEADERS = st.lists(st.tuples(st.text(st.characters(codec="utf-8"), max_size=5), CONTENT), max_size=3).map(tuple)
@@ -22,7 +22,7 @@ def test_a_record_comes_back_as_it_was(
     topic, partition, entry = place
     body = memoryview(encode_entry(topic.encode(), partition, entry, timestamp_ms, key, value, headers))
     assert decode_entry(body) == SpooledRecord(topic, partition, entry, timestamp_ms, key, value, headers)
-    assert decode_place(body) == EntryPlace(topic, partition, entry)
+    assert decode_place(body) == (topic.encode(), partition, entry)
 
 
 def test_a_header_name_that_is_no_utf8_keeps_its_bytes() -> None:

@@ -33,14 +33,6 @@ class SpooledRecord(NamedTuple):
         return TopicPartition(self.topic, self.partition)
 
 
-class EntryPlace(NamedTuple):
-    """What there is to know of an entry without its contents."""
-
-    topic: str
-    partition: int
-    entry: int
-
-
 def encode_entry(
     topic: bytes,
     partition: int,
@@ -79,9 +71,10 @@ def _bytes_of(data: Buffer) -> bytes:
     return bytes(memoryview(data))
 
 
-def decode_place(body: memoryview) -> EntryPlace:
+def decode_place(body: memoryview) -> tuple[bytes, int, int]:
+    """Topic, partition and number of an entry, without its contents."""
     entry, _, partition, _, _, _, topic_length = _FIXED.unpack_from(body)
-    return EntryPlace(str(body[_FIXED.size : _FIXED.size + topic_length], "utf-8"), partition, entry)
+    return bytes(body[_FIXED.size : _FIXED.size + topic_length]), partition, entry
 
 
 def decode_entry(body: memoryview) -> SpooledRecord:

@@ -84,6 +84,7 @@ class SpoolReader:
         self.last_journal = 0
         self.obsolete: list[str] = []
         """Journals of earlier processes, to be removed once there is another one."""
+        self._found_books: dict[tuple[bytes, int], PartitionBook] = {}
         self._damages: list[DamageReport] = []
         self._lost: dict[TopicPartition, int] = {}
         self._records: dict[TopicPartition, dict[int, SpooledRecord]] = {}
@@ -141,12 +142,14 @@ class SpoolReader:
 
     def _found(self, record_file: RecordFile, body: memoryview) -> None:
         topic, partition, entry = decode_place(body)
-        book = self._book(TopicPartition(topic, partition))
+        book = self._found_books.get((topic, partition))
+        if book is None:
+            book = self._found_books[(topic, partition)] = self._book(TopicPartition(topic.decode(), partition))
         if entry in book.fates.settled:
             book.next = max(book.next, entry + 1)
             return
         book.written(entry, record_file)
-        if any(batch.first <= entry < batch.end for batch in book.fates.numbered):
+        if book.fates.numbered and any(batch.first <= entry < batch.end for batch in book.fates.numbered):
             self._records.setdefault(book.partition, {})[entry] = decode_entry(body)
 
     def _book(self, partition: TopicPartition) -> PartitionBook:
