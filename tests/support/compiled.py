@@ -42,3 +42,6 @@ def import_sources_only() -> None:
 if os.environ.get(UNCOMPILED_VARIABLE):
     os.environ["ONCELOG_KERNEL"] = "python"
     import_sources_only()
+    from oncelog.client import batch
+
+    assert batch.__file__.endswith(".py"), "the extension was imported all the same"
