@@ -41,6 +41,7 @@ KILLS = 4
 RECORDS_PER_LIFE = 5_000
 WAIT_S = 60.0
 REFUSALS = 10
+EPOCHS = 5
 
 LOST_AND_DOUBLED = [Rule.drop_response("Produce", probability=0.1), Rule.duplicate_request("Produce", probability=0.1)]
 SPACED = [Rule.delay("Produce", ms=3)]  # so that brokers change their mind between two requests in flight
@@ -59,9 +60,11 @@ def assert_exactly_once(report: AuditReport, load: NumberedLoad) -> None:
 class SteadyLoad:
     """Sends in a thread of its own until the block ends; then everything has its result."""
 
-    def __init__(self, producer: oncelog.Producer, topic: str) -> None:
+    def __init__(self, producer: oncelog.Producer, topic: str, *, records: int = 50, pause_s: float = 0.001) -> None:
         self.load = NumberedLoad(producer, topic)
         self._producer = producer
+        self._records = records
+        self._pause_s = pause_s
         self._is_ending = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -75,8 +78,8 @@ class SteadyLoad:
         self._producer.flush(WAIT_S)
 
     def _run(self) -> None:
-        while not self._is_ending.wait(0.001):
-            self.load.send(50)
+        while not self._is_ending.wait(self._pause_s):
+            self.load.send(self._records)
 
 
 @pytest.mark.parametrize("in_flight", [1, 5])
@@ -291,6 +294,27 @@ def test_what_times_out_is_reported_and_the_rest_is_stored_once_and_in_order(
     )
     assert outcome.failures, outcome
     assert outcome.audit.clean, outcome
+
+
+@pytest.mark.on_both_brokers
+def test_a_new_epoch_waits_for_what_is_in_doubt(
+    broker: BrokerProcess, new_topic: Callable[[], str], rng: random.Random
+) -> None:
+    """Batches are given up one after the other, each time while answers about others, which are stored, got lost."""
+    topic = new_topic()
+    create_topic(broker, topic, partitions=PARTITIONS)
+    rules = [Rule.drop_response("Produce", probability=0.5)]
+    impatient = {**SETTINGS, "delivery_timeout_ms": 400, "request_timeout_ms": 350, "linger_ms": 5}
+    with (
+        FaultProxy(broker.bootstrap, rules, seed=rng.getrandbits(32)) as proxy,
+        oncelog.Producer(proxy.bootstrap_servers, **impatient) as producer,
+    ):
+        with SteadyLoad(producer, topic, records=PARTITIONS, pause_s=0.005) as steady:
+            must_get_there(lambda: producer.metrics()["epoch-bump-total"] >= EPOCHS)
+        report = audit_of(steady.load, broker.bootstrap, topic)
+    examples = [example for entry in report.partitions for example in entry.examples]
+    assert report.clean, f"{report.total} {examples[:5]}"
+    assert steady.load.failures, report.total
 
 
 @pytest.mark.on_both_brokers
