@@ -12,10 +12,15 @@ if TYPE_CHECKING:
     from oncelog.admin import Admin as Admin
     from oncelog.broker.process import Broker as Broker
     from oncelog.broker.process import BrokerFailed as BrokerFailed
+    from oncelog.client.accumulator import RecordTooLarge as RecordTooLarge
+    from oncelog.client.delivery import NotDeliveredYet as NotDeliveredYet
+    from oncelog.client.delivery import RecordFuture as RecordFuture
+    from oncelog.client.partitioner import PartitionerError as PartitionerError
     from oncelog.client.producer_errors import BufferExhausted as BufferExhausted
     from oncelog.client.producer_errors import DeliveryFailed as DeliveryFailed
     from oncelog.client.producer_errors import DeliveryTimedOut as DeliveryTimedOut
     from oncelog.client.producer_errors import ProducerClosed as ProducerClosed
+    from oncelog.client.producer_errors import TopicUnavailable as TopicUnavailable
     from oncelog.client.records import ProducerRecord as ProducerRecord
     from oncelog.client.records import RecordMetadata as RecordMetadata
     from oncelog.client.spool.errors import SpoolError as SpoolError
@@ -31,7 +36,11 @@ if TYPE_CHECKING:
     from oncelog.errors import KafkaError as KafkaError
     from oncelog.errors import OncelogError as OncelogError
     from oncelog.producer.async_producer import AsyncProducer as AsyncProducer
+    from oncelog.producer.interceptors import Interceptor as Interceptor
+    from oncelog.producer.metrics import prometheus_collector as prometheus_collector
     from oncelog.producer.producer import Producer as Producer
+    from oncelog.producer.serializers import SerializationError as SerializationError
+    from oncelog.producer.serializers import Serializer as Serializer
     from oncelog.records.model import TableError as TableError
     from oncelog.types import TopicPartition as TopicPartition
 
@@ -45,14 +54,21 @@ _HOMES = {
     "BufferExhausted": "oncelog.client.producer_errors",
     "DeliveryFailed": "oncelog.client.producer_errors",
     "DeliveryTimedOut": "oncelog.client.producer_errors",
+    "Interceptor": "oncelog.producer.interceptors",
     "KafkaError": "oncelog.errors",
+    "NotDeliveredYet": "oncelog.client.delivery",
     "OncelogError": "oncelog.errors",
     "PartitionOffsets": "oncelog.client.table_result",
+    "PartitionerError": "oncelog.client.partitioner",
     "Producer": "oncelog.producer.producer",
     "ProducerClosed": "oncelog.client.producer_errors",
     "ProducerRecord": "oncelog.client.records",
+    "RecordFuture": "oncelog.client.delivery",
     "RecordMetadata": "oncelog.client.records",
+    "RecordTooLarge": "oncelog.client.accumulator",
     "RowsFailed": "oncelog.client.table_result",
+    "SerializationError": "oncelog.producer.serializers",
+    "Serializer": "oncelog.producer.serializers",
     "SpoolError": "oncelog.client.spool.errors",
     "SpoolFateUnknown": "oncelog.client.spool.errors",
     "SpoolFull": "oncelog.client.spool.errors",
@@ -63,6 +79,8 @@ _HOMES = {
     "TableFuture": "oncelog.client.table_result",
     "TableMetadata": "oncelog.client.table_result",
     "TopicPartition": "oncelog.types",
+    "TopicUnavailable": "oncelog.client.producer_errors",
+    "prometheus_collector": "oncelog.producer.metrics",
 }
 
 __all__ = [
@@ -73,14 +91,21 @@ __all__ = [
     "BufferExhausted",
     "DeliveryFailed",
     "DeliveryTimedOut",
+    "Interceptor",
     "KafkaError",
+    "NotDeliveredYet",
     "OncelogError",
     "PartitionOffsets",
+    "PartitionerError",
     "Producer",
     "ProducerClosed",
     "ProducerRecord",
+    "RecordFuture",
     "RecordMetadata",
+    "RecordTooLarge",
     "RowsFailed",
+    "SerializationError",
+    "Serializer",
     "SpoolError",
     "SpoolFateUnknown",
     "SpoolFull",
@@ -91,7 +116,9 @@ __all__ = [
     "TableFuture",
     "TableMetadata",
     "TopicPartition",
+    "TopicUnavailable",
     "__version__",
+    "prometheus_collector",
 ]
 
 
