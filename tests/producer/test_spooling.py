@@ -26,8 +26,10 @@ from oncelog.log.storage import FileStorage
 from oncelog.producer.producer import Producer
 from oncelog.producer.spooling import GroupCommit
 from oncelog.types import TopicPartition
+from tests.support import parts
 from tests.support.broker import OncelogBroker
 from tests.support.confluent import create_topic, read
+from tests.support.kafka import KafkaBroker
 from tests.support.process import BrokerProcess
 
 WAIT_S = 30
@@ -77,21 +79,23 @@ def leave_behind(
     *,
     settled: int = 0,
     opened: int = 5,
+    batch_size: int = 100,
     waiting: int = 3,
     base_sequence: int = 0,
     age_ms: int = 0,
 ) -> None:
-    """The spool of a process that was killed: some records acknowledged, one batch in flight, some never sent."""
+    """The spool of a process that was killed: some records acknowledged, some in flight, some never sent."""
     spool, _ = Spool.open(FileStorage(), spool_dir, SpoolConfig(1 << 20))
     for value in numbers(0, settled + opened + waiting):
         spool.append(topic, 0, int(time.time() * 1000), b"key", value)
         spool.took(topic, 0)
     if settled:
         spool.settled(topic, 0, 0, settled)
-    if opened:
-        numbered_ms = int(time.time() * 1000) - age_ms
-        place, identity = TopicPartition(topic, 0), Identity(NEVER_SEEN, 0)
-        spool.numbered([Numbered(place, settled, opened, identity, base_sequence, numbered_ms)])
+    numbered_ms = int(time.time() * 1000) - age_ms
+    place, identity = TopicPartition(topic, 0), Identity(NEVER_SEEN, 0)
+    for first in range(0, opened, batch_size):
+        count = min(batch_size, opened - first)
+        spool.numbered([Numbered(place, settled + first, count, identity, base_sequence + first, numbered_ms)])
     # Not closed: it was killed.
 
 
@@ -334,6 +338,26 @@ def test_a_batch_that_is_stored_is_not_sent_again(
         shutil.copytree(tmp_path / "before", spool_dir)
         Producer(each_broker.bootstrap, spool_dir=spool_dir).close()
     assert values(each_broker, topic, 5) == numbers(0, 5)
+
+
+@pytest.mark.kafka
+def test_a_kafka_that_was_restarted_remembers_only_the_last_batch(
+    tmp_path: Path, new_topic: Callable[[], str], spool_dir: str
+) -> None:
+    """It calls the batches before that one out of order, though it has them."""
+    topic = new_topic()
+    parts.required(parts.java)
+    parts.required(parts.kafka_libs)
+    broker = KafkaBroker(tmp_path / "kafka", {})
+    with broker:
+        create_topic(broker, topic)
+        leave_behind(spool_dir, topic, opened=6, batch_size=2, waiting=0)
+        shutil.copytree(spool_dir, tmp_path / "before")
+        Producer(broker.bootstrap, spool_dir=spool_dir).close()
+        broker.stop()
+        broker.start()
+        Producer(broker.bootstrap, spool_dir=str(tmp_path / "before")).close()
+        assert values(broker, topic, 6) == numbers(0, 6)
 
 
 def refused(broker: BrokerProcess, spool_dir: str) -> str:
