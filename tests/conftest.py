@@ -1,9 +1,9 @@
 """Options and fixtures that every kind of test shares: which brokers to run on, and the brokers themselves.
 
 `--brokers=oncelog,kafka` chooses the kinds for every test that takes the `broker` fixture. Without it, conformance
-tests and those marked `on_both_brokers` run on both (that is their point) and the others on oncelog alone. One process of
-each kind serves the whole session, so a test makes topics of its own (`new_topic`) and leaves the broker's settings as it
-found them.
+tests and those marked `on_both_brokers` run on both (that is their point) and the others on oncelog alone. One process
+of each kind serves the whole session, so a test makes topics of its own (`new_topic`) and leaves the broker's settings
+as it found them.
 """
 
 from __future__ import annotations
