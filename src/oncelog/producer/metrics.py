@@ -26,7 +26,8 @@ _COUNTED = {
     "batch-split": ("batch_splits", "Batches that a broker found too large and that were split"),
     "duplicates-acknowledged": (
         "duplicates_acknowledged",
-        "Batches that a broker had already: retries that idempotence kept from becoming duplicates",
+        "Retries that a broker refused as duplicates; most it answers with the original offset, which looks like any"
+        " other success",
     ),
     "epoch-bump": ("epoch_bumps", "Times that the producer began a new epoch"),
     "buffer-exhausted": ("buffer_exhausted", "Sends that found no memory in time"),
