@@ -36,7 +36,7 @@ class Totals:
     request_latency_ms: int = 0
     throttle_ms: int = 0
     duplicates_acknowledged: int = 0
-    """Batches that the broker called duplicates. It answers the last five with their offsets instead, as if stored now."""
+    """Batches that the broker called duplicates. Those it remembers it answers with their offsets, as if stored now."""
     epoch_bumps: int = 0
     buffer_exhausted: int = 0
     """Sends that found no memory in time."""
