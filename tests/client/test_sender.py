@@ -288,6 +288,22 @@ class TestRequests:
         started.pass_time(50, healthy=True)
         assert started.sent[-1].is_delivered
 
+    def test_without_numbers_wait_for_the_one_before_if_one_at_a_time_is_allowed(self) -> None:
+        """Also where the next one would go to another broker."""
+        started = world(enable_idempotence=False, max_in_flight_requests_per_connection=1)
+        for line in started.cluster.lines_of(0):
+            line.stall()
+        (first,) = send(started, 0)
+        started.change_leader(0, 1, True, True)
+        started.core.metadata.mark_stale()
+        settle(started, 150)
+        assert started.queue(0).leader == 1
+        (second,) = send(started, 0)
+        settle(started, 100)
+        assert not second.is_reported
+        settle(started)
+        assert (first.offset, second.offset) == (1, 2)
+
     def test_are_not_sent_while_a_broker_asks_for_a_pause(self) -> None:
         started = world()
         started.cluster.throttle_ms = 700
