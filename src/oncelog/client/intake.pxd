@@ -25,3 +25,10 @@ cdef class Intake:
         object timestamp_ms,
         object on_delivery,
     )
+
+
+cdef class LoopIntake:
+    cdef Intake _intake
+    cdef object _home
+    cdef object _new_future
+    cdef object _send_slowly

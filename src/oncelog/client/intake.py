@@ -102,3 +102,40 @@ def _are_plain(headers: Any) -> bool:
         if type(name) is not str or not name.isascii() or (value is not None and type(value) is not bytes):
             return False
     return True
+
+
+class LoopIntake:
+    """`AsyncProducer.send` in compiled form: the result is a future of the producer's loop, resolved with the batch.
+
+    That it is called in that loop is not checked for every record: asking which loop runs costs as much as the rest. A
+    call from elsewhere meets the check with the next batch, and asyncio's own if its result is awaited."""
+
+    __slots__ = ("_home", "_intake", "_new_future", "_send_slowly")
+
+    def __init__(
+        self,
+        intake: Intake,
+        home: Any,
+        new_future: Callable[..., Any],
+        send_slowly: Callable[..., Any],
+    ) -> None:
+        self._intake = intake
+        self._home = home
+        self._new_future = new_future
+        self._send_slowly = send_slowly
+
+    def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        headers: HeadersInput | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> Any:
+        if on_delivery is None:
+            future = self._new_future(loop=self._home)
+            if self._intake.offer(topic, value, key, headers, partition, timestamp_ms, future) is not None:
+                return future
+        return self._send_slowly(topic, value, key, headers, partition, timestamp_ms, on_delivery)

@@ -12,12 +12,13 @@ import contextlib
 import time
 import warnings
 from collections.abc import Iterable, Mapping
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from oncelog.client.batch import ProducerBatch
 from oncelog.client.delivery import Delivery, OnDelivery
-from oncelog.client.intake import Intake
+from oncelog.client.intake import Intake, LoopIntake
 from oncelog.client.locks import new_lock
 from oncelog.client.producer_config import ProducerConfig
 from oncelog.client.producer_errors import ProducerClosed
@@ -127,35 +128,27 @@ class AsyncProducer:
         Raises at once what is wrong with the record itself, and BufferExhausted if thousands of records already wait
         for room: await some of them first.
         """
-        loop = asyncio.get_running_loop()
-        if loop is not self._loop:
-            self._driver_here()
-        future: asyncio.Future[RecordMetadata] = asyncio.Future(loop=loop)  # half the cost of create_future()
-        if (
-            on_delivery is not None
-            or self._lines.count
-            or self._intake.offer(topic, value, key, headers, partition, timestamp_ms, future) is None
-        ):
-            record = ProducerRecord(topic, value, key, partition, headers or (), timestamp_ms)
-            self._send_slowly(record, future, on_delivery)
-        return future
-
-    def _send_slowly(
-        self, record: ProducerRecord, future: asyncio.Future[RecordMetadata], on_delivery: OnDelivery | None
-    ) -> None:
-        """The long way: with interceptors, serializers, and the line where there is something to wait for."""
         driver = self._driver_here()
+        assert self._loop is not None
+        future: asyncio.Future[RecordMetadata] = asyncio.Future(loop=self._loop)
         check_callback(on_delivery)
-        record = self._interceptors.on_send(record)
+        record = self._interceptors.on_send(ProducerRecord(topic, value, key, partition, headers or (), timestamp_ms))
         on_delivery = self._interceptors.acknowledging(on_delivery)
         told = future if on_delivery is None else _Told(future, on_delivery)
         try:
             if self._lines.send(self._parts.serialize(record), told, monotonic_ms()):
+                self._intake.is_open = False  # nobody overtakes those in line
                 self._watch_lines()
         except Exception as error:
             self._interceptors.on_acknowledgement(None, error)
             raise
         driver.wake()
+        return future
+
+    def _open_intake(self) -> None:
+        """Plain records go the short way, while nobody waits in line."""
+        is_plain = not self._interceptors.is_needed and self.config.takes_bytes
+        self._intake.is_open = is_plain and not self._lines.count and self._unusable is None
 
     def _append(self, record: Serialized, future: Any) -> bool:
         """Into a batch; False if the topic is not known, or memory is full."""
@@ -204,6 +197,7 @@ class AsyncProducer:
         if self._lines.count:
             self._lines.move()
             self._lines_moved.set()
+            self._open_intake()
         if self._tables is not None:
             self._tables.tell()
 
@@ -216,6 +210,7 @@ class AsyncProducer:
         self._lines_timer = None
         self._lines.expire(monotonic_ms())
         self._lines_moved.set()
+        self._open_intake()
         if self._lines.count:
             self._watch_lines()
 
@@ -241,7 +236,10 @@ class AsyncProducer:
             self._loop = loop
             self._driver = StreamingDriver(self._core, loop, self._parts.socket_options)
             self._driver.start()
-            self._intake.is_open = not self._interceptors.is_needed and self.config.takes_bytes
+            self._open_intake()
+            if type(self).send is AsyncProducer.send:  # the same, compiled: most records need no more
+                shortened = LoopIntake(self._intake, loop, asyncio.Future, partial(AsyncProducer.send, self))
+                self.send = shortened.send  # type: ignore[method-assign]
         self._check_loop(loop)
         return self._driver
 
