@@ -67,7 +67,8 @@ class Producer:
         self._placement = parts.placement
         self._interceptors = parts.interceptors
         self._intake = Intake(parts.accumulator, parts.placement, time.time, self._send_slowly)
-        self._intake.is_open = not parts.interceptors.is_needed and self.config.takes_bytes
+        is_plain = self.config.takes_bytes and self.config.spool_dir is None
+        self._intake.is_open = is_plain and not parts.interceptors.is_needed
         if type(self).send is Producer.send:
             self.send = self._intake.send  # type: ignore[method-assign]  # one call less for every record
         self._unusable: ProducerClosed | None = None
@@ -75,7 +76,6 @@ class Producer:
         self._spooling = Spooling(parts, self._news) if self.config.spool_dir is not None else None
         self._start()
         if self._spooling is not None:
-            self._intake.is_open = False
             self._await_spool(self._spooling)
 
     def _start(self) -> None:
