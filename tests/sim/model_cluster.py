@@ -223,7 +223,11 @@ class ModelCluster:
         self.stragglers = [late for late in self.stragglers if late[0].node_id != node_id]
 
     def start(self, node_id: int) -> None:
+        """It was stopped cleanly, and remembers what a snapshot holds."""
         self.stopped.discard(node_id)
+        for partition in self.partitions.values():
+            if partition.leader == node_id:
+                partition.restart_cleanly()
 
     def cut_connections(self, node_id: int, *, requests_arrive: bool) -> None:
         for line in self.lines_of(node_id):

@@ -84,6 +84,7 @@ class ModelPartition:
         self.torn_off: list[StoredBatch] = []
         """Batches that were in the log once and that a leader change took away, replicated ones only."""
         self.faults: deque[Fault] = deque()
+        self._snapshot_end = 0
         self._forgotten_below: dict[int, int] = {}
 
     @property
@@ -124,6 +125,10 @@ class ModelPartition:
     def forget_producer(self, producer_id: int) -> None:
         self._forgotten_below[producer_id] = self.end_offset
 
+    def restart_cleanly(self) -> None:
+        """As Kafka does: of each producer it remembers the last batch only, as its snapshot does."""
+        self._snapshot_end = self.end_offset
+
     def _elect(self, leader: int) -> None:
         self.leader = leader
         self.leader_epoch += 1
@@ -157,7 +162,7 @@ class ModelPartition:
                 break
             if stored.batch.producer_id != producer_id:
                 continue
-            if found and stored.batch.epoch != found[-1].batch.epoch:
+            if found and (stored.batch.epoch != found[-1].batch.epoch or stored.base_offset < self._snapshot_end):
                 break
             found.append(stored)
         return found[::-1]

@@ -451,6 +451,25 @@ def test_the_oldest_of_unknown_fate_is_not_pushed_out_of_the_broker_s_memory() -
         promise(world)
 
 
+@pytest.mark.parametrize("count", [2, 3, 4])
+def test_batches_that_a_restarted_broker_forgot_are_not_stored_again(count: int) -> None:
+    """A Kafka that was restarted cleanly remembers the last batch of a producer only, and calls those before it out of
+    order. That the last one is recognised tells that they are stored."""
+    world = busy_world()
+    for _ in range(count):
+        world.fail_after_append(0, TIMED_OUT)
+        world.send(0)
+    world.settle_down()
+    assert stored_numbers(world, FIRST) == list(range(count + 1))
+    world.cluster.partitions[FIRST].restart_cleanly()
+    world.finish()
+    assert all(sent.is_delivered for sent in world.sent)
+    no_record_is_stored_twice(world)
+    assert epoch(world) == 0
+    for promise in idempotent_promises():
+        promise(world)
+
+
 def test_a_batch_too_large_is_split_until_it_fits() -> None:
     world = ProducerWorld(max_message_bytes=150, batch_size=900)
     for _ in range(20):

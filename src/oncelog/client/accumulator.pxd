@@ -19,6 +19,7 @@ cdef class PartitionQueue:
     cdef public list unsettled
     cdef public long long next_position
     cdef public long long next_ordinal
+    cdef public long long stored_position
     cdef public bint has_stored
 
 

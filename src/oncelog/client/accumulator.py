@@ -29,6 +29,7 @@ from oncelog.types import NO_LEADER_EPOCH
 RECORD_OVERHEAD_BYTES = 32  # the most that lengths and deltas of a record without headers take
 HEADER_OVERHEAD_BYTES = 10  # the same for one header
 CALLBACK_BYTES = 96  # what a record that waits with its callback costs besides its bytes
+NOTHING_STORED = -1
 BATCH_BYTES = 1024  # what a batch costs besides its records
 
 
@@ -48,7 +49,7 @@ class PartitionQueue:
 
     __slots__ = (
         "batches", "has_stored", "index", "leader", "leader_epoch", "next_ordinal", "next_position", "open",
-        "queued_bytes", "topic", "topic_id", "unsettled",
+        "queued_bytes", "stored_position", "topic", "topic_id", "unsettled",
     )  # fmt: skip
 
     def __init__(self, topic: str, index: int) -> None:
@@ -66,6 +67,8 @@ class PartitionQueue:
         `batches`. Only the sender touches it, as everything below."""
         self.next_position = 0
         """Of the next record to be numbered, in the sequence of this producer id and epoch."""
+        self.stored_position = NOTHING_STORED
+        """The highest that was acknowledged in that sequence."""
         self.next_ordinal = 0
         """How many batches were sent for the first time."""
         self.has_stored = False

@@ -35,6 +35,7 @@ cdef class ProducerBatch:
     cdef public bint is_revived
     cdef public bint is_listed
     cdef public bint is_abandoned
+    cdef public bint is_doubted
 
     @cython.locals(index="long long")
     cpdef long long append(self, long long timestamp_ms, object key, object value, object headers) except -1

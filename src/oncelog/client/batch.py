@@ -21,9 +21,9 @@ UNNUMBERED = -1
 class ProducerBatch:
     __slots__ = (
         "_append", "_callbacks", "_last_ms", "_last_timestamp_ms", "_native", "_timestamps_ms", "attempts", "buffer",
-        "builder", "charged_bytes", "created_ms", "delivery", "is_abandoned", "is_in_flight", "is_listed", "is_open",
-        "is_revived", "may_be_written", "ordinal", "partition", "position", "producer_epoch", "producer_id",
-        "record_count", "retry_at_ms", "size_bytes", "topic", "was_first_in_line",
+        "builder", "charged_bytes", "created_ms", "delivery", "is_abandoned", "is_doubted", "is_in_flight",
+        "is_listed", "is_open", "is_revived", "may_be_written", "ordinal", "partition", "position", "producer_epoch",
+        "producer_id", "record_count", "retry_at_ms", "size_bytes", "topic", "was_first_in_line",
     )  # fmt: skip
 
     def __init__(self, topic: str, partition: int, created_ms: int, size_hint: int, delivery: Delivery) -> None:
@@ -59,6 +59,8 @@ class ProducerBatch:
         """When it was last sent, no earlier batch of its partition was unsettled."""
         self.is_revived = False
         """An earlier process sent it, and the leader said whether it has it."""
+        self.is_doubted = False
+        """A broker called it out of order though it may have stored it; it is in no queue until another batch tells."""
         self.is_listed = False
         """The leader said that it has it: out of order means stored, long ago."""
         self.is_abandoned = False

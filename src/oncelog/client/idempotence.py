@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from oncelog.client.accumulator import PartitionQueue
+from oncelog.client.accumulator import NOTHING_STORED, PartitionQueue
 from oncelog.client.batch import ProducerBatch
 from oncelog.types import MAX_PRODUCER_EPOCH
 
@@ -58,12 +58,15 @@ class Idempotence:
     def may_send(self, queue: PartitionQueue, batch: ProducerBatch) -> bool:
         if batch.is_numbered:
             # Once a batch was refused, those behind it go one by one: each must find the one before it stored.
-            is_next = queue.unsettled[0] is batch
-            return is_next and (batch.may_be_written or self.bump_reason is None)
+            if self.next_in_line(queue) is not batch:
+                return False
+            return batch.may_be_written or (self.bump_reason is None and not queue.unsettled[0].is_doubted)
         if self.identity is None or self.bump_reason is not None:
             return False
         if not queue.unsettled:
             return True
+        if queue.unsettled[0].is_doubted:
+            return False
         # Those behind the oldest unsettled batch count even if they are settled: the broker remembers them, and must
         # not have forgotten the oldest over them when it is asked about it again.
         since_oldest = queue.next_ordinal - queue.unsettled[0].ordinal
@@ -84,10 +87,33 @@ class Idempotence:
         batch.forget_number()
         batch.attempts = attempts
 
+    def next_in_line(self, queue: PartitionQueue) -> ProducerBatch | None:
+        """The first batch that has no answer, or one that says nothing."""
+        return next((batch for batch in queue.unsettled if not batch.is_doubted), None)
+
     def is_gap(self, queue: PartitionQueue, batch: ProducerBatch) -> bool:
         """Whether an out-of-order answer means that numbers were lost, and not merely that an earlier batch was not
         there yet when this one arrived."""
-        return batch.was_first_in_line and queue.unsettled[0] is batch
+        return batch.was_first_in_line and self.next_in_line(queue) is batch
+
+    def is_known_as_stored(self, queue: PartitionQueue, batch: ProducerBatch) -> bool:
+        """Whether a batch that a broker calls out of order is stored all the same: the leader listed it, or a later
+        one is, which it takes in sequence only."""
+        return batch.is_listed or (batch.may_be_written and batch.position < queue.stored_position)
+
+    def doubt(self, queue: PartitionQueue, batch: ProducerBatch) -> list[ProducerBatch]:
+        """A broker calls a batch out of order that it may have stored. It does so of a batch that it never got, and of
+        one that it forgot: a Kafka that was restarted remembers the last batch of a producer only. The batches behind
+        tell: if one of them is recognised, this one is stored. If none is, none of them is stored; those are returned,
+        to be sent under new numbers."""
+        batch.is_doubted = True
+        if any(one.may_be_written and not one.is_doubted for one in queue.unsettled):
+            return []
+        doubted = [one for one in queue.unsettled if one.is_doubted]
+        for one in doubted:
+            one.is_doubted = False
+            one.may_be_written = False
+        return doubted
 
     def is_in_doubt(self, queue: PartitionQueue, batch: ProducerBatch) -> bool:
         """Whether a batch that is not stored now may be so later: if an earlier attempt is still on its way, and with
@@ -99,6 +125,7 @@ class Idempotence:
     def stored(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         queue.unsettled.remove(batch)
         queue.has_stored = True
+        queue.stored_position = max(queue.stored_position, batch.position)
 
     def gave_up(self, queue: PartitionQueue, batch: ProducerBatch, reason: str) -> None:
         """The batch will not be sent again. Its number can be given to the next one only if no broker can have seen
@@ -130,6 +157,7 @@ class Idempotence:
                 batch.forget_number()
             queue.unsettled.clear()
             queue.next_position = 0
+            queue.stored_position = NOTHING_STORED
             queue.has_stored = False
         producer_id, epoch = self.identity
         is_exhausted = epoch == MAX_PRODUCER_EPOCH

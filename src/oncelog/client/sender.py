@@ -392,7 +392,8 @@ class SenderCore:
             queue.unsettled.append(batch)
         elif is_fresh:
             self.idempotence.number(queue, batch)
-        batch.was_first_in_line = queue.unsettled[0] is batch
+        first = queue.unsettled[0] if self.idempotence is None else self.idempotence.next_in_line(queue)
+        batch.was_first_in_line = first is batch
         return is_fresh
 
     def _write_down(
@@ -453,7 +454,8 @@ class SenderCore:
 
     def _judge(self, queue: PartitionQueue, batch: ProducerBatch, answer: ProducedPartition, now_ms: int) -> None:
         verdict = verdict_of(answer.error_code)
-        if verdict is Verdict.OUT_OF_ORDER and batch.is_listed:
+        idempotence = self.idempotence
+        if verdict is Verdict.OUT_OF_ORDER and idempotence is not None and idempotence.is_known_as_stored(queue, batch):
             verdict = Verdict.STORED_EARLIER
         if verdict in PLACED:
             self._counters.duplicates_acknowledged += verdict is Verdict.STORED_EARLIER
@@ -485,13 +487,22 @@ class SenderCore:
             if not self.idempotence.is_gap(queue, batch):
                 self._retry(queue, batch, error, now_ms)
                 return
-            # Had it been stored in an earlier attempt, it would be among the last five, and recognised.
-            batch.may_be_written = self.idempotence.is_in_doubt(queue, batch)
+            if batch.may_be_written and not self.idempotence.is_in_doubt(queue, batch):
+                self._doubt(queue, batch, error, now_ms)
+                return
         self.idempotence.want_bump(str(error), new_id=verdict is Verdict.FENCED)
         if verdict is Verdict.FENCED or batch.may_be_written:
             self._fail(queue, batch, error)
         else:
             self._retry(queue, batch, error, now_ms)
+
+    def _doubt(self, queue: PartitionQueue, batch: ProducerBatch, error: KafkaError, now_ms: int) -> None:
+        assert self.idempotence is not None
+        unwritten = self.idempotence.doubt(queue, batch)
+        if unwritten:
+            self.idempotence.want_bump(str(error))
+        for one in unwritten:
+            self._retry(queue, one, error, now_ms)
 
     def _uncertain(self, queue: PartitionQueue, batch: ProducerBatch, error: Exception, now_ms: int) -> None:
         batch.may_be_written = True
@@ -539,6 +550,10 @@ class SenderCore:
     def _store(self, queue: PartitionQueue, batch: ProducerBatch, base_offset: int, append_time_ms: int) -> None:
         batch.is_in_flight = False
         if self.idempotence is not None:
+            while queue.unsettled[0].is_doubted and queue.unsettled[0] is not batch:
+                queue.unsettled[0].is_doubted = False  # what is behind it is stored, so it is
+                self._counters.duplicates_acknowledged += 1
+                self._store(queue, queue.unsettled[0], NO_OFFSET, NO_TIMESTAMP)
             self.idempotence.stored(queue, batch)
         else:
             queue.unsettled.remove(batch)
@@ -614,7 +629,8 @@ class SenderCore:
                 self._give_up_waiting(queue, queue.batches[0])
 
     def _give_up_waiting(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
-        self._accumulator.drop(queue, batch)
+        if not batch.is_doubted:
+            self._accumulator.drop(queue, batch)
         self._fail(queue, batch, self._timed_out(queue, batch))
 
     def _abandon(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
@@ -678,7 +694,8 @@ class SenderCore:
         """Fail everything that was accepted, now and later."""
         self.fatal = self.fatal or error
         for queue in self.all_queues():
-            for batch in [batch for batch in queue.unsettled if batch.is_in_flight and not batch.is_abandoned]:
+            out = [batch for batch in queue.unsettled if batch.is_in_flight or batch.is_doubted]
+            for batch in [batch for batch in out if not batch.is_abandoned]:
                 batch.may_be_written = True
                 batch.is_abandoned = True
                 self._report(queue, batch, _honest(error, batch))
