@@ -33,6 +33,9 @@ MAX_POLL_MS = 1_000  # the longest sleep
 EXPIRY_PERIOD_MS = 50  # how exactly `delivery.timeout.ms` is kept
 REBOOTSTRAP_AFTER_MS = 5_000  # without any connection for so long, the bootstrap servers are tried again
 MAX_BACKOFF_DOUBLINGS = 16
+CROWD = 100
+"""With so many batches under way to a broker, others that are not full wait for an answer: a batch costs about the same
+whether it holds five records or five hundred, so a producer to a thousand partitions must let them fill."""
 
 PLACED = (Verdict.STORED, Verdict.STORED_EARLIER)
 
@@ -53,9 +56,10 @@ class BatchJournal(Protocol):
 class ProduceTag:
     """One Produce request in flight."""
 
-    __slots__ = ("batches", "names")
+    __slots__ = ("batches", "names", "node_id")
 
-    def __init__(self, batches: dict[tuple[str, int], tuple[PartitionQueue, ProducerBatch]]) -> None:
+    def __init__(self, node_id: int, batches: dict[tuple[str, int], tuple[PartitionQueue, ProducerBatch]]) -> None:
+        self.node_id = node_id
         self.batches = batches
         self.names = {queue.topic_id: queue.topic for queue, _ in batches.values()}
 
@@ -113,6 +117,8 @@ class SenderCore:
         self._id_attempts = 0
         self._ask_id_at_ms = 0
         self._expire_at_ms = 0
+        self._under_way: dict[int, int] = {}
+        """Batches that are not answered yet, by broker."""
         self._has_news = False
         self._untold: dict[PartitionQueue, list[ProducerBatch]] = {}
         """Batches whose fate is known before that of one ahead of them; at most a window's worth for each queue."""
@@ -142,6 +148,7 @@ class SenderCore:
     def handle(self, event: Event, now_ms: int) -> None:
         tag = event.tag
         if isinstance(tag, ProduceTag):
+            self._under_way[tag.node_id] -= len(tag.batches)
             if isinstance(event, Answered):
                 self._produced(tag, event, now_ms)
             else:
@@ -296,7 +303,8 @@ class SenderCore:
                     if not self.network.is_connected(node_id) and any(queue.batches for queue in ring.queues):
                         self.network.connect(node_id, now_ms)
                     break
-                batches, ready_ms = self._drain(ring, now_ms)
+                is_crowded = self._under_way.get(node_id, 0) >= CROWD
+                batches, ready_ms = self._drain(ring, now_ms, is_crowded)
                 if not batches:
                     wake_ms = min(wake_ms, ready_ms)
                     break
@@ -311,9 +319,11 @@ class SenderCore:
                 self.metadata.want(queue.topic, now_ms)
                 self.metadata.mark_stale()
 
-    def _drain(self, ring: NodeRing, now_ms: int) -> tuple[list[tuple[PartitionQueue, ProducerBatch]], int]:
+    def _drain(
+        self, ring: NodeRing, now_ms: int, is_crowded: bool
+    ) -> tuple[list[tuple[PartitionQueue, ProducerBatch]], int]:
         """At most one batch of each partition, beginning behind the one that was served last, as many as a request
-        holds; and, if there is none, when one will be ready."""
+        holds; and, if there is none, when one will be ready. To a crowded broker only those go that cannot grow."""
         drained: list[tuple[PartitionQueue, ProducerBatch]] = []
         size_bytes = 0
         wake_ms = now_ms + MAX_POLL_MS
@@ -324,6 +334,8 @@ class SenderCore:
             if not queue.batches:
                 continue
             head = queue.batches[0]
+            if is_crowded and head.is_open:
+                continue
             ready_ms = self._ready_ms(queue, head)
             if ready_ms > now_ms:
                 wake_ms = min(wake_ms, ready_ms)
@@ -373,7 +385,9 @@ class SenderCore:
             self._count_sent(batch, now_ms)
         acks = self._config.acks
         request = ProduceRequest(None, acks, self._config.request_timeout_ms, list(topics.values()))
-        tag = ProduceTag({(queue.topic, queue.index): (queue, batch) for queue, batch in drained})
+        tag = ProduceTag(node_id, {(queue.topic, queue.index): (queue, batch) for queue, batch in drained})
+        if acks != 0:
+            self._under_way[node_id] = self._under_way.get(node_id, 0) + len(drained)
         self._counters.requests_sent += 1
         self.network.send(node_id, ApiKey.PRODUCE, request, now_ms, tag=tag, answered=acks != 0)
         if acks == 0:
