@@ -318,13 +318,16 @@ def test_a_new_epoch_waits_for_what_is_in_doubt(
 
 
 @pytest.mark.on_both_brokers
-def test_without_retries_records_fail_but_are_neither_doubled_nor_reordered(
+def test_without_retries_records_fail_but_are_not_doubled(
     broker: BrokerProcess, new_topic: Callable[[], str], rng: random.Random
 ) -> None:
+    """The order is not promised: a request that was given up with its connection may be executed after one on the
+    next connection, and its records, which were reported as failed, are then stored late."""
     rules = [Rule.drop_response("Produce", every=7), Rule.drop_request("Produce", every=9)]
     outcome = _send_in_vain(broker, new_topic(), rules, rng.getrandbits(32), **PLAIN, retries=0)
     assert outcome.failures, outcome
-    assert outcome.audit.clean, outcome
+    total = outcome.audit.total
+    assert (total.lost, total.duplicated, total.misplaced) == (0, 0, 0), outcome
 
 
 def _send_in_vain(broker: BrokerProcess, topic: str, rules: list[Rule], seed: int, **settings: Any) -> Outcome:
