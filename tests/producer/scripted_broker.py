@@ -14,9 +14,9 @@ from oncelog.wire.api import ApiKey
 from oncelog.wire.codec import Message
 from oncelog.wire.frame import RequestHeader
 from tests.client.fake_broker import SILENCE, FakeBroker, metadata_answer
+from tests.support.patience import PATIENCE_S
 
 UNKNOWN_TOPIC = 3
-PATIENCE_S = 30.0
 
 
 class ScriptedBroker(FakeBroker):

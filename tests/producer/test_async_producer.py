@@ -21,7 +21,8 @@ from oncelog.errors import InvalidTopicException, TopicAuthorizationFailed, Unkn
 from oncelog.producer import async_line
 from oncelog.producer.async_producer import AsyncProducer
 from oncelog.producer.serializers import SerializationError
-from tests.producer.scripted_broker import PATIENCE_S, ScriptedBroker
+from tests.producer.scripted_broker import ScriptedBroker
+from tests.support.patience import PATIENCE_S, once_heard_async
 
 TOPIC = "orders"
 PARTITIONS = 3
@@ -63,7 +64,8 @@ def small(scripted: ScriptedBroker, **settings: Any) -> AsyncProducer:
 
 
 async def known(producer: AsyncProducer, *topics: str) -> None:
-    await asyncio.gather(*(producer.send(topic, b"") for topic in topics or (TOPIC,)))
+    for topic in topics or (TOPIC,):
+        await once_heard_async(lambda topic=topic: producer.send(topic, b""))  # type: ignore[misc]
 
 
 class TestResults:
@@ -104,12 +106,14 @@ class TestResults:
         async def body() -> None:
             told: list[Any] = []
             on_delivery = (lambda *outcome: told.append(outcome)) if has_callback else None
-            async with AsyncProducer(scripted.bootstrap, linger_ms=50) as producer:
+            async with AsyncProducer(scripted.bootstrap) as producer:
                 await known(producer)
+                scripted.hold()
                 future = producer.send(TOPIC, b"wanted", partition=0, on_delivery=on_delivery)
                 with pytest.raises(TimeoutError):
                     await asyncio.wait_for(future, 0.001)
                 assert future.cancelled()
+                scripted.gate.set()
                 await producer.flush()
             assert b"wanted" in scripted.log[TOPIC, 0]
             assert len(told) == has_callback
@@ -208,11 +212,11 @@ class TestTheLine:
         async def body() -> None:
             async with small(scripted, max_block_ms=200) as producer:
                 with pytest.raises(UnknownTopicOrPartition, match="'missing' does not exist"):
-                    await producer.send("missing", b"")
+                    await once_heard_async(lambda: producer.send("missing", b""))
                 await known(producer)
                 scripted.hold()
                 futures = [producer.send(TOPIC, b"x" * 500) for _ in range(60)]
-                await asyncio.wait(futures, timeout=1)
+                await asyncio.wait(futures, timeout=PATIENCE_S, return_when=asyncio.FIRST_EXCEPTION)
                 scripted.gate.set()
                 outcomes = await asyncio.gather(*futures, return_exceptions=True)
                 failures = [outcome for outcome in outcomes if isinstance(outcome, Exception)]
@@ -336,7 +340,7 @@ class TestBadInput:
         async def body() -> None:
             async with AsyncProducer("127.0.0.1:1", max_block_ms=200) as producer:
                 with pytest.raises(TopicUnavailable, match=r"Connection refused.*check bootstrap\.servers"):
-                    await producer.send(TOPIC, b"")
+                    await once_heard_async(lambda: producer.send(TOPIC, b""), "Connection refused")
 
         run(body())
 

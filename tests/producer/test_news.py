@@ -9,8 +9,7 @@ import pytest
 
 from oncelog.client.producer_errors import ProducerClosed
 from oncelog.producer.news import News
-
-PATIENCE_S = 30.0
+from tests.support.patience import PATIENCE_S
 
 
 def test_what_is_there_already_is_not_waited_for() -> None:

@@ -31,7 +31,8 @@ from oncelog.producer.producer import Producer
 from oncelog.producer.serializers import SerializationError
 from oncelog.wire.api import ApiKey
 from tests.client.fake_broker import HANG_UP, SILENCE
-from tests.producer.scripted_broker import PATIENCE_S, ScriptedBroker
+from tests.producer.scripted_broker import ScriptedBroker
+from tests.support.patience import PATIENCE_S, eventually, once_heard
 
 TOPIC = "orders"
 PARTITIONS = 3
@@ -52,8 +53,11 @@ def producer(scripted: ScriptedBroker) -> Iterator[Producer]:
 
 
 def small(scripted: ScriptedBroker, **settings: Any) -> Producer:
-    """A producer whose memory is full after a few records."""
-    return Producer(scripted.bootstrap, **{**SMALL_MEMORY, "max_block_ms": 100, **settings})
+    """A producer whose memory is full after a few records, and which knows its topics."""
+    producer = Producer(scripted.bootstrap, **{**SMALL_MEMORY, "max_block_ms": 100, **settings})
+    for topic in scripted.topics:
+        once_heard(lambda topic=topic: producer.partitions_for(topic))  # type: ignore[misc]
+    return producer
 
 
 def fill(producer: Producer, topic: str = TOPIC) -> list[RecordFuture]:
@@ -238,7 +242,12 @@ class TestMemoryFull:
     def test_goes_on_when_memory_comes_free(self, scripted: ScriptedBroker) -> None:
         scripted.hold()
         with small(scripted, max_block_ms=PATIENCE_S * 1000) as producer:
-            opener = threading.Timer(0.2, scripted.gate.set)
+
+            def open_when_full() -> None:
+                eventually(lambda: producer.metrics()["waiting-threads"] > 0, "memory is full")
+                scripted.gate.set()
+
+            opener = threading.Thread(target=open_when_full)
             opener.start()
             futures = [producer.send(TOPIC, b"x" * 500, partition=0) for _ in range(60)]
             offsets = [future.result(PATIENCE_S).offset for future in futures]
@@ -341,13 +350,10 @@ class TestMemoryFull:
     def test_keeps_no_lock_while_a_thread_waits(self, scripted: ScriptedBroker) -> None:
         scripted.hold()
         with small(scripted, max_block_ms=PATIENCE_S * 1000) as producer:
-            producer.partitions_for("other")
             large = b"x" * 4_000  # there is room for one, and for something small
             waiting = threading.Thread(target=lambda: [producer.send(TOPIC, large, partition=0) for _ in range(3)])
             waiting.start()
-            deadline = time.monotonic() + PATIENCE_S
-            while not producer.metrics()["waiting-threads"]:
-                assert time.monotonic() < deadline
+            eventually(lambda: producer.metrics()["waiting-threads"] > 0, "memory is full")
             # What needs no memory, or little of it, goes on meanwhile.
             assert producer.partitions_for(TOPIC) == PARTITIONS
             small_record = producer.send("other", b"")
@@ -413,9 +419,7 @@ class TestClose:
 
         waiting = threading.Thread(target=send_many)
         waiting.start()
-        deadline = time.monotonic() + PATIENCE_S
-        while not producer.metrics()["waiting-threads"]:
-            assert time.monotonic() < deadline
+        eventually(lambda: producer.metrics()["waiting-threads"] > 0, "memory is full")
         closing = threading.Thread(target=producer.close)
         closing.start()
         waiting.join(PATIENCE_S)
@@ -442,7 +446,7 @@ class TestClose:
             producer.close()
             for thread in threads:
                 thread.join(PATIENCE_S)
-            assert all(future.exception(1) is None for future in futures)
+            assert all(future.exception(PATIENCE_S) is None for future in futures)
 
     def test_waits_for_a_body_that_raised(self, scripted: ScriptedBroker) -> None:
         with contextlib.suppress(KeyError), Producer(scripted.bootstrap, linger_ms=60_000) as producer:
@@ -595,8 +599,8 @@ class TestTopics:
     def test_that_nobody_creates_are_named_within_max_block_ms(self, scripted: ScriptedBroker) -> None:
         with Producer(scripted.bootstrap, max_block_ms=300) as producer:
             with pytest.raises(UnknownTopicOrPartition, match=r"'missing' does not exist.*`oncelog topics create"):
-                producer.send("missing", b"")
-            producer.send(TOPIC, b"").result(PATIENCE_S)
+                once_heard(lambda: producer.send("missing", b""))
+            once_heard(lambda: producer.send(TOPIC, b"")).result(PATIENCE_S)
 
     def test_that_are_created_meanwhile_are_found(self, scripted: ScriptedBroker, producer: Producer) -> None:
         creation = threading.Timer(0.2, lambda: scripted.topics.update(late=1))
@@ -658,14 +662,14 @@ class TestBadBrokers:
             Producer("127.0.0.1:1", max_block_ms=300) as producer,
             pytest.raises(TopicUnavailable, match=r"within max\.block\.ms \(300\).*Connection refused.*127\.0\.0\.1:1"),
         ):
-            producer.send(TOPIC, b"")
+            once_heard(lambda: producer.send(TOPIC, b""), "Connection refused")
 
     def test_a_name_that_nobody_knows(self) -> None:
         with (
-            Producer("no-such-host.invalid:9092", max_block_ms=2_000) as producer,
+            Producer("no-such-host.invalid:9092", max_block_ms=300) as producer,
             pytest.raises(TopicUnavailable, match=r"unknown host.*check bootstrap\.servers"),
         ):
-            producer.send(TOPIC, b"")
+            once_heard(lambda: producer.send(TOPIC, b""), "unknown host")
 
     def test_one_that_never_answers(self) -> None:
         with ScriptedBroker({}) as silent:
@@ -684,7 +688,7 @@ class TestBadBrokers:
                 Producer(liar.bootstrap, max_block_ms=300) as producer,
                 pytest.raises(TopicUnavailable, match="does not speak Kafka's protocol"),
             ):
-                producer.send(TOPIC, b"")
+                once_heard(lambda: producer.send(TOPIC, b""), "does not speak Kafka's protocol")
 
     def test_one_that_begins_to_answer_rubbish_harms_only_what_it_had(
         self, scripted: ScriptedBroker, producer: Producer

@@ -32,7 +32,7 @@ from tests.support.confluent import create_topic, read
 from tests.support.kafka import KafkaBroker
 from tests.support.process import BrokerProcess
 
-WAIT_S = 30
+WAIT_S = 60
 NEVER_SEEN = 987_654
 """A producer id that no broker gave out."""
 

@@ -20,12 +20,13 @@ from oncelog.client.producer_errors import TopicUnavailable
 from oncelog.errors import InvalidTopicException
 from oncelog.faults import FaultProxy, Rule
 from tests.support.confluent import create_topic
+from tests.support.patience import once_heard, once_heard_async
 from tests.support.process import BrokerProcess
 
 TIMEOUT_S = 60
 FOREVER_MS = 600_000
 NOBODY_THERE = "127.0.0.1:1"
-IMPATIENT = {"request_timeout_ms": 500, "delivery_timeout_ms": 1_000, "linger_ms": 0, "retry_backoff_ms": 10}
+IMPATIENT = {"request_timeout_ms": 2_000, "delivery_timeout_ms": 2_500, "linger_ms": 0, "retry_backoff_ms": 10}
 NUMBERS = pa.table({"value": [b"%06d" % number * 10 for number in range(20_000)]})
 
 
@@ -127,7 +128,7 @@ class TestTopics:
 
 
 class TestFullMemory:
-    SMALL = {"buffer_memory": 300_000, "max_request_size": 100_000, "batch_size": 20_000, **IMPATIENT}
+    SMALL = {"buffer_memory": 300_000, "max_request_size": 100_000, "batch_size": 20_000, "linger_ms": 0}
 
     def require_rest_failed(self, error: BaseException | None, cause: type[Exception]) -> None:
         """No row is missing in the account."""
@@ -145,7 +146,9 @@ class TestFullMemory:
             silent(broker) as servers,
             oncelog.Producer(servers, **self.SMALL, buffer_full=policy, max_block_ms=100) as producer,
         ):
+            once_heard(lambda: producer.partitions_for(topic))
             future = producer.send_table(topic, NUMBERS)
+            producer.close(timeout=0)
             self.require_rest_failed(future.exception(TIMEOUT_S), oncelog.BufferExhausted)
             dropped = producer.metrics()["records-dropped-total"]
             assert (dropped > 0) == (policy == "drop")
@@ -156,26 +159,33 @@ class TestFullMemory:
             silent(broker) as servers,
             oncelog.Producer(servers, **self.SMALL, buffer_full=policy, max_block_ms=100) as producer,
         ):
+            once_heard(lambda: producer.partitions_for(topic))
             first = producer.send_table(topic, NUMBERS)
             with pytest.raises(oncelog.BufferExhausted, match=r"buffer\.memory \(300000 bytes\) is full"):
                 producer.send_table(topic, NUMBERS)
+            producer.close(timeout=0)
             assert first.exception(TIMEOUT_S) is not None
 
     def test_async_half_way(self, broker: BrokerProcess, topic: str) -> None:
         async def main(servers: str) -> None:
             async with oncelog.AsyncProducer(servers, **self.SMALL, max_block_ms=100) as producer:
+                empty = NUMBERS.slice(0, 0)
+                await once_heard_async(lambda: producer.send_table(topic, empty))
+                result = producer.send_table(topic, NUMBERS)
+                while producer.metrics()["buffer-exhausted-total"] == 0:
+                    await asyncio.sleep(0.01)
+                await producer.close(timeout=0)
                 with pytest.raises(oncelog.TableFailed) as raised:
-                    await producer.send_table(topic, NUMBERS)
+                    await result
                 self.require_rest_failed(raised.value, oncelog.BufferExhausted)
 
         with silent(broker) as servers:
             asyncio.run(asyncio.wait_for(main(servers), TIMEOUT_S))
 
     def test_waits_for_a_slow_broker_and_sends_everything(self, broker: BrokerProcess, topic: str) -> None:
-        settings = {**self.SMALL, "delivery_timeout_ms": 60_000, "request_timeout_ms": 30_000}
         with (
-            FaultProxy(broker.bootstrap, [Rule.delay("Produce", ms=5)], seed=1) as proxy,
-            oncelog.Producer(proxy.bootstrap_servers, **settings) as producer,
+            FaultProxy(broker.bootstrap, [Rule.delay("Produce", ms=20)], seed=1) as proxy,
+            oncelog.Producer(proxy.bootstrap_servers, **self.SMALL) as producer,
         ):
             assert producer.send_table(topic, NUMBERS).result(TIMEOUT_S).row_count == 20_000
             assert producer.metrics()["bufferpool-wait-time-ns-total"] > 0
