@@ -15,10 +15,11 @@ from typing import Any, Protocol
 
 from oncelog.client.accumulator import Accumulator, PartitionQueue
 from oncelog.client.batch import UNNUMBERED, ProducerBatch
+from oncelog.client.cluster import Cluster
 from oncelog.client.idempotence import Idempotence, Identity
-from oncelog.client.metadata import NO_LEADER, Node, TopicMetadata
+from oncelog.client.metadata import NO_LEADER, TopicMetadata
 from oncelog.client.metadata_cache import MetadataCache
-from oncelog.client.network import Answered, Event, Lost, LostKind, Network, bootstrap_nodes
+from oncelog.client.network import Answered, Event, Lost, LostKind, Network
 from oncelog.client.producer_config import ProducerConfig
 from oncelog.client.producer_counters import ProducerCounters
 from oncelog.client.producer_errors import DeliveryFailed, DeliveryTimedOut, ProducerClosed
@@ -31,7 +32,6 @@ from oncelog.wire.produce import ProducedPartition, ProducePartition, ProduceReq
 
 MAX_POLL_MS = 1_000  # the longest sleep
 EXPIRY_PERIOD_MS = 50  # how exactly `delivery.timeout.ms` is kept
-REBOOTSTRAP_AFTER_MS = 5_000  # without any connection for so long, the bootstrap servers are tried again
 MAX_BACKOFF_DOUBLINGS = 16
 CROWD = 100
 """With so many batches under way to a broker, others that are not full wait for an answer: a batch costs about the same
@@ -109,10 +109,7 @@ class SenderCore:
         self._on_settled = on_settled
         self._on_news = on_news
         self._rings: dict[int, NodeRing] = {}
-        self._bootstrap = bootstrap_nodes(config.bootstrap_servers)
-        self._nodes: list[Node] = list(self._bootstrap)
-        self._last_connected_ms: int | None = None
-        self._lacks_node = False
+        self._cluster = Cluster(network, self.metadata, config.bootstrap_servers)
         self._asking_id = False
         self._id_attempts = 0
         self._ask_id_at_ms = 0
@@ -123,7 +120,6 @@ class SenderCore:
         self._untold: dict[PartitionQueue, list[ProducerBatch]] = {}
         """Batches whose fate is known before that of one ahead of them; at most a window's worth for each queue."""
         self._is_finished = False
-        network.set_nodes(self._bootstrap)
 
     # --- what a driver calls ----------------------------------------------------------------------------------
 
@@ -133,7 +129,6 @@ class SenderCore:
 
     def poll(self, now_ms: int) -> int:
         self._counters.tick(now_ms)
-        self._lacks_node = False
         self._expire(now_ms)
         self._refresh_metadata(now_ms)
         self._bump_if_quiet()
@@ -186,43 +181,12 @@ class SenderCore:
     def _refresh_metadata(self, now_ms: int) -> None:
         for topic in list(self.awaited_topics):
             self.metadata.want(topic, now_ms)
-        due_ms = self.metadata.due_ms()
-        if due_ms is None or due_ms > now_ms:
-            return
-        node_id = self._any_node(now_ms)
-        if node_id is None:
-            self._rebootstrap(now_ms)
-            return
-        self._last_connected_ms = now_ms
-        self.network.send(node_id, ApiKey.METADATA, self.metadata.question(now_ms), now_ms, tag=ApiKey.METADATA)
-
-    def _any_node(self, now_ms: int) -> int | None:
-        """None while no broker is ready: the network wakes us when that changes."""
-        node_id = self.network.least_loaded(now_ms)
-        self._lacks_node = node_id is None
-        return node_id
-
-    @property
-    def _is_connected(self) -> bool:
-        return any(self.network.is_connected(node.node_id) for node in self._nodes)
-
-    def _rebootstrap(self, now_ms: int) -> None:
-        """Every broker we knew may have moved; the servers that the user named are still worth a try."""
-        if self._last_connected_ms is None:
-            self._last_connected_ms = now_ms
-        if now_ms - self._last_connected_ms < REBOOTSTRAP_AFTER_MS or self._is_connected:
-            return
-        self._last_connected_ms = now_ms
-        self.network.set_nodes([*self._nodes, *(node for node in self._bootstrap if node not in self._nodes)])
+        self._cluster.refresh(now_ms)
 
     def _metadata_arrived(self, event: Event, now_ms: int) -> None:
-        if isinstance(event, Lost):
-            self.metadata.failed()
+        told = self._cluster.arrived(event, now_ms)
+        if told is None:
             return
-        told = self.metadata.learn(event.body, now_ms)
-        if told.nodes:
-            self._nodes = list(told.nodes.values())
-            self.network.set_nodes(self._nodes)
         for topic in told.topics.values():
             if topic.is_usable:
                 self._learn_topic(topic)
@@ -231,7 +195,7 @@ class SenderCore:
 
     def _learn_topic(self, topic: TopicMetadata) -> None:
         """A leader that is not among the brokers is none: who it is must be asked again."""
-        nodes = {node.node_id for node in self._nodes}
+        nodes = {node.node_id for node in self._cluster.nodes}
         leaders = ((one, one.leader if one.leader in nodes else NO_LEADER) for one in topic.partitions)
         self._accumulator.learn_partitions(
             topic.name, ((one.index, topic.topic_id, leader, one.leader_epoch) for one, leader in leaders)
@@ -255,7 +219,7 @@ class SenderCore:
             return
         if now_ms < self._ask_id_at_ms or not self._accumulator.incomplete:
             return
-        node_id = self._any_node(now_ms)
+        node_id = self._cluster.any_node(now_ms)
         if node_id is None:
             return
         question: Message = {
@@ -554,7 +518,7 @@ class SenderCore:
         leader = answer.current_leader
         if leader is None or leader.leader_epoch <= queue.leader_epoch:
             return
-        if any(node.node_id == leader.leader_id for node in self._nodes):
+        if any(node.node_id == leader.leader_id for node in self._cluster.nodes):
             queue.leader = leader.leader_id
             queue.leader_epoch = leader.leader_epoch
             self._arrange_rings()
@@ -659,7 +623,7 @@ class SenderCore:
             waited = "the partition has no leader"
         elif batch.may_be_written:
             waited = "a broker may have stored them, but none confirmed it"
-        elif not self._is_connected:
+        elif not self._cluster.is_connected:
             waited = f"no broker is reachable ({self.network.why_unreachable()})"
         return DeliveryTimedOut(
             f"{batch.record_count} records for {queue.topic}-{queue.index} were not acknowledged within"
@@ -684,7 +648,7 @@ class SenderCore:
 
     def _question_due_ms(self) -> int | None:
         """When to ask for metadata or a producer id; None while there is nobody to ask."""
-        if self._lacks_node:
+        if self._cluster.lacks_node:
             return None
         due_ms = self.metadata.due_ms()
         wants_id = self.idempotence is not None and self.idempotence.wants_id and not self._asking_id
