@@ -1,0 +1,114 @@
+"""What all groups have in common, and where they are kept.
+
+Owns the map of groups that classic groups, consumer groups and offsets share, and which partition of
+`__consumer_offsets` a group belongs to. Never knows a protocol.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from oncelog.coordinator.effects import Reply
+from oncelog.coordinator.records import CoordinatorRecord
+from oncelog.errors import GroupIdNotFound
+
+CLASSIC = "classic"
+CONSUMER = "consumer"
+
+CONSUMER_PROTOCOL_TYPE = "consumer"
+"""The protocol type of consumers, in both kinds of groups (Kafka Connect's is `connect`)."""
+
+UNKNOWN_GENERATION = -1
+"""The generation of those who commit offsets without being a member."""
+
+UNKNOWN_MEMBER = ""
+
+
+class Group(Protocol):
+    """Everything that offsets, listings and deletions need of a group."""
+
+    group_id: str
+
+    @property
+    def group_type(self) -> str:
+        """CLASSIC or CONSUMER."""
+        ...
+
+    @property
+    def state_name(self) -> str:
+        """As Kafka spells it: `Stable`, `PreparingRebalance`, `Reconciling`, ..."""
+        ...
+
+    @property
+    def protocol_type(self) -> str:
+        """`consumer`; empty for a classic group that only holds offsets."""
+        ...
+
+    @property
+    def is_empty(self) -> bool:
+        """It has no members."""
+        ...
+
+    def check_offset_commit(
+        self, member_id: str, instance_id: str | None, generation: int, version: int, now_ms: int
+    ) -> None:
+        """Raises KafkaError where this member of this generation (or member epoch) may not commit offsets now.
+        `version` is that of the OffsetCommit request. A commit that is allowed may be a sign of life."""
+        ...
+
+    def check_offset_fetch(self, member_id: str | None, member_epoch: int) -> None: ...
+
+    def check_offset_delete(self) -> None: ...
+
+    def check_delete(self) -> None:
+        """Raises NonEmptyGroup where the group still has members, GroupIdNotFound where it is dead."""
+        ...
+
+    def is_subscribed(self, topic: str) -> bool:
+        """Whether a member reads the topic: then its offsets neither expire nor may be deleted."""
+        ...
+
+    def retention_start_ms(self, commit_timestamp_ms: int) -> int | None:
+        """From when on the retention of an offset counts that was committed then; None: it does not expire now."""
+        ...
+
+    def tombstones(self) -> list[CoordinatorRecord]:
+        """What takes the group back from the log; its offsets are not its own."""
+        ...
+
+    def release_waiting(self, error_code: int) -> list[Reply]:
+        """Every join or sync that waits is answered with this error, and waits no more."""
+        ...
+
+
+class GroupMap(dict[str, Group]):
+    """All groups of one partition by their ids. Only replay (and, for the soft state of a classic group's first join,
+    ClassicGroups) adds or removes one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rebalance_wanted: set[str] = set()
+        """Groups that a downgrade has just made classic: ClassicGroups begins a rebalance as soon as their records
+        are replayed."""
+
+    def existing(self, group_id: str) -> Group:
+        group = self.get(group_id)
+        if group is None:
+            raise GroupIdNotFound(f"there is no group {group_id!r}")
+        return group
+
+
+def coordinator_for(group_id: str, partition_count: int) -> int:
+    """Which partition of `__consumer_offsets` keeps the group: by Java's hash of the id, as Kafka finds it."""
+    hashed = _java_hash(group_id)
+    # Java has no positive counterpart of its smallest integer; Kafka takes 0.
+    return (0 if hashed == -(2**31) else abs(hashed)) % partition_count
+
+
+def _java_hash(text: str) -> int:
+    """`String.hashCode`: over UTF-16 units, in signed 32 bits."""
+    value = 0
+    data = text.encode("utf-16-be", "surrogatepass")
+    for index in range(0, len(data), 2):
+        value = (31 * value + (data[index] << 8 | data[index + 1])) & 0xFFFFFFFF
+    return value - 2**32 if value >= 2**31 else value
