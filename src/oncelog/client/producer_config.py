@@ -28,8 +28,10 @@ from oncelog.client.settings import (
     Choice,
     Flag,
     Milliseconds,
+    NameOr,
     Number,
     Optional,
+    SecurityProtocolKind,
     Servers,
     Text,
     dotted,
@@ -87,29 +89,6 @@ class AcksKind:
 
 
 @dataclass(frozen=True, slots=True)
-class NameOr:
-    """One of our names (or Kafka's name of the same), or the user's own object."""
-
-    choice: Choice
-    own: str
-    method: str | None = None
-
-    @property
-    def allowed(self) -> str:
-        return f"{self.choice.allowed}, or {self.own}"
-
-    def parse(self, key: str, given: Any) -> Any:
-        if callable(given) or (self.method is not None and callable(getattr(given, self.method, None))):
-            return given
-        if not isinstance(given, str):
-            raise refused(key, given, self.allowed)
-        try:
-            return self.choice.parse(key, given)
-        except InvalidConfig as error:
-            raise InvalidConfig(f"{error.message}; or give {self.own}") from None
-
-
-@dataclass(frozen=True, slots=True)
 class InterceptorsKind:
     allowed: str = "a list of objects (or classes) with `on_send(record)` or `on_acknowledgement(metadata, error)`"
 
@@ -121,19 +100,6 @@ class InterceptorsKind:
             if not (hasattr(each, "on_send") or hasattr(each, "on_acknowledgement")):
                 raise refused(key, each, self.allowed)
         return interceptors
-
-
-@dataclass(frozen=True, slots=True)
-class SecurityProtocolKind:
-    allowed: str = "PLAINTEXT"
-
-    def parse(self, key: str, given: Any) -> str:
-        if str(given).strip().upper() != self.allowed:
-            raise InvalidConfig(
-                f"{key} is {given!r}, but this client speaks {self.allowed} only, without TLS or SASL:"
-                " connect to a PLAINTEXT listener of the broker"
-            )
-        return self.allowed
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,6 +132,29 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
+class NameOr:
+    """One of our names (or Kafka's name of the same), or the user's own object."""
+
+    choice: Choice
+    own: str
+    method: str | None = None
+
+    @property
+    def allowed(self) -> str:
+        return f"{self.choice.allowed}, or {self.own}"
+
+    def parse(self, key: str, given: Any) -> Any:
+        if callable(given) or (self.method is not None and callable(getattr(given, self.method, None))):
+            return given
+        if not isinstance(given, str):
+            raise refused(key, given, self.allowed)
+        try:
+            return self.choice.parse(key, given)
+        except InvalidConfig as error:
+            raise InvalidConfig(f"{error.message}; or give {self.own}") from None
+
+
+@dataclass(frozen=True, slots=True)
 class ServersKind:
     allowed: str = "HOST:PORT[,HOST:PORT...]"
 
@@ -139,6 +162,19 @@ class ServersKind:
         if not isinstance(given, (str, Iterable)):
             raise refused(key, given, self.allowed)
         return parse_servers(given)
+
+
+@dataclass(frozen=True, slots=True)
+class SecurityProtocolKind:
+    allowed: str = "PLAINTEXT"
+
+    def parse(self, key: str, given: Any) -> str:
+        if str(given).strip().upper() != self.allowed:
+            raise InvalidConfig(
+                f"{key} is {given!r}, but this client speaks {self.allowed} only, without TLS or SASL:"
+                " connect to a PLAINTEXT listener of the broker"
+            )
+        return self.allowed
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from oncelog.errors import OncelogError
-from oncelog.types import NO_PRODUCER_ID, NO_SEQUENCE, TimestampType, advance_sequence
+from oncelog.types import NO_PRODUCER_ID, NO_SEQUENCE, TimestampType, TopicPartition, advance_sequence
 
 MAGIC = 2
 LOG_OVERHEAD = 12  # base offset and length, which the length field does not count
@@ -183,6 +183,21 @@ class RowBuffers(NamedTuple):
 
 class TableError(OncelogError, ValueError):
     """A table cannot be sent as it is. Nothing of it was sent."""
+
+
+class RecordDeserializationError(OncelogError, ValueError):
+    """A deserializer raised. The position stays at the record: `seek()` past it, or change the deserializer."""
+
+    def __init__(self, partition: TopicPartition, offset: int, field: str, cause: BaseException) -> None:
+        """`field` is "key" or "value"."""
+        super().__init__(
+            f"the {field} of {partition} at offset {offset} cannot be deserialized: {cause!r}; seek() to offset"
+            f" {offset + 1} to pass over the record, or read it with another {field}_deserializer"
+        )
+        self.partition = partition
+        self.offset = offset
+        self.field = field
+        self.cause = cause
 
 
 class CheckedRecords(NamedTuple):
