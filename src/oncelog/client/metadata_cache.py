@@ -1,4 +1,4 @@
-"""What the client knows of the cluster, and when it must ask again. Never asks itself: the sender does."""
+"""What the client knows of the cluster, and when it must ask again. Never asks itself: `Cluster` does."""
 
 from __future__ import annotations
 
@@ -7,10 +7,15 @@ from oncelog.wire.codec import Message
 
 
 class MetadataCache:
-    def __init__(self, *, max_age_ms: int, max_idle_ms: int, retry_backoff_ms: int) -> None:
+    def __init__(
+        self, *, max_age_ms: int, max_idle_ms: int, retry_backoff_ms: int, may_create_topics: bool = True
+    ) -> None:
         self._max_age_ms = max_age_ms
         self._max_idle_ms = max_idle_ms
         self._retry_backoff_ms = retry_backoff_ms
+        self._may_create_topics = may_create_topics
+        self.wants_all = False
+        """Ask about every topic there is: a reader by pattern does."""
         self.cluster: ClusterMetadata | None = None
         self.topic_errors: dict[str, int] = {}
         """What the brokers last said against a wanted topic."""
@@ -19,6 +24,7 @@ class MetadataCache:
         self._wanted: dict[str, int] = {}
         self._is_stale = True
         self._is_asking = False
+        self._asked_all = False
         self._asked_ms: int | None = None
         self._learned_ms = 0
 
@@ -44,9 +50,11 @@ class MetadataCache:
         for topic in [topic for topic, used_ms in self._wanted.items() if now_ms - used_ms > self._max_idle_ms]:
             del self._wanted[topic]
         self._is_asking = True
+        self._asked_all = self.wants_all
         self._is_stale = False
         self._asked_ms = now_ms
-        return {"topics": [{"name": name} for name in self._wanted], "allow_auto_topic_creation": True}
+        names = None if self.wants_all else [{"name": name} for name in self._wanted]
+        return {"topics": names, "allow_auto_topic_creation": self._may_create_topics and not self.wants_all}
 
     def failed(self) -> None:
         self._is_asking = False
@@ -57,7 +65,7 @@ class MetadataCache:
         self._learned_ms = now_ms
         self.answers += 1
         told = ClusterMetadata.from_message(answer)
-        self.cluster = told.keeping_topics_of(self.cluster)
+        self.cluster = told if self._asked_all else told.keeping_topics_of(self.cluster)
         for name in list(self._wanted):
             topic = told.topics.get(name)
             self.topic_errors.pop(name, None)
