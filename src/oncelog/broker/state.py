@@ -247,7 +247,8 @@ class BrokerState:
             self._apply_dynamic_config()
             names = list(self.controller.state.topics)
         else:
-            names = list(dict.fromkeys(record.body["resource_name"] for record in records))
+            topics = (record.body for record in records if record.body["resource_type"] == ResourceType.TOPIC)
+            names = list(dict.fromkeys(body["resource_name"] for body in topics))
         for name in names:
             self.logs.update_config(name, self.log_config(name))
 

@@ -97,6 +97,9 @@ def _resource(state: ControllerState, node_id: int, asked: ResourceChange) -> Co
             raise UnknownTopicOrPartition(f"The topic '{asked.resource_name}' does not exist.")
     elif asked.resource_type == ResourceType.BROKER:
         check_broker_name(node_id, asked.resource_name)
+    elif asked.resource_type == ResourceType.GROUP:
+        if not asked.resource_name:
+            raise InvalidRequest("Default group resources are not allowed.")
     else:
         raise InvalidRequest(f"Unknown resource type {asked.resource_type}")
     return ConfigResource(ResourceType(asked.resource_type), asked.resource_name)

@@ -17,6 +17,7 @@ OTHER_DEFAULTS = {
     "node.id": "a number to start with, where Kafka wants to be told",
     "listeners": "this machine only, where Kafka listens everywhere",
     "log.dir": "a folder that outlives a reboot",
+    "offsets.topic.replication.factor": "one node is all there is",
 }
 OTHER_TYPES = {"log.dir": "one directory", "log.dirs": "one directory"}
 

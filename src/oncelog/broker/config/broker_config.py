@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from oncelog.broker.config.broker_keys import BROKER_KEYS
 from oncelog.broker.config.definition import ConfigKey, UpdateMode, Value
+from oncelog.broker.config.group_keys import check_group_values, group_values
 from oncelog.broker.config.listeners import Endpoint, parse_advertised, parse_listeners
 from oncelog.broker.config.properties import parse_properties
 from oncelog.broker.config.topic_keys import TOPIC_KEYS, check_compaction_lags, log_config, parse_topic_configs
@@ -36,6 +37,7 @@ class ConfigSource(IntEnum):
     DYNAMIC_DEFAULT_BROKER_CONFIG = 3
     STATIC_BROKER_CONFIG = 4
     DEFAULT_CONFIG = 5
+    GROUP_CONFIG = 8
 
 
 class Setting(NamedTuple):
@@ -123,6 +125,10 @@ class BrokerConfig:
         check_compaction_lags(values)
         return values
 
+    def group_values(self, group_texts: Texts) -> dict[str, int]:
+        """The effective value of every key that a group may set. Raises InvalidConfig."""
+        return group_values(self.values, group_texts)
+
     def settings(self, name: str) -> list[Setting]:
         """Every level that says something about a broker key, the winning one first."""
         names = _SYNONYM_GROUPS.get(name, (name,))
@@ -182,6 +188,7 @@ def _build(static: Texts, default: Texts, own: Texts, listener: Endpoint, advert
         dynamic=MappingProxyType(dict(own)),
         values=MappingProxyType(values),
     )
+    check_group_values(values)
     config.topic_values(NOTHING)  # the defaults of topics must fit together as well
     return config
 

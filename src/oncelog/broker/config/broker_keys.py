@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from oncelog.broker.config.definition import ConfigKey, ConfigType, UpdateMode, Validator, Value, at_least, between
+from oncelog.broker.config.group_keys import GROUP_BROKER_KEYS
 from oncelog.broker.config.topic_keys import TOPIC_KEYS
 
 DEFAULT_NODE_ID = "1"
@@ -208,6 +209,6 @@ _TOPIC_DEFAULTS = (
 
 BROKER_KEYS: dict[str, ConfigKey] = {
     key.name: key
-    for group in (_IDENTITY, _TOPICS, _NETWORK, _PRODUCERS, _LOGS, _TOPIC_DEFAULTS)
+    for group in (_IDENTITY, _TOPICS, _NETWORK, _PRODUCERS, GROUP_BROKER_KEYS, _LOGS, _TOPIC_DEFAULTS)
     for key in sorted(group, key=lambda key: key.name)
 }

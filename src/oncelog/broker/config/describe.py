@@ -7,6 +7,7 @@ from typing import NamedTuple
 from oncelog.broker.config.broker_config import BrokerConfig, ConfigSource, Setting, Texts
 from oncelog.broker.config.broker_keys import BROKER_KEYS
 from oncelog.broker.config.definition import ConfigKey, UpdateMode, Value, render
+from oncelog.broker.config.group_keys import GROUP_KEYS
 from oncelog.broker.config.topic_keys import TOPIC_KEYS
 
 
@@ -37,6 +38,18 @@ def describe_topic_configs(config: BrokerConfig, topic_texts: Texts) -> list[Con
         if name in topic_texts:
             settings.insert(0, Setting(ConfigSource.TOPIC_CONFIG, name, text or ""))
         entries.append(ConfigEntry(key, text, False, settings))
+    return entries
+
+
+def describe_group_configs(config: BrokerConfig, group_texts: Texts) -> list[ConfigEntry]:
+    """A group need not exist: what is set for it holds once it does. Keys that only other brokers know are left out."""
+    known = {name: text for name, text in group_texts.items() if name in GROUP_KEYS}
+    entries = []
+    for name, key in GROUP_KEYS.items():
+        settings = config.settings(key.synonyms[0].name)
+        if name in known:
+            settings.insert(0, Setting(ConfigSource.GROUP_CONFIG, name, known[name]))
+        entries.append(ConfigEntry(key, settings[0].text, False, settings))
     return entries
 
 

@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping
 from oncelog.broker.config.broker_config import BrokerConfig, check_dynamic_change
 from oncelog.broker.config.broker_keys import BROKER_KEYS
 from oncelog.broker.config.definition import ConfigKey, ConfigType
+from oncelog.broker.config.group_keys import GROUP_KEYS
 from oncelog.broker.config.topic_keys import TOPIC_KEYS
 from oncelog.controller.configs import ALL_BROKERS
 from oncelog.controller.state import ConfigResource, ResourceType
 
-_TABLES = {ResourceType.TOPIC: TOPIC_KEYS, ResourceType.BROKER: BROKER_KEYS}
+_TABLES = {ResourceType.TOPIC: TOPIC_KEYS, ResourceType.BROKER: BROKER_KEYS, ResourceType.GROUP: GROUP_KEYS}
 
 
 class BrokerConfigSchema:
@@ -32,6 +33,8 @@ class BrokerConfigSchema:
         config = self._current()
         if resource.type is ResourceType.TOPIC:
             config.topic_values(configs)
+        elif resource.type is ResourceType.GROUP:
+            config.group_values(configs)
         elif resource.name == ALL_BROKERS:
             check_dynamic_change(config, configs, config.dynamic, changed)
         else:

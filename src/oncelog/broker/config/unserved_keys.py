@@ -1,8 +1,8 @@
 """Kafka's broker keys that this broker does not serve: which are ignored with a warning, which refused, and why.
 
 The line between the two: a key is ignored if a broker without it keeps every promise (it tunes machinery that does not
-exist here, or belongs to coordinators and replication that are still to come). It is refused if ignoring it would
-break one: nobody who asks for TLS, authentication, an ACL or a limit may be served without it.
+exist here, or belongs to transactions, share groups and replication, which are not served). It is refused if ignoring
+it would break one: nobody who asks for TLS, authentication, an ACL or a limit may be served without it.
 """
 
 from __future__ import annotations
@@ -23,16 +23,11 @@ controller.quorum.fetch.snapshot.max.bytes controller.quorum.fetch.timeout.ms co
 controller.quorum.retry.backoff.ms controller.quorum.voters controller.quota.window.num
 controller.quota.window.size.seconds controller.socket.timeout.ms delete.records.purgatory.purge.interval.requests
 early.start.listeners fetch.purgatory.purge.interval.requests group.consumer.assignment.interval.ms
-group.consumer.assignors group.consumer.heartbeat.interval.ms group.consumer.max.assignment.interval.ms
-group.consumer.max.heartbeat.interval.ms group.consumer.max.session.timeout.ms group.consumer.max.size
-group.consumer.migration.policy group.consumer.min.assignment.interval.ms group.consumer.min.heartbeat.interval.ms
-group.consumer.min.session.timeout.ms group.consumer.regex.refresh.interval.ms group.consumer.session.timeout.ms
-group.coordinator.append.linger.ms group.coordinator.background.threads group.coordinator.cached.buffer.max.bytes
-group.coordinator.rebalance.protocols group.coordinator.threads group.initial.rebalance.delay.ms
-group.max.session.timeout.ms group.max.size group.min.session.timeout.ms group.share.assignment.interval.ms
-group.share.assignors group.share.delivery.count.limit group.share.heartbeat.interval.ms
-group.share.initialize.retry.interval.ms group.share.max.assignment.interval.ms group.share.max.delivery.count.limit
-group.share.max.heartbeat.interval.ms group.share.max.partition.max.record.locks
+group.consumer.max.assignment.interval.ms group.consumer.min.assignment.interval.ms group.coordinator.append.linger.ms
+group.coordinator.background.threads group.coordinator.cached.buffer.max.bytes group.coordinator.threads
+group.share.assignment.interval.ms group.share.assignors group.share.delivery.count.limit
+group.share.heartbeat.interval.ms group.share.initialize.retry.interval.ms group.share.max.assignment.interval.ms
+group.share.max.delivery.count.limit group.share.max.heartbeat.interval.ms group.share.max.partition.max.record.locks
 group.share.max.record.lock.duration.ms group.share.max.session.timeout.ms group.share.max.share.sessions
 group.share.max.size group.share.min.assignment.interval.ms group.share.min.delivery.count.limit
 group.share.min.heartbeat.interval.ms group.share.min.partition.max.record.locks
@@ -50,28 +45,25 @@ log.cleaner.io.buffer.size log.cleaner.io.max.bytes.per.second log.cleaner.threa
 log.flush.start.offset.checkpoint.interval.ms log.initial.task.delay.ms metadata.log.max.snapshot.interval.ms
 metadata.log.segment.bytes metadata.log.segment.ms metadata.max.idle.interval.ms metadata.max.retention.bytes
 metadata.max.retention.ms metric.reporters metrics.num.samples metrics.recording.level metrics.sample.window.ms
-num.io.threads num.network.threads num.replica.alter.log.dirs.threads num.replica.fetchers offset.metadata.max.bytes
-offsets.commit.timeout.ms offsets.load.buffer.size offsets.retention.check.interval.ms offsets.retention.minutes
-offsets.topic.compression.codec offsets.topic.num.partitions offsets.topic.replication.factor
-offsets.topic.segment.bytes process.roles producer.purgatory.purge.interval.requests queued.max.request.bytes
-queued.max.requests replica.fetch.backoff.ms replica.fetch.max.bytes
-replica.fetch.min.bytes replica.fetch.response.max.bytes replica.fetch.wait.max.ms
-replica.high.watermark.checkpoint.interval.ms replica.lag.time.max.ms replica.socket.receive.buffer.bytes
-replica.socket.timeout.ms replication.quota.window.num replication.quota.window.size.seconds request.timeout.ms
-server.max.startup.time.ms share.coordinator.append.linger.ms share.coordinator.cached.buffer.max.bytes
-share.coordinator.cold.partition.snapshot.interval.ms share.coordinator.load.buffer.size
-share.coordinator.snapshot.update.records.per.snapshot share.coordinator.state.topic.compression.codec
-share.coordinator.state.topic.min.isr share.coordinator.state.topic.num.partitions
-share.coordinator.state.topic.prune.interval.ms share.coordinator.state.topic.replication.factor
-share.coordinator.state.topic.segment.bytes share.coordinator.threads share.coordinator.write.timeout.ms
-share.fetch.purgatory.purge.interval.requests socket.connection.setup.timeout.max.ms
-socket.connection.setup.timeout.ms socket.listen.backlog.size socket.receive.buffer.bytes socket.send.buffer.bytes
-telemetry.max.bytes transaction.abort.timed.out.transaction.cleanup.interval.ms
-transaction.partition.verification.enable transaction.remove.expired.transaction.cleanup.interval.ms
-transaction.state.log.load.buffer.size transaction.state.log.min.isr transaction.state.log.num.partitions
-transaction.state.log.replication.factor transaction.state.log.segment.bytes transaction.two.phase.commit.enable
-transactional.id.expiration.ms unclean.leader.election.interval.ms unstable.api.versions.enable
-unstable.feature.versions.enable
+num.io.threads num.network.threads num.replica.alter.log.dirs.threads num.replica.fetchers offsets.commit.timeout.ms
+offsets.load.buffer.size process.roles producer.purgatory.purge.interval.requests queued.max.request.bytes
+queued.max.requests replica.fetch.backoff.ms replica.fetch.max.bytes replica.fetch.min.bytes
+replica.fetch.response.max.bytes replica.fetch.wait.max.ms replica.high.watermark.checkpoint.interval.ms
+replica.lag.time.max.ms replica.socket.receive.buffer.bytes replica.socket.timeout.ms replication.quota.window.num
+replication.quota.window.size.seconds request.timeout.ms server.max.startup.time.ms share.coordinator.append.linger.ms
+share.coordinator.cached.buffer.max.bytes share.coordinator.cold.partition.snapshot.interval.ms
+share.coordinator.load.buffer.size share.coordinator.snapshot.update.records.per.snapshot
+share.coordinator.state.topic.compression.codec share.coordinator.state.topic.min.isr
+share.coordinator.state.topic.num.partitions share.coordinator.state.topic.prune.interval.ms
+share.coordinator.state.topic.replication.factor share.coordinator.state.topic.segment.bytes share.coordinator.threads
+share.coordinator.write.timeout.ms share.fetch.purgatory.purge.interval.requests
+socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms socket.listen.backlog.size
+socket.receive.buffer.bytes socket.send.buffer.bytes telemetry.max.bytes
+transaction.abort.timed.out.transaction.cleanup.interval.ms transaction.partition.verification.enable
+transaction.remove.expired.transaction.cleanup.interval.ms transaction.state.log.load.buffer.size
+transaction.state.log.min.isr transaction.state.log.num.partitions transaction.state.log.replication.factor
+transaction.state.log.segment.bytes transaction.two.phase.commit.enable transactional.id.expiration.ms
+unclean.leader.election.interval.ms unstable.api.versions.enable unstable.feature.versions.enable
 """
 IGNORED_KEYS = frozenset(_IGNORED.split())
 

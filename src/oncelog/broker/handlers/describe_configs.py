@@ -1,8 +1,9 @@
 """DescribeConfigs (key 32), versions 1-4.
 
 Versions: 1 adds the source of a value and its synonyms; 3 types and documentation; 4 is flexible. Describes topics,
-this broker (by its id) and what holds for all brokers (the empty name). Brokers show the keys that are served here,
-topics all of Kafka's. Left out: loggers, client metrics and groups, which are refused with INVALID_REQUEST.
+this broker (by its id), what holds for all brokers (the empty name), and groups, existing or not. Brokers and groups
+show the keys that are served here, topics all of Kafka's. Left out: loggers and client metrics, which are refused with
+INVALID_REQUEST.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from oncelog.broker.config.describe import (
     ConfigEntry,
     describe_all_brokers_configs,
     describe_broker_configs,
+    describe_group_configs,
     describe_topic_configs,
 )
 from oncelog.broker.request import Request
@@ -56,6 +58,11 @@ def _entries(broker: BrokerState, resource_type: int, name: str) -> list[ConfigE
             return describe_all_brokers_configs(broker.config)
         _check_broker_id(broker.node_id, name)
         return describe_broker_configs(broker.config)
+    if resource_type == ResourceType.GROUP:
+        if not name:
+            raise InvalidRequest("Group name must not be empty")
+        texts = broker.controller.state.configs(ConfigResource(ResourceType.GROUP, name))
+        return describe_group_configs(broker.config, texts)
     raise InvalidRequest(f"configs of resource type {resource_type} are not served here")
 
 

@@ -1,7 +1,8 @@
 """ListConfigResources (key 74), versions 0-1.
 
 Versions: 0 lists client metrics, of which there are none here; 1 lists the types that are asked for, all of them if
-none is named. Topics and this broker have configs; loggers, client metrics and groups have none here.
+none is named. Topics, this broker and the groups for which something was set have configs; loggers and client metrics
+have none here.
 """
 
 from __future__ import annotations
@@ -34,4 +35,11 @@ def handle(broker: BrokerState, request: Request) -> Message:
     if ResourceType.TOPIC in asked:
         names = broker.controller.state.topics
         resources += [{"resource_name": name, "resource_type": ResourceType.TOPIC} for name in names]
+    if ResourceType.GROUP in asked:
+        configured = (resource for resource, _ in broker.controller.state.configured_resources())
+        resources += [
+            {"resource_name": resource.name, "resource_type": ResourceType.GROUP}
+            for resource in configured
+            if resource.type is ResourceType.GROUP
+        ]
     return {"config_resources": resources}
