@@ -182,6 +182,7 @@ class Network:
         self._jitter = jitter
         self._max_in_flight = settings.max_in_flight
         self._peers: dict[int, _Peer] = {}
+        self._reserved: set[int] = set()
         self._links: dict[int, _Link] = {}
         self._next_link = 0
         self._turn = 0  # of the nodes, in `least_loaded`
@@ -203,7 +204,7 @@ class Network:
         was lost with them. The connection to a bootstrap server becomes that of the node at the same address, or is
         closed after its last answer."""
         known = self._peers
-        self._peers = {}
+        self._peers = {node_id: known.pop(node_id) for node_id in self._reserved}
         for node_id, node in {node.node_id: node for node in nodes}.items():
             peer = known.get(node_id)
             if peer is None or _address(peer.node) != _address(node):
@@ -220,7 +221,7 @@ class Network:
         gone = link.peer.node
         if gone.node_id < 0:
             for peer in self._peers.values():
-                if peer.link is None and _address(peer.node) == _address(gone):
+                if peer.link is None and _address(peer.node) == _address(gone) and not self._is_reserved(peer):
                     peer.link, link.peer = link, peer
                     return
             if link.load:
@@ -229,6 +230,28 @@ class Network:
         moved = self._peers.get(gone.node_id)
         reason = f"moved to {moved.node}" if moved else "left the cluster"
         self._unreported += self._end(link, reason, LostKind.CONNECTION)
+
+    def reserve(self, node: Node) -> None:
+        """A connection for one purpose alone, beside the one to the broker's own number: what waits on one does not
+        delay the other. `node.node_id` is a number that no broker has; `set_nodes` and `least_loaded` pass it over."""
+        known = self._peers.get(node.node_id)
+        if known is not None and _address(known.node) == _address(node):
+            return
+        self.release(node.node_id)
+        self._peers[node.node_id] = _Peer(node)
+        self._reserved.add(node.node_id)
+
+    def release(self, node_id: int) -> None:
+        """Ends what was reserved; the next `tick` reports what was lost with it."""
+        if node_id not in self._reserved:
+            return
+        self._reserved.remove(node_id)
+        link = self._peers.pop(node_id).link
+        if link is not None:
+            self._unreported += self._end(link, "not needed any more", LostKind.CONNECTION)
+
+    def _is_reserved(self, peer: _Peer) -> bool:
+        return peer.node.node_id in self._reserved
 
     def connect(self, node_id: int, now_ms: int) -> None:
         """Wants a connection; does nothing if there is one, or if it is too early after the last failure."""
@@ -248,18 +271,19 @@ class Network:
 
     def least_loaded(self, now_ms: int) -> int | None:
         """The ready node with the fewest requests in flight. If none is ready, the next in turn is connected to."""
-        ready = [peer for peer in self._peers.values() if self._is_ready(peer, now_ms)]
+        peers = [peer for peer in self._peers.values() if not self._is_reserved(peer)]
+        ready = [peer for peer in peers if self._is_ready(peer, now_ms)]
         if ready:
             return min(ready, key=_load).node.node_id
         if not any(self._is_promising(link, now_ms) for link in self._links.values()):
-            self._connect_next(now_ms)
+            self._connect_next(peers, now_ms)
         return None
 
     def _is_promising(self, link: _Link, now_ms: int) -> bool:
-        return link.state is not _State.READY and now_ms < link.used_ms + SLOW_CONNECT_MS
+        is_new = link.state is not _State.READY and now_ms < link.used_ms + SLOW_CONNECT_MS
+        return is_new and not self._is_reserved(link.peer)
 
-    def _connect_next(self, now_ms: int) -> None:
-        peers = list(self._peers.values())
+    def _connect_next(self, peers: list[_Peer], now_ms: int) -> None:
         for _ in peers:
             peer = peers[self._turn % len(peers)]
             self._turn += 1
@@ -270,6 +294,11 @@ class Network:
     def is_connected(self, node_id: int) -> bool:
         peer = self._peers.get(node_id)
         return peer is not None and peer.link is not None and peer.link.state is _State.READY
+
+    def is_unreachable(self, node_id: int, now_ms: int) -> bool:
+        """Its connection failed, and it is too early for another attempt."""
+        peer = self._peers.get(node_id)
+        return peer is None or (peer.link is None and now_ms < peer.retry_ms)
 
     def is_ready(self, node_id: int, now_ms: int) -> bool:
         """A request may be sent to this node now."""

@@ -1,0 +1,318 @@
+"""Offsets of a group: committed in the order in which they were asked for, and fetched.
+
+**An older offset commit never overwrites a newer one.** One OffsetCommit request is under way at a time; what is asked
+for meanwhile waits, and goes out together with the next: of two offsets of one partition the later one is sent, and
+both askers are told what became of it.
+
+**A commit carries the identity of the moment in which it was asked for.** The member tells of each change: a commit
+that still waits moves on with the member if all its partitions stayed with it without a break, and fails otherwise, for
+they may be read by another member by then.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
+
+from oncelog.client.consumer_errors import CommitFailed, ConsumerTimedOut
+from oncelog.client.consumer_records import NO_GENERATION, GroupMetadata, OffsetAndMetadata
+from oncelog.client.membership.backoff import Backoff
+from oncelog.client.membership.commit_verdict import CommitVerdict, verdict_of
+from oncelog.client.membership.coordinator_link import CoordinatorLink
+from oncelog.client.membership.membership import MAX_POLL_MS, MembershipSettings
+from oncelog.client.membership.offset_fetches import Committed, OffsetFetches
+from oncelog.client.membership.topic_ids import last_version, partitions_by_topic, topic_name
+from oncelog.client.metadata_cache import MetadataCache
+from oncelog.client.network import Event, Lost, LostKind
+from oncelog.errors import NONE, CoordinatorNotAvailable, KafkaError, UnsupportedVersion, error_for_code
+from oncelog.types import TopicPartition
+from oncelog.wire.api import ApiKey
+from oncelog.wire.codec import Message
+
+MAX_WAITING = 10_000
+"""Commits that may wait for the coordinator; more are refused."""
+FIRST_VERSION_BY_ID = 10
+
+Offsets = Mapping[TopicPartition, OffsetAndMetadata]
+Done = Callable[[Exception | None], None]
+
+
+class _Commit:
+    __slots__ = ("deadline_ms", "done", "identity", "is_disowned", "last_error", "offsets", "retry")
+
+    def __init__(self, offsets: Offsets, identity: GroupMetadata, deadline_ms: int, done: Done, retry: bool) -> None:
+        self.offsets = dict(offsets)
+        self.identity = identity
+        self.deadline_ms = deadline_ms
+        self.done = done
+        self.retry = retry
+        self.is_disowned = False  # not all of its partitions stayed with the member
+        self.last_error: Exception | None = None
+
+
+class OffsetCommits:
+    def __init__(
+        self,
+        settings: MembershipSettings,
+        link: CoordinatorLink,
+        metadata: MetadataCache,
+        jitter: Callable[[], float],
+    ) -> None:
+        self.needs_member = False
+        """The consumer subscribes: without a generation nothing may be committed. One that assigns has none ever."""
+        self.tell_member: Callable[[KafkaError, GroupMetadata, int], None] | None = None
+        """What an answer said against the membership itself."""
+        self.commits = 0
+        self.commit_ms = 0
+        self.commit_ms_max = 0
+        self._settings = settings
+        self._link = link
+        self._metadata = metadata
+        self._backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, jitter)
+        self._fetches = OffsetFetches(settings, link, metadata, jitter)
+        self._waiting: deque[_Commit] = deque()
+        self._under_way: list[_Commit] = []
+        self._is_held = False
+        self._send_at_ms = 0
+        self._by_name = False
+        self._refusals = link.refusals
+
+    @property
+    def is_idle(self) -> bool:
+        """No commit waits or is under way."""
+        return not self._waiting and not self._under_way
+
+    def commit(
+        self,
+        offsets: Offsets,
+        identity: GroupMetadata,
+        now_ms: int,
+        done: Done,
+        *,
+        retry: bool,
+        timeout_ms: int | None = None,
+    ) -> None:
+        """`done` hears None when all is durable. Without `retry` an error ends it that could be tried again."""
+        if not offsets:
+            done(None)
+        elif self.needs_member and identity.generation_id == NO_GENERATION:
+            done(CommitFailed(_NOT_A_MEMBER))
+        elif len(self._waiting) >= MAX_WAITING:
+            done(CoordinatorNotAvailable(f"{MAX_WAITING} offset commits wait already: {self._link.why_not_ready}"))
+        else:
+            timeout_ms = self._settings.default_api_timeout_ms if timeout_ms is None else timeout_ms
+            self._waiting.append(_Commit(offsets, identity, now_ms + timeout_ms, done, retry))
+
+    def fetch(
+        self,
+        partitions: Collection[TopicPartition],
+        now_ms: int,
+        done: Callable[[Committed | Exception], None],
+        *,
+        timeout_ms: int | None = None,
+    ) -> None:
+        """What the group has committed; None for a partition without an offset."""
+        self._fetches.fetch(partitions, now_ms, done, timeout_ms=timeout_ms)
+
+    def poll(self, now_ms: int) -> int:
+        self._expire(now_ms)
+        if self._refusals != self._link.refusals and self._link.refusal is not None:
+            self._refusals = self._link.refusals
+            self._fail_all(self._link.refusal)
+        if self._may_send(now_ms) and self._link.is_ready(now_ms):
+            self._send(now_ms)
+        return min(self._wait_ms(now_ms), self._fetches.poll(now_ms))
+
+    # --- what the member tells --------------------------------------------------------------------------------------
+
+    def hold(self, owned: frozenset[TopicPartition]) -> None:
+        """The member joins anew: no commit leaves before `moved_on` or `fenced`, and none for what it gave up."""
+        self._is_held = True
+        self._disown(owned)
+
+    def moved_on(self, identity: GroupMetadata, owned: frozenset[TopicPartition]) -> None:
+        """The member has a new identity, and kept these partitions since the last one."""
+        self._is_held = False
+        self._disown(owned)
+        for commit in (*self._under_way, *self._waiting):
+            if not commit.is_disowned and _is_member(commit.identity):
+                commit.identity = identity
+
+    def fenced(self) -> None:
+        """The member lost its place, and with it all partitions."""
+        self._is_held = False
+        self._disown(frozenset())
+
+    def _disown(self, owned: frozenset[TopicPartition]) -> None:
+        for commit in (*self._under_way, *self._waiting):
+            if _is_member(commit.identity) and not owned.issuperset(commit.offsets):
+                commit.is_disowned = True
+        late = [commit for commit in self._waiting if commit.is_disowned]
+        self._waiting = deque(commit for commit in self._waiting if not commit.is_disowned)
+        for commit in late:
+            commit.done(CommitFailed(_TOO_LATE))
+
+    # --- sending ----------------------------------------------------------------------------------------------------
+
+    def _may_send(self, now_ms: int) -> bool:
+        if not self._waiting or self._under_way or now_ms < self._send_at_ms:
+            return False
+        return not (self._is_held and _is_member(self._waiting[0].identity))
+
+    def _send(self, now_ms: int) -> None:
+        identity = self._waiting[0].identity
+        while self._waiting and self._waiting[0].identity == identity:
+            self._under_way.append(self._waiting.popleft())
+        offsets: dict[TopicPartition, OffsetAndMetadata] = {}
+        for commit in self._under_way:
+            offsets.update(commit.offsets)
+        body: Message = {
+            "group_id": self._settings.group_id,
+            "generation_id_or_member_epoch": identity.generation_id,
+            "member_id": identity.member_id,
+            "group_instance_id": identity.group_instance_id,
+            "topics": partitions_by_topic(offsets, self._metadata.cluster, lambda one: _entry(one, offsets[one])),
+        }
+        version = last_version(body["topics"], FIRST_VERSION_BY_ID, by_name=self._by_name)
+        done = partial(self._answered, identity)
+        self._link.send(ApiKey.OFFSET_COMMIT, body, now_ms, done, max_version=version)
+
+    def _wait_ms(self, now_ms: int) -> int:
+        if not self._waiting:
+            return MAX_POLL_MS
+        deadline_ms = min(commit.deadline_ms for commit in self._waiting)
+        wait_ms = self._link.wait_ms(now_ms) if now_ms >= self._send_at_ms else self._send_at_ms - now_ms
+        return max(0, min(wait_ms, deadline_ms - now_ms, MAX_POLL_MS))
+
+    def _expire(self, now_ms: int) -> None:
+        late = [commit for commit in self._waiting if now_ms >= commit.deadline_ms]
+        if not late:
+            return
+        self._waiting = deque(commit for commit in self._waiting if now_ms < commit.deadline_ms)
+        for commit in late:
+            why = commit.last_error or self._link.why_not_ready
+            commit.done(ConsumerTimedOut(f"the offsets could not be committed in time: {why}"))
+
+    def _fail_all(self, error: Exception) -> None:
+        failed, self._waiting = self._waiting, deque()
+        for commit in failed:
+            commit.done(error)
+
+    # --- answers ----------------------------------------------------------------------------------------------------
+
+    def _answered(self, identity: GroupMetadata, event: Event, now_ms: int) -> None:
+        commits, self._under_way = self._under_way, []
+        if isinstance(event, Lost):
+            self._end_lost(commits, event, now_ms)
+            return
+        took_ms = now_ms - event.sent_ms
+        self.commits += 1
+        self.commit_ms += took_ms
+        self.commit_ms_max = max(self.commit_ms_max, took_ms)
+        errors = self._errors_of(event.body)
+        self._react(errors.values(), identity, now_ms)
+        ended: list[tuple[_Commit, Exception | None]] = []
+        again: list[_Commit] = []
+        for commit in commits:
+            code = next((errors[one] for one in commit.offsets if errors.get(one, NONE) != NONE), NONE)
+            if code == NONE:
+                missing = next((one for one in commit.offsets if one not in errors), None)
+                ended.append((commit, None if missing is None else _left_out(missing)))
+            else:
+                self._judge(commit, code, ended, again)
+        if again:
+            self._send_at_ms = now_ms + self._backoff.next_ms()
+        else:
+            self._backoff.reset()
+        self._finish(ended, again)
+
+    def _judge(
+        self,
+        commit: _Commit,
+        code: int,
+        ended: list[tuple[_Commit, Exception | None]],
+        again: list[_Commit],
+    ) -> None:
+        error = error_for_code(code)
+        verdict = verdict_of(error)
+        if verdict is CommitVerdict.TOO_LATE or (commit.is_disowned and verdict is not CommitVerdict.FINAL):
+            ended.append((commit, CommitFailed(f"{_TOO_LATE} ({error.name})")))
+        elif verdict is CommitVerdict.FINAL or not commit.retry:
+            ended.append((commit, error))
+        else:
+            commit.last_error = error
+            again.append(commit)
+
+    def _react(self, codes: Iterable[int], identity: GroupMetadata, now_ms: int) -> None:
+        """What the answer means for the coordinator, the metadata and the membership, once for all partitions."""
+        for code in set(codes) - {NONE}:
+            error = error_for_code(code)
+            verdict = verdict_of(error)
+            if verdict is CommitVerdict.MOVED:
+                self._link.forget(f"{error.name} from OffsetCommit", now_ms)
+            elif verdict is CommitVerdict.UNKNOWN_ID:
+                self._by_name = True
+            if error.stale_metadata:
+                self._metadata.mark_stale()
+            if verdict.concerns_member and _is_member(identity) and self.tell_member is not None:
+                self.tell_member(error, identity, now_ms)
+
+    def _end_lost(self, commits: list[_Commit], event: Lost, now_ms: int) -> None:
+        error: KafkaError = CoordinatorNotAvailable(f"the answer to an offset commit was lost: {event.reason}")
+        if event.kind is LostKind.UNSUPPORTED:
+            error = UnsupportedVersion(event.reason)
+        ended: list[tuple[_Commit, Exception | None]] = []
+        again: list[_Commit] = []
+        for commit in commits:
+            if commit.is_disowned:
+                ended.append((commit, CommitFailed(_TOO_LATE)))
+            elif event.kind is LostKind.UNSUPPORTED or not commit.retry:
+                ended.append((commit, error))
+            else:
+                commit.last_error = error
+                again.append(commit)
+        self._send_at_ms = now_ms + self._backoff.next_ms()
+        self._finish(ended, again)
+
+    def _finish(self, ended: list[tuple[_Commit, Exception | None]], again: list[_Commit]) -> None:
+        """State first, then the askers, who may ask for more: in the order in which they asked."""
+        self._waiting.extendleft(reversed(again))
+        for commit, error in ended:
+            commit.done(error)
+
+    def _errors_of(self, body: Message) -> dict[TopicPartition, int]:
+        cluster = self._metadata.cluster
+        return {
+            TopicPartition(topic_name(topic, cluster), one["partition_index"]): one["error_code"]
+            for topic in body["topics"]
+            for one in topic["partitions"]
+        }
+
+
+_TOO_LATE = (
+    "the offsets came too late: in a rebalance the partitions were given to another member, which may process the"
+    " records since the last offset commit again. Commit in on_revoked, call poll() at least every"
+    " max.poll.interval.ms, or process fewer records a time (max.poll.records)"
+)
+_NOT_A_MEMBER = (
+    "this consumer is not a member of its group at the moment, so it owns no partitions whose offsets it could commit;"
+    " poll() joins the group"
+)
+
+
+def _is_member(identity: GroupMetadata) -> bool:
+    return identity.generation_id != NO_GENERATION
+
+
+def _entry(partition: TopicPartition, committed: OffsetAndMetadata) -> Message:
+    return {
+        "partition_index": partition.partition,
+        "committed_offset": committed.offset,
+        "committed_leader_epoch": committed.leader_epoch,
+        "committed_metadata": committed.metadata,
+    }
+
+
+def _left_out(partition: TopicPartition) -> KafkaError:
+    return error_for_code(-1, f"the coordinator's answer to an offset commit left {partition} out")
