@@ -1,0 +1,30 @@
+"""How members go: out of the group, or the group with them, if only members of the classic protocol are left."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from oncelog.coordinator.consumer.draft import Draft
+from oncelog.coordinator.consumer.group import ConsumerGroup
+from oncelog.coordinator.consumer.member import Member
+from oncelog.coordinator.consumer.membership import Surroundings, remove
+from oncelog.coordinator.consumer.migration import downgrade, may_downgrade
+from oncelog.coordinator.consumer.sessions import Sessions
+from oncelog.coordinator.groups import GroupMap
+from oncelog.coordinator.records import CoordinatorRecord
+
+
+def fence(
+    group: ConsumerGroup, members: Collection[Member], groups: GroupMap, sessions: Sessions, around: Surroundings
+) -> list[CoordinatorRecord]:
+    if not members:
+        return []
+    leaving = {member.member_id for member in members}
+    staying = [member for member in group.members.values() if member.member_id not in leaving]
+    if may_downgrade(staying, around.settings):
+        groups.rebalance_wanted.add(group.group_id)
+        sessions.end(group)
+        return downgrade(group, staying, around)
+    draft = Draft(group)
+    remove(draft, members, around.topics)
+    return draft.records
