@@ -253,6 +253,14 @@ class Network:
     def _is_reserved(self, peer: _Peer) -> bool:
         return peer.node.node_id in self._reserved
 
+    def knows(self, node_id: int) -> bool:
+        return node_id in self._peers
+
+    def add_node(self, node: Node) -> None:
+        """A broker that another one names, before metadata does; `set_nodes` decides whether it stays."""
+        assert node.node_id not in self._peers
+        self._peers[node.node_id] = _Peer(node)
+
     def connect(self, node_id: int, now_ms: int) -> None:
         """Wants a connection; does nothing if there is one, or if it is too early after the last failure."""
         peer = self._peers.get(node_id)

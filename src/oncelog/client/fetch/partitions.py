@@ -1,14 +1,15 @@
 """One partition that a consumer reads: where its reader is, where the next fetch begins, and who is to be asked.
 
-The state is shared by two threads. The reader (the shell) moves `position` and `position_epoch`; everything else is
-the fetcher's. Whoever jumps (`seek`, a reset) counts `seek_count` up: data that was fetched for an older count belongs
-to a place that the reader has left, and is thrown away.
+The state is shared by two threads. The reader (the shell) moves `position` and `position_epoch` as it hands out
+records, and counts `answers_taken`; everything else is the fetcher's. Whoever jumps (`seek`, a reset) counts
+`seek_count` up: data that was fetched for an older count belongs to a place that the reader has left.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import NamedTuple
 from uuid import UUID
 
 from oncelog.client.metadata import NO_LEADER
@@ -28,14 +29,33 @@ class Stage(Enum):
     UNPOSITIONED = auto()
     """A position: the group is asked for a committed offset, or the user says."""
     RESETTING = auto()
-    """The offset of `reset_spec`, from the leader."""
+    """The offset of a reset, from the leader."""
     VALIDATING = auto()
-    """To know that the log still has what was read: the leader changed."""
+    """To know that the log still has what was read: its leader changed."""
     FETCHING = auto()
     LEAVING = auto()
-    """What was fetched is read to its end, then the position is reset: it cannot be fetched on from here."""
+    """What was fetched is read to its end, then the position changes: nothing follows here. `departure` says why."""
     HELD = auto()
     """A decision of the user, who was told why: seek, or reset."""
+
+
+class OutOfRange(NamedTuple):
+    """The log does not have the offset (any more)."""
+
+
+class Truncated(NamedTuple):
+    """The log was cut below what was read."""
+
+    offset: int
+    """Up to here it is the log that was read; NO_OFFSET if nobody knows."""
+    leader_epoch: int
+
+
+class Recreated(NamedTuple):
+    """The topic was deleted, and is another one under the same name."""
+
+
+Departure = OutOfRange | Truncated | Recreated
 
 
 @dataclass(slots=True, eq=False)
@@ -51,9 +71,9 @@ class PartitionState:
     last_stable_offset: int | None = None
     log_start_offset: int | None = None
 
-    # From here on the fetcher's own.
+    # From here on only the fetcher and the inbox look.
     stage: Stage = Stage.UNPOSITIONED
-    reset_spec: int = LATEST
+    departure: Departure | None = None
     fetch_offset: int = NO_OFFSET
     """Where the next fetch begins: behind everything that was fetched."""
     fetch_epoch: int = NO_LEADER_EPOCH
@@ -70,8 +90,9 @@ class PartitionState:
     """Failures in a row."""
     retry_at_ms: int = 0
     answers_put: int = 0
-    """Written by the fetcher alone, and the next one by the reader alone: their difference is what waits."""
     answers_taken: int = 0
+    has_dropped: bool = False
+    """Data that waited while it was paused had to make room: it is fetched again when it is resumed."""
 
     @property
     def waiting(self) -> int:
@@ -82,6 +103,11 @@ class PartitionState:
         """The reader has got everything that was fetched."""
         return self.position is not None and self.position >= self.fetch_offset
 
+    @property
+    def wants_validation(self) -> bool:
+        """Whether a newer leader may have a log without what was read. Who wrote the last batch has it."""
+        return 0 <= self.fetch_epoch < self.leader_epoch and self.trusted_epoch < self.leader_epoch
+
     def jump(self, offset: int | None, leader_epoch: int = NO_LEADER_EPOCH) -> None:
         """The position is elsewhere, or unknown; what was fetched is of no use."""
         self.seek_count += 1
@@ -90,6 +116,24 @@ class PartitionState:
         self.fetch_offset = NO_OFFSET if offset is None else offset
         self.fetch_epoch = leader_epoch
         self.trusted_epoch = NO_LEADER_EPOCH
+        self.departure = None
+        self.has_dropped = False
         self.read_replica = NO_LEADER
+        self.succeeded()
+
+    def rewind(self) -> None:
+        """Fetch again what waits for the reader: the reader's own position stays."""
+        assert self.position is not None
+        self.seek_count += 1
+        self.fetch_offset = self.position
+        self.fetch_epoch = self.position_epoch
+        self.trusted_epoch = NO_LEADER_EPOCH
+        self.has_dropped = False
+
+    def failed(self, retry_at_ms: int) -> None:
+        self.attempts += 1
+        self.retry_at_ms = retry_at_ms
+
+    def succeeded(self) -> None:
         self.attempts = 0
         self.retry_at_ms = 0

@@ -1,0 +1,353 @@
+"""Fetch requests and their answers: one to each broker at a time, within the bounds of the inbox.
+
+Owns sessions, what is in flight, and what an answer means for each partition in it. Never moves a position: it says
+what it found (`Positions.leave`), or puts data into the inbox.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+from uuid import UUID
+
+from oncelog.client.fetch.batches import batches_end
+from oncelog.client.fetch.complaints import Complaints
+from oncelog.client.fetch.counters import FetchCounters
+from oncelog.client.fetch.inbox import FetchedData, Frame, Inbox
+from oncelog.client.fetch.leaders import Leaders
+from oncelog.client.fetch.lookups import NEVER_MS
+from oncelog.client.fetch.partitions import MAX_WAITING, OutOfRange, PartitionState, Stage, Truncated
+from oncelog.client.fetch.positions import Positions
+from oncelog.client.fetch.sessions import FetchSession, Key
+from oncelog.client.fetch.settings import Backoff, FetchSettings
+from oncelog.client.fetch.verdict import Verdict, verdict_of
+from oncelog.client.metadata import NO_LEADER
+from oncelog.client.metadata_cache import MetadataCache
+from oncelog.client.network import Answered, Event, Lost, LostKind, Network
+from oncelog.errors import (
+    CorruptMessage,
+    FetchSessionIdNotFound,
+    FetchSessionTopicIdError,
+    InvalidFetchSessionEpoch,
+    KafkaError,
+    UnsupportedVersion,
+    error_for_code,
+)
+from oncelog.types import NO_LEADER_EPOCH, NO_OFFSET
+from oncelog.wire.api import ApiKey
+from oncelog.wire.fetch import FetchedPartition, FetchPartition, FetchRequest, FetchResponse
+from oncelog.wire.hot import FIRST_WITH_TOPIC_IDS
+
+_SESSION_ERRORS = (FetchSessionIdNotFound.code, InvalidFetchSessionEpoch.code, FetchSessionTopicIdError.code)
+
+
+class Asked(NamedTuple):
+    """A partition as it was when it was asked for."""
+
+    state: PartitionState
+    seek_count: int
+    fetch_offset: int
+    leader_epoch: int
+
+    @property
+    def is_current(self) -> bool:
+        return self.seek_count == self.state.seek_count and self.state.stage is Stage.FETCHING
+
+
+class FetchTag(NamedTuple):
+    """One Fetch request in flight."""
+
+    node_id: int
+    asked: dict[Key, Asked]
+    was_full: bool
+    reserved_bytes: int
+
+
+class Exchange:
+    def __init__(
+        self,
+        settings: FetchSettings,
+        network: Network,
+        metadata: MetadataCache,
+        inbox: Inbox,
+        positions: Positions,
+        leaders: Leaders,
+        complaints: Complaints,
+        backoff: Backoff,
+        counters: FetchCounters,
+    ) -> None:
+        self._settings = settings
+        self._network = network
+        self._metadata = metadata
+        self._inbox = inbox
+        self._positions = positions
+        self._leaders = leaders
+        self._complaints = complaints
+        self._backoff = backoff
+        self._counters = counters
+        self._sessions: dict[int, FetchSession] = {}
+        self._in_flight: dict[int, FetchTag] = {}
+        self._reserved_bytes = 0
+        self._turn = 0
+        self._partition_bytes = min(settings.max_partition_bytes, settings.max_bytes, inbox.max_bytes // 2)
+        """What one partition may bring at a time; half of the inbox at most, or a paused one could fill it alone."""
+
+    # --- requests ---------------------------------------------------------------------------------------------------
+
+    def poll(self, now_ms: int) -> int:
+        """Asks every broker that is free; returns when the next partition is due."""
+        wake_ms = NEVER_MS
+        groups = list(self._positions.by_node().items())
+        self._turn += 1
+        first = self._turn % len(groups) if groups else 0  # where room is scarce, no broker is always the last
+        for node_id, states in groups[first:] + groups[:first]:
+            if node_id in self._in_flight:
+                continue
+            wanted, due_ms = self._fetchable(states, now_ms)
+            wake_ms = min(wake_ms, due_ms)
+            if wanted and self._can_ask(node_id, wanted, now_ms):
+                self._ask(node_id, wanted, now_ms)
+        return wake_ms
+
+    def _fetchable(self, states: Sequence[PartitionState], now_ms: int) -> tuple[list[PartitionState], int]:
+        wanted = []
+        due_ms = NEVER_MS
+        for state in states:
+            if state.stage is not Stage.FETCHING or state.is_paused:
+                continue
+            if state.retry_at_ms > now_ms:
+                due_ms = min(due_ms, state.retry_at_ms)
+            elif state.read_replica != NO_LEADER and now_ms >= state.read_replica_until_ms:
+                self._leave_replica(state, state.read_replica)
+                due_ms = now_ms
+            elif state.answers_put - state.answers_taken >= MAX_WAITING:
+                self._inbox.is_awaited = True
+            else:
+                wanted.append(state)
+        return wanted, due_ms
+
+    def _can_ask(self, node_id: int, wanted: Sequence[PartitionState], now_ms: int) -> bool:
+        if node_id == NO_LEADER:
+            for state in wanted:
+                self._leaders.can_ask(NO_LEADER, state.partition.topic, now_ms)
+            return False
+        if self._leaders.is_ready(node_id, now_ms):
+            return True
+        if not self._network.knows(node_id) or self._network.is_unreachable(node_id, now_ms):
+            for state in wanted:
+                self._leave_replica(state, node_id)
+        return False
+
+    def _leave_replica(self, state: PartitionState, node_id: int) -> None:
+        """The leader is read from again, until it says otherwise."""
+        if state.read_replica == node_id:
+            state.read_replica = NO_LEADER
+            self._positions.regroup()
+
+    def _ask(self, node_id: int, wanted: Sequence[PartitionState], now_ms: int) -> None:
+        room = self._inbox.max_bytes - self._inbox.buffered_bytes - self._reserved_bytes
+        if room < self._partition_bytes:
+            self._inbox.is_awaited = True
+            return
+        by_id = self._speaks_ids(node_id, wanted)
+        if by_id is None:
+            return
+        session = self._sessions.setdefault(node_id, FetchSession())
+        asked, partitions = self._named(self._in_turn(wanted, session), by_id)
+        topics, forgotten = session.say(partitions, by_id)
+        max_bytes = min(self._settings.max_bytes, room)
+        request = FetchRequest(
+            self._settings.max_wait_ms,
+            self._settings.min_bytes,
+            max_bytes,
+            self._settings.isolation_level,
+            session.session_id,
+            session.epoch,
+            topics,
+            forgotten,
+            self._settings.rack,
+        )
+        reserved_bytes = min(max_bytes, len(wanted) * self._partition_bytes)
+        tag = FetchTag(node_id, asked, session.is_full, reserved_bytes)
+        self._in_flight[node_id] = tag
+        self._reserved_bytes += reserved_bytes
+        max_version = None if by_id else FIRST_WITH_TOPIC_IDS - 1
+        self._network.send(node_id, ApiKey.FETCH, request, now_ms, tag=tag, max_version=max_version)
+
+    def _speaks_ids(self, node_id: int, wanted: Sequence[PartitionState]) -> bool | None:
+        """Whether topics are named by their ids; None where nothing can be fetched from the broker at all."""
+        try:
+            version = self._network.version_of(node_id, ApiKey.FETCH)
+        except UnsupportedVersion as error:
+            self._complaints.add_once(f"broker {node_id}", error)
+            return None
+        return version >= FIRST_WITH_TOPIC_IDS and all(state.topic_id is not None for state in wanted)
+
+    def _in_turn(self, wanted: Sequence[PartitionState], session: FetchSession) -> Sequence[PartitionState]:
+        """A broker with a session goes round by itself; another one serves the first that are named best."""
+        if not session.is_full:
+            return wanted
+        first = self._turn % len(wanted)
+        return [*wanted[first:], *wanted[:first]]
+
+    def _named(
+        self, wanted: Sequence[PartitionState], by_id: bool
+    ) -> tuple[dict[Key, Asked], dict[Key, FetchPartition]]:
+        asked: dict[Key, Asked] = {}
+        partitions: dict[Key, FetchPartition] = {}
+        for state in wanted:
+            topic, index = state.partition
+            name: UUID | str = topic
+            if by_id:
+                assert state.topic_id is not None
+                name = state.topic_id
+            offset, epoch = state.fetch_offset, state.leader_epoch
+            asked[name, index] = Asked(state, state.seek_count, offset, epoch)
+            partitions[name, index] = FetchPartition(
+                index, epoch, offset, NO_LEADER_EPOCH, NO_OFFSET, self._partition_bytes
+            )
+        return asked, partitions
+
+    # --- answers ----------------------------------------------------------------------------------------------------
+
+    def handle(self, tag: FetchTag, event: Event, now_ms: int) -> None:
+        del self._in_flight[tag.node_id]
+        self._reserved_bytes -= tag.reserved_bytes
+        if isinstance(event, Lost):
+            self._lost(tag, event, now_ms)
+        else:
+            self._answered(tag, event, now_ms)
+
+    def _lost(self, tag: FetchTag, event: Lost, now_ms: int) -> None:
+        self._sessions[tag.node_id].restart()
+        self._metadata.mark_stale()
+        for asked in tag.asked.values():
+            self._leave_replica(asked.state, tag.node_id)
+            if event.kind is LostKind.RUBBISH:
+                self._pause(asked.state, now_ms)
+
+    def _answered(self, tag: FetchTag, event: Answered, now_ms: int) -> None:
+        response: FetchResponse = event.body
+        if response.throttle_ms > 0:
+            self._network.throttle(tag.node_id, now_ms + response.throttle_ms)
+        answers: dict[Key, FetchedPartition] = {
+            (topic.topic_id or topic.name, one.index): one for topic in response.topics for one in topic.partitions
+        }
+        self._sessions[tag.node_id].learned(response.error_code, response.session_id, answers)
+        if response.error_code:
+            self._refused(tag, response.error_code, now_ms)
+            return
+        fetched = []
+        total_bytes = 0
+        for key, answer in answers.items():
+            asked = tag.asked.get(key)
+            total_bytes += len(answer.records or b"")
+            if asked is not None and asked.is_current and self._take(tag, asked, answer, response, now_ms):
+                fetched.append((asked, answer))
+        self._counters.answered(now_ms - event.sent_ms, total_bytes, response.throttle_ms)
+        if fetched:
+            frame = Frame(total_bytes, len(fetched))
+            self._inbox.put(
+                [
+                    FetchedData(state, seek_count, offset, answer.records, answer.aborted or (), frame)
+                    for (state, seek_count, offset, _), answer in fetched
+                ]
+            )
+
+    def _refused(self, tag: FetchTag, error_code: int, now_ms: int) -> None:
+        """The whole request was. A broker that forgot a session is told everything at once, but not time and again."""
+        if error_code in _SESSION_ERRORS and not tag.was_full:
+            return
+        self._metadata.mark_stale()
+        for asked in tag.asked.values():
+            self._pause(asked.state, now_ms)
+
+    def _take(
+        self, tag: FetchTag, asked: Asked, answer: FetchedPartition, response: FetchResponse, now_ms: int
+    ) -> bool:
+        """Whether there is data to read."""
+        state = asked.state
+        if answer.error_code:
+            self._failed(tag, asked, answer, response, now_ms)
+            return False
+        if answer.diverging_epoch is not None:
+            epoch, end_offset = answer.diverging_epoch
+            self._positions.leave(state, Truncated(min(end_offset, asked.fetch_offset), epoch))
+            return False
+        if answer.high_watermark >= 0:
+            state.high_watermark = answer.high_watermark
+        if answer.last_stable_offset >= 0:
+            state.last_stable_offset = answer.last_stable_offset
+        if answer.log_start_offset >= 0:
+            state.log_start_offset = answer.log_start_offset
+        if answer.preferred_read_replica >= 0 and answer.preferred_read_replica != tag.node_id:
+            self._go_to_replica(state, answer.preferred_read_replica, now_ms)
+        if not answer.records:
+            if state.read_replica in (NO_LEADER, tag.node_id):
+                self._succeeded(asked)
+            return False
+        return self._advance(asked, answer.records, now_ms)
+
+    def _advance(self, asked: Asked, records: memoryview, now_ms: int) -> bool:
+        """The next fetch begins behind these."""
+        state = asked.state
+        end = batches_end(records)
+        if end is None or end.next_offset <= asked.fetch_offset:
+            found = "no whole batch" if end is None else f"batches up to offset {end.next_offset}"
+            self._tell(state, CorruptMessage(f"{state.partition} at offset {asked.fetch_offset}: {found} came"))
+            self._pause(state, now_ms)
+            return False
+        state.fetch_offset, state.fetch_epoch = end
+        if end.leader_epoch > asked.leader_epoch >= 0:
+            self._metadata.mark_stale()  # it was written by a leader that we have not heard of
+        self._succeeded(asked)
+        return True
+
+    def _succeeded(self, asked: Asked) -> None:
+        state = asked.state
+        state.trusted_epoch = max(state.trusted_epoch, asked.leader_epoch)
+        if state.attempts:
+            state.succeeded()
+            self._complaints.settle(str(state.partition))
+
+    def _go_to_replica(self, state: PartitionState, node_id: int, now_ms: int) -> None:
+        if not self._network.knows(node_id):
+            self._metadata.mark_stale()
+            self._pause(state, now_ms)
+            return
+        state.read_replica = node_id
+        state.read_replica_until_ms = now_ms + self._settings.read_replica_ms
+        self._positions.regroup()
+
+    # --- errors -----------------------------------------------------------------------------------------------------
+
+    def _failed(
+        self, tag: FetchTag, asked: Asked, answer: FetchedPartition, response: FetchResponse, now_ms: int
+    ) -> None:
+        state = asked.state
+        verdict = verdict_of(answer.error_code)
+        is_replica = state.read_replica == tag.node_id
+        self._leave_replica(state, tag.node_id)
+        if verdict is Verdict.OUT_OF_RANGE:
+            if not is_replica:  # a follower may be behind, or ahead in deleting: the leader knows
+                self._positions.leave(state, OutOfRange())
+            return
+        if verdict is Verdict.TELL:
+            self._tell(state, error_for_code(answer.error_code, _explained(state, answer.error_code)))
+        elif verdict is Verdict.ELSEWHERE:
+            self._metadata.mark_stale()
+            if self._leaders.hint(state, answer.current_leader, response.node_endpoints):
+                self._positions.regroup()
+                self._positions.led_by_another(state)
+                return
+        self._pause(state, now_ms)
+
+    def _tell(self, state: PartitionState, error: KafkaError) -> None:
+        self._complaints.add_once(str(state.partition), error)
+
+    def _pause(self, state: PartitionState, now_ms: int) -> None:
+        state.failed(now_ms + self._backoff.after(state.attempts + 1))
+
+
+def _explained(state: PartitionState, error_code: int) -> str:
+    return f"{state.partition} at offset {state.fetch_offset}: {error_for_code(error_code).message}"

@@ -1,0 +1,229 @@
+"""Where each partition is read from, and what becomes of a position that leads nowhere.
+
+Owns the states of the partitions and every change of their stage: seeks, resets by `auto.offset.reset`, the check after
+a change of leader, a topic that was created again. Asks no broker itself and fetches nothing.
+
+A position that has lost its place in the log is not changed at once: what was fetched before is read to its end first
+(`Stage.LEAVING`). So nothing that was fetched is lost, and no position moves under its reader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from oncelog.client.consumer_errors import LogTruncated, NoOffsetForPartition, PositionOutOfRange
+from oncelog.client.consumer_records import OffsetAndMetadata
+from oncelog.client.fetch.complaints import Complaints
+from oncelog.client.fetch.leaders import Leaders, Leadership
+from oncelog.client.fetch.lookups import Found, Lookups, Question
+from oncelog.client.fetch.partitions import (
+    LATEST,
+    Departure,
+    PartitionState,
+    Recreated,
+    Stage,
+    Truncated,
+)
+from oncelog.client.fetch.settings import Ago, FetchSettings
+from oncelog.client.metadata import NO_LEADER
+from oncelog.client.metadata_cache import MetadataCache
+from oncelog.errors import NONE, KafkaError, UnknownTopicId
+from oncelog.types import NO_LEADER_EPOCH, TopicPartition
+
+_HAS_POSITION = (Stage.FETCHING, Stage.VALIDATING)
+
+
+class Positions:
+    def __init__(
+        self,
+        settings: FetchSettings,
+        states: dict[TopicPartition, PartitionState],
+        metadata: MetadataCache,
+        leaders: Leaders,
+        lookups: Lookups,
+        complaints: Complaints,
+        wall_ms: Callable[[], int],
+    ) -> None:
+        self._reset = settings.reset
+        self._states = states
+        self._metadata = metadata
+        self._leaders = leaders
+        self._lookups = lookups
+        self._complaints = complaints
+        self._wall_ms = wall_ms
+        self._resets: dict[PartitionState, Question] = {}
+        self._answers_seen = metadata.answers
+        self._known_topics: set[str] = set()
+        self._by_node: dict[int, list[PartitionState]] | None = None
+        self.unsettled: set[PartitionState] = set()
+        """Those that wait for something other than data: to be looked at with every poll."""
+
+    def by_node(self) -> dict[int, list[PartitionState]]:
+        """Whom each partition is read from; NO_LEADER for those whose leader nobody knows."""
+        if self._by_node is None:
+            self._by_node = {}
+            for state in self._states.values():
+                node_id = state.leader if state.read_replica == NO_LEADER else state.read_replica
+                self._by_node.setdefault(node_id, []).append(state)
+        return self._by_node
+
+    def regroup(self) -> None:
+        """Somebody else is to be read from."""
+        self._by_node = None
+
+    # --- what users and groups decide -------------------------------------------------------------------------------
+
+    def assign(self, partitions: Collection[TopicPartition]) -> None:
+        for partition in [one for one in self._states if one not in partitions]:
+            state = self._states.pop(partition)
+            self._jump(state, None)  # its data is on nobody's behalf any more
+            self.unsettled.discard(state)
+        for partition in partitions:
+            if partition not in self._states:
+                state = self._states[partition] = PartitionState(partition)
+                told = self._leaders.told(partition)
+                if told is not None:
+                    self._learn(state, told)
+        self.regroup()
+
+    def seek(self, state: PartitionState, offset: int, leader_epoch: int) -> None:
+        self._jump(state, offset, leader_epoch)
+        self._enter(state)
+
+    def reset(self, state: PartitionState, spec: int | None) -> None:
+        if spec is None:
+            spec = self._policy()
+        self._jump(state, None)
+        if spec is None:
+            state.stage = Stage.HELD
+            self._complaints.add(NoOffsetForPartition([state.partition]))
+        else:
+            self._look_up(state, spec)
+
+    def resume(self, state: PartitionState) -> None:
+        if state.has_dropped:
+            state.rewind()
+            if state.stage in (*_HAS_POSITION, Stage.LEAVING) and not isinstance(state.departure, Recreated):
+                self._enter(state)
+        state.is_paused = False
+
+    # --- what brokers tell ------------------------------------------------------------------------------------------
+
+    def learn_leaders(self) -> None:
+        """Metadata may have come."""
+        if self._metadata.answers == self._answers_seen:
+            return
+        self._answers_seen = self._metadata.answers
+        for topic in {partition.topic for partition in self._states}:
+            error_code = self._metadata.topic_errors.get(topic, NONE)
+            self._complaints.judge_topic(topic, error_code, topic in self._known_topics)
+        for state in self._states.values():
+            told = self._leaders.told(state.partition)
+            if told is not None:
+                self._learn(state, told)
+        self.regroup()
+
+    def _learn(self, state: PartitionState, told: Leadership) -> None:
+        self._known_topics.add(state.partition.topic)
+        is_other = None not in (state.topic_id, told.topic_id) and state.topic_id != told.topic_id
+        if not is_other and told.epoch < state.leader_epoch:
+            return  # a broker that lags behind another
+        state.topic_id, state.leader, state.leader_epoch = told.topic_id, told.node_id, told.epoch
+        if is_other:
+            state.high_watermark = state.last_stable_offset = state.log_start_offset = None
+            state.read_replica = NO_LEADER
+            if state.stage in (*_HAS_POSITION, Stage.LEAVING):
+                self.leave(state, Recreated())
+        else:
+            self.led_by_another(state)
+
+    def led_by_another(self, state: PartitionState) -> None:
+        """Whether its log is the one that was read must be known before it is read on."""
+        if state.stage in _HAS_POSITION:
+            self._enter(state)
+
+    def leave(self, state: PartitionState, departure: Departure) -> None:
+        """Nothing follows the fetch position."""
+        state.stage = Stage.LEAVING
+        state.departure = departure
+        self.unsettled.add(state)
+
+    # --- transitions ------------------------------------------------------------------------------------------------
+
+    def poll(self) -> None:
+        for state in list(self.unsettled):
+            if state.stage is Stage.LEAVING and state.is_read_to_the_end:
+                self._depart(state)
+            if state.stage not in (Stage.LEAVING, Stage.VALIDATING):
+                self.unsettled.discard(state)
+
+    def _enter(self, state: PartitionState) -> None:
+        """Read on from here, if the log is known to be the one that was read."""
+        state.departure = None
+        if state.wants_validation:
+            state.stage = Stage.VALIDATING
+            self.unsettled.add(state)
+        else:
+            state.stage = Stage.FETCHING
+
+    def _jump(self, state: PartitionState, offset: int | None, leader_epoch: int = NO_LEADER_EPOCH) -> None:
+        question = self._resets.pop(state, None)
+        if question is not None:
+            question.is_cancelled = True
+        if state.read_replica != NO_LEADER:
+            self.regroup()
+        state.jump(offset, leader_epoch)
+
+    def _depart(self, state: PartitionState) -> None:
+        departure = state.departure
+        spec = self._policy()
+        if spec is None:
+            self._complaints.add(_why_held(state))
+            state.departure = None
+            state.stage = Stage.HELD
+        elif isinstance(departure, Truncated) and departure.offset >= 0:
+            self._jump(state, departure.offset, departure.leader_epoch)
+            state.trusted_epoch = state.leader_epoch
+            self._enter(state)
+        else:
+            self.reset(state, spec)
+
+    def _policy(self) -> int | None:
+        """Where `auto.offset.reset` goes; None if the user wants to decide."""
+        if isinstance(self._reset, Ago):
+            return max(0, self._wall_ms() - self._reset.duration_ms)
+        return self._reset
+
+    def _look_up(self, state: PartitionState, spec: int) -> None:
+        state.stage = Stage.RESETTING
+        self._resets[state] = self._lookups.ask(state.partition, spec, lambda result: self._looked_up(state, result))
+
+    def _looked_up(self, state: PartitionState, result: Found | KafkaError) -> bool:
+        if isinstance(result, KafkaError):
+            self._complaints.add_once(str(state.partition), result)
+            return False
+        del self._resets[state]
+        if result is None:
+            self._look_up(state, LATEST)  # every record is older
+            return True
+        self._complaints.settle(str(state.partition))
+        self._jump(state, result.offset, result.leader_epoch)
+        state.trusted_epoch = state.leader_epoch  # who leads now has just said so
+        self._enter(state)
+        return True
+
+
+def _why_held(state: PartitionState) -> Exception:
+    partition, position = state.partition, state.position
+    assert position is not None
+    departure = state.departure
+    if isinstance(departure, Truncated):
+        known = OffsetAndMetadata(departure.offset, "", departure.leader_epoch) if departure.offset >= 0 else None
+        return LogTruncated({partition: position}, {partition: known})
+    if isinstance(departure, Recreated):
+        return UnknownTopicId(
+            f"topic {partition.topic!r} was deleted and created again: offset {position} of {partition.partition} was"
+            " that of another log, and auto.offset.reset is none. seek() to where reading is to go on, or set"
+            " auto.offset.reset to earliest or latest"
+        )
+    return PositionOutOfRange({partition: position})
