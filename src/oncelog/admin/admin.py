@@ -1,4 +1,4 @@
-"""`Admin`: topics, configs, quotas, offsets and producers of a cluster, oncelog's or Apache Kafka's.
+"""`Admin`: topics, configs, quotas, groups, offsets and producers of a cluster, oncelog's or Apache Kafka's.
 
 A thin shell over the blocking client: each method is one request (one per leader where leaders must be asked), and
 an error of the broker is the exception of that name. Reading is repeated after a lost connection; a change is not,
@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any
 
+from oncelog.admin.groups import GroupAdmin
 from oncelog.admin.values import (
     ANY_NAME,
     ClientQuota,
@@ -45,7 +46,7 @@ _NO_COORDINATOR_EPOCH = -1
 _NO_TRANSACTION = -1
 
 
-class Admin:
+class Admin(GroupAdmin):
     """`with Admin("127.0.0.1:9092") as admin: admin.create_topic("orders", partitions=3)`
 
     Settings are Kafka's keys, with underscores as arguments (`request_timeout_ms=5000`) or with dots in a mapping

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from oncelog.client.leaders import EARLIEST_OFFSET, LATEST_OFFSET
 from oncelog.client.metadata import Node, PartitionMetadata
+from oncelog.types import TopicPartition
 
 
 class ResourceType(IntEnum):
@@ -98,6 +99,41 @@ class ProducerState:
     last_timestamp_ms: int
     coordinator_epoch: int | None
     current_transaction_start_offset: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupListing:
+    group_id: str
+    type: str
+    """`classic` or `consumer` (KIP-848)."""
+    state: str
+    """`Stable`, `PreparingRebalance`, `CompletingRebalance`, `Assigning`, `Reconciling`, `Empty` or `Dead`."""
+    protocol_type: str
+    """`consumer` for groups of consumers; others, such as Kafka Connect, name their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    member_id: str
+    instance_id: str | None
+    """The name of a static member."""
+    client_id: str
+    client_host: str
+    assignment: frozenset[TopicPartition]
+    epoch: int | None
+    """Of the member, in a group of type `consumer`."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    group_id: str
+    type: str
+    state: str
+    protocol_type: str
+    assignor: str
+    epoch: int | None
+    """Of the group, if it is of type `consumer`."""
+    members: tuple[GroupMember, ...]
 
 
 class Wildcard(Enum):

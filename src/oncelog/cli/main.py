@@ -33,6 +33,7 @@ COMMANDS = {
     "topics": Command("create, list, describe, alter and delete topics"),
     "produce": Command("send lines from stdin to a topic"),
     "consume": Command("print the records of a topic"),
+    "groups": Command("consumer groups: members, lag, offsets"),
     "quotas": Command("list, describe and alter the limits of users and client ids"),
     "producers": Command("who writes to a topic: producer ids, epochs, sequences"),
     "audit": Command("lost, duplicated and out of order records of topics"),
