@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 
+from oncelog.client.consumer_config import ConsumerConfig
 from oncelog.client.driven import MAX_POLL_MS
 from oncelog.client.fetch.complaints import Complaints
 from oncelog.client.fetch.counters import FetchCounters
@@ -31,16 +32,15 @@ from oncelog.client.network import Event, Network
 from oncelog.errors import KafkaError
 from oncelog.types import NO_LEADER_EPOCH, TopicPartition
 
-__all__ = ["FetchSettings", "Fetcher"]
-
 
 class Fetcher:
     def __init__(
         self,
-        settings: FetchSettings,
+        config: ConsumerConfig,
         network: Network,
         metadata: MetadataCache,
         inbox: Inbox,
+        *,
         jitter: Callable[[], float],
         wall_ms: Callable[[], int],
     ) -> None:
@@ -48,6 +48,7 @@ class Fetcher:
         self.states: dict[TopicPartition, PartitionState] = {}
         self.counters = FetchCounters()
         self._complaints = Complaints()
+        settings = FetchSettings.of(config)
         backoff = Backoff(settings, jitter)
         leaders = Leaders(network, metadata, self.states)
         self._lookups = Lookups(settings, network, metadata, leaders, backoff)

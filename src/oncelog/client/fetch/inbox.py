@@ -3,12 +3,11 @@
 One thread puts (the fetcher's) and one takes (the reader's), without a lock: only the reader removes, each writes
 counters of its own, and a deque is safe at both ends. What the reader must keep to:
 
-- It begins at `state.position`, even if the data begins earlier, and moves it on before it releases the data.
-- It stops reading data that is not wanted any more, and releases it.
-- It releases everything that it took, once; or puts it back.
+- It begins at `state.position`, even if the data begins earlier, and moves it on before it takes the next data.
+- It stops reading data that is not current any more.
 
 Paused partitions need no care of the reader: their data keeps its place, and lets others pass. If it comes to take more
-than half of the bound, it makes room: reading the other partitions must not depend on a partition that nobody reads.
+than half of the bound, it makes room: reading the other partitions must not depend on one that nobody reads.
 
 Bytes are counted by frame: the memory of an answer is free when the last of its partitions is done with.
 """
@@ -16,7 +15,7 @@ Bytes are counted by frame: the memory of an answer is free when the last of its
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from oncelog.client.fetch.partitions import PartitionState
@@ -44,17 +43,20 @@ class FetchedData(NamedTuple):
     frame: Frame
 
     @property
-    def is_wanted(self) -> bool:
+    def is_current(self) -> bool:
         """Nobody has jumped, the partition is still ours, and nothing before this was dropped."""
         return self.seek_count == self.state.seek_count and not self.state.has_dropped
 
 
 class Inbox:
-    def __init__(self, max_bytes: int) -> None:
+    def __init__(self, max_bytes: int, on_room: Callable[[], None]) -> None:
+        """`on_room` is called by the reader's thread when the fetcher may go on."""
         self.max_bytes = max_bytes
         self.is_awaited = False
-        """Set by the fetcher when it could go on if the reader released something: whoever does wakes it then."""
+        """Set by the fetcher when it could go on if the reader went on."""
+        self._on_room = on_room
         self._waiting: deque[FetchedData] = deque()
+        self._in_hand: FetchedData | None = None
         self._bytes_put = 0
         self._bytes_freed = 0
 
@@ -63,11 +65,11 @@ class Inbox:
 
     def __bool__(self) -> bool:
         """Whether `take` would find something."""
-        return any(one.is_wanted and not one.state.is_paused for one in list(self._waiting))
+        return any(one.is_current and not one.state.is_paused for one in list(self._waiting))
 
     @property
     def buffered_bytes(self) -> int:
-        """Of what waits, and of what was taken and not released."""
+        """Of what waits, and of what is being read."""
         return self._bytes_put - self._bytes_freed
 
     # --- the fetcher's thread ---------------------------------------------------------------------------------------
@@ -82,38 +84,38 @@ class Inbox:
     # --- the reader's thread ----------------------------------------------------------------------------------------
 
     def take(self) -> FetchedData | None:
-        """The oldest data that is wanted, and not of a paused partition."""
-        paused: list[FetchedData] = []
-        taken = None
-        while taken is None and len(paused) < len(self._waiting):
-            fetched = self._waiting[len(paused)]
-            if not fetched.is_wanted:
-                self._remove(len(paused))
-                self.release(fetched)
-            elif fetched.state.is_paused:
-                paused.append(fetched)
-            else:
-                self._remove(len(paused))
-                taken = fetched
-        if paused:
-            self._bound_paused(paused)
-        return taken
+        """The oldest data that is current, and not of a paused partition. Whatever was taken before is done with."""
+        if self._in_hand is not None:
+            self._free(self._in_hand)
+        self._in_hand = self._next()
+        if self.is_awaited:
+            self.is_awaited = False
+            self._on_room()
+        return self._in_hand
 
-    def put_back(self, fetched: FetchedData) -> None:
-        """What was taken and not released is to be taken next, unless its partition is paused."""
+    def put_back_front(self, fetched: FetchedData) -> None:
+        """What was taken last is not done with."""
+        assert fetched is self._in_hand
+        self._in_hand = None
         fetched.state.answers_taken -= 1
         self._waiting.appendleft(fetched)
 
-    def release(self, fetched: FetchedData) -> None:
-        """Nobody looks at it any more."""
-        frame = fetched.frame
-        frame.users -= 1
-        if not frame.users:
-            self._bytes_freed += frame.size_bytes
-
-    def _remove(self, place: int) -> None:
-        self._waiting[place].state.answers_taken += 1
-        del self._waiting[place]
+    def _next(self) -> FetchedData | None:
+        paused: list[FetchedData] = []
+        found = None
+        while found is None and len(paused) < len(self._waiting):
+            fetched = self._waiting[len(paused)]
+            if fetched.is_current and fetched.state.is_paused:
+                paused.append(fetched)
+                continue
+            self._remove(len(paused))
+            if fetched.is_current:
+                found = fetched
+            else:
+                self._free(fetched)
+        if paused:
+            self._bound_paused(paused)
+        return found
 
     def _bound_paused(self, paused: Sequence[FetchedData]) -> None:
         """They are the first in the line."""
@@ -123,4 +125,14 @@ class Inbox:
         for fetched in paused:
             fetched.state.has_dropped = True
             self._remove(0)
-            self.release(fetched)
+            self._free(fetched)
+
+    def _remove(self, place: int) -> None:
+        self._waiting[place].state.answers_taken += 1
+        del self._waiting[place]
+
+    def _free(self, fetched: FetchedData) -> None:
+        frame = fetched.frame
+        frame.users -= 1
+        if not frame.users:
+            self._bytes_freed += frame.size_bytes
