@@ -1,54 +1,253 @@
-"""The group coordinator of one partition of `__consumer_offsets`."""
+"""The group coordinator of one partition of `__consumer_offsets`.
+
+Owns which part answers a request, and the regular cleaning of what is over. A request yields records and replies; what
+the log says changes by `replay` alone. Soft state (sessions, who waits in a join round) may change with a request or
+with time; it dies with the process and never decides what the log has decided.
+"""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 
-from oncelog.coordinator.effects import Caller, Effects, GroupSettings, Reply, TopicsView
-from oncelog.coordinator.records import CoordinatorRecord
+from oncelog.coordinator.classic.group import ClassicGroup, State
+from oncelog.coordinator.classic.groups import ClassicGroups
+from oncelog.coordinator.consumer.consumer_groups import ConsumerGroups
+from oncelog.coordinator.consumer.group import ConsumerGroup
+from oncelog.coordinator.effects import Caller, Effects, GroupSettings, Reply, TopicsView, answer
+from oncelog.coordinator.groups import Group, GroupMap
+from oncelog.coordinator.offsets import Offsets
+from oncelog.coordinator.records import CoordinatorRecord, RecordType
+from oncelog.errors import NONE, GroupIdNotFound, KafkaError, NotCoordinator
 from oncelog.wire.api import ApiKey
 from oncelog.wire.codec import Message
+
+FIRST_DESCRIBE_WITH_NOT_FOUND = 6
+
+MAX_CLEANING_RECORDS = 1_000
+"""How many tombstones cleaning writes at once; the rest follows with the next call of `expire`."""
+
+_OFFSETS = (RecordType.OFFSET_COMMIT, RecordType.LEGACY_OFFSET_COMMIT)
+
+
+_Handler = Callable[[Message, Caller, int], Effects]
 
 
 class GroupCoordinator:
     """Composes classic groups, consumer groups and offsets."""
 
     def __init__(self, settings: GroupSettings, topics: TopicsView, new_id: Callable[[], str]) -> None:
-        raise NotImplementedError
+        self._settings = settings
+        self._groups = GroupMap()
+        self._classic = ClassicGroups(settings, self._groups, new_id)
+        self._consumer = ConsumerGroups(settings, topics, self._groups, new_id)
+        self._offsets = Offsets(settings, topics, self._groups)
+        self._cleaning_due_ms: int | None = None
+        self._uncleaned: deque[str] = deque()
+        """Groups that the cleaning under way has still to look at."""
+        self._has_deleted_topics = False
+        self._handlers: dict[ApiKey, _Handler] = {
+            ApiKey.OFFSET_COMMIT: self._commit_offsets,
+            ApiKey.OFFSET_FETCH: self._offsets.fetch,
+            ApiKey.OFFSET_DELETE: self._offsets.delete,
+            ApiKey.JOIN_GROUP: self._join,
+            ApiKey.SYNC_GROUP: self._sync,
+            ApiKey.HEARTBEAT: self._heartbeat,
+            ApiKey.LEAVE_GROUP: self._leave,
+            ApiKey.CONSUMER_GROUP_HEARTBEAT: self._consumer.heartbeat,
+            ApiKey.DESCRIBE_GROUPS: self._describe,
+            ApiKey.CONSUMER_GROUP_DESCRIBE: self._describe_consumer_groups,
+            ApiKey.LIST_GROUPS: self._list,
+            ApiKey.DELETE_GROUPS: self._delete,
+        }
+
+    # Requests
 
     def handle(self, api_key: ApiKey, body: Message, caller: Caller, now_ms: int) -> Effects:
         """A request's records and replies. Of a request for several groups (DescribeGroups, DeleteGroups, OffsetFetch
         from version 8, ConsumerGroupDescribe) the body holds this partition's groups only, and so does the reply."""
-        raise NotImplementedError
+        return self._handlers[api_key](body, caller, now_ms)
+
+    def _is_classic(self, body: Message) -> bool:
+        return not isinstance(self._groups.get(body["group_id"]), ConsumerGroup)
+
+    def _join(self, body: Message, caller: Caller, now_ms: int) -> Effects:
+        group = self._groups.get(body["group_id"])
+        if not isinstance(group, ConsumerGroup):
+            return self._classic.join(body, caller, now_ms)
+        if not group.is_empty:
+            return self._consumer.join(body, caller, now_ms)
+        # Without members a group has no protocol, and takes the one of whoever comes first.
+        effects = self._classic.join(body, caller, now_ms)
+        if self._groups[group.group_id] is not group:
+            effects.records[:0] = group.tombstones()
+        return effects
+
+    def _sync(self, body: Message, caller: Caller, now_ms: int) -> Effects:
+        return (self._classic if self._is_classic(body) else self._consumer).sync(body, caller, now_ms)
+
+    def _heartbeat(self, body: Message, caller: Caller, now_ms: int) -> Effects:
+        if self._is_classic(body):
+            return self._classic.heartbeat(body, caller, now_ms)
+        return self._consumer.classic_heartbeat(body, caller, now_ms)
+
+    def _leave(self, body: Message, caller: Caller, now_ms: int) -> Effects:
+        return (self._classic if self._is_classic(body) else self._consumer).leave(body, caller, now_ms)
+
+    def _commit_offsets(self, body: Message, caller: Caller, now_ms: int) -> Effects:
+        effects = self._offsets.commit(body, caller, now_ms)
+        if effects.records:
+            group = self._groups.get(body["group_id"])
+            if type(group) is ClassicGroup:
+                self._classic.offsets_committed(group, body["member_id"], now_ms)
+        return effects
+
+    def _delete(self, body: Message, caller: Caller, now_ms: int) -> Effects:
+        records: list[CoordinatorRecord] = []
+        results = []
+        for group_id in dict.fromkeys(body["groups_names"]):
+            code = NONE
+            try:
+                group = self._groups.existing(group_id)
+                group.check_delete()
+                records += [*self._offsets.tombstones(group_id), *group.tombstones()]
+            except KafkaError as error:
+                code = error.code
+            results.append({"group_id": group_id, "error_code": code})
+        return Effects(records, [Reply(caller.ticket, {"results": results})])
+
+    def _describe(self, body: Message, caller: Caller, now_ms: int) -> Effects:
+        return answer(caller, {"groups": [self._described(group_id, caller.version) for group_id in body["groups"]]})
+
+    def _describe_consumer_groups(self, body: Message, caller: Caller, now_ms: int) -> Effects:
+        return answer(caller, {"groups": [self._consumer.describe(group_id) for group_id in body["group_ids"]]})
+
+    def _described(self, group_id: str, version: int) -> Message:
+        group = self._groups.get(group_id)
+        if isinstance(group, ClassicGroup):
+            return group.described()
+        unknown: Message = {"group_id": group_id, "group_state": State.DEAD.value, "error_code": NONE}
+        unknown |= {"protocol_type": "", "protocol_data": "", "members": []}
+        if version >= FIRST_DESCRIBE_WITH_NOT_FOUND:
+            problem = f"Group {group_id} not found." if group is None else f"Group {group_id} is not a classic group."
+            unknown |= {"error_code": GroupIdNotFound.code, "error_message": problem}
+        return unknown
+
+    def _list(self, body: Message, caller: Caller, now_ms: int) -> Effects:
+        states = {state.lower() for state in body["states_filter"]}
+        types = {group_type.lower() for group_type in body["types_filter"]}
+        groups = [
+            {
+                "group_id": group.group_id,
+                "protocol_type": group.protocol_type,
+                "group_state": group.state_name,
+                "group_type": group.group_type,
+            }
+            for group in self._groups.values()
+            if (not states or group.state_name.lower() in states) and (not types or group.group_type in types)
+        ]
+        return answer(caller, {"error_code": NONE, "groups": groups})
+
+    # The log
 
     def replay(self, record: CoordinatorRecord, timestamp_ms: int) -> None:
         """What the log says becomes true. Of a live record the timestamp is now."""
-        raise NotImplementedError
+        if record.type in _OFFSETS:
+            self._offsets.replay(record)
+            self._follow_offsets(record.key["group"])
+        elif record.type is RecordType.GROUP_METADATA:
+            self._classic.replay(record, timestamp_ms)
+        else:
+            self._consumer.replay(record)
+        if self._cleaning_due_ms is None:
+            self._cleaning_due_ms = timestamp_ms + self._settings.offsets_retention_check_interval_ms
+
+    def _follow_offsets(self, group_id: str) -> None:
+        """Offsets without members make a group, which goes with the last of them."""
+        group = self._groups.get(group_id)
+        if group is None:
+            if self._offsets.has_offsets(group_id):
+                self._groups[group_id] = ClassicGroup(group_id)
+        elif type(group) is ClassicGroup and group.is_blank and not self._offsets.has_offsets(group_id):
+            del self._groups[group_id]
 
     def loaded(self, now_ms: int) -> Effects:
-        """The whole log was replayed: sessions begin anew."""
-        raise NotImplementedError
+        """The whole log was replayed: sessions begin anew, and what happened meanwhile is caught up with."""
+        self._classic.loaded(now_ms)
+        effects = self._consumer.loaded(now_ms)
+        self._has_deleted_topics = True
+        if self._cleaning_due_ms is not None:
+            self._cleaning_due_ms = now_ms + self._settings.offsets_retention_check_interval_ms
+        return effects
+
+    # Time, and the world
 
     def expire(self, now_ms: int) -> Effects:
         """What is due by the clock: sessions, join rounds, offsets."""
-        raise NotImplementedError
+        effects = self._classic.expire(now_ms)
+        effects.extend(self._consumer.expire(now_ms))
+        if self._cleaning_due_ms is not None and now_ms >= self._cleaning_due_ms:
+            self._cleaning_due_ms = now_ms + self._settings.offsets_retention_check_interval_ms
+            self._uncleaned.extend(self._groups)
+        if self._has_deleted_topics or self._uncleaned:
+            effects.records.extend(self._clean(now_ms))
+        return effects
 
     def next_deadline_ms(self) -> int | None:
         """When `expire` has something to do; a time that has passed means at once."""
-        raise NotImplementedError
+        if self._has_deleted_topics or self._uncleaned:
+            return 0
+        deadlines = (self._classic.next_deadline_ms(), self._consumer.next_deadline_ms(), self._cleaning_due_ms)
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     def topics_changed(self, now_ms: int) -> Effects:
         """Topics were created, grew, or were deleted."""
-        raise NotImplementedError
+        effects = self._consumer.topics_changed(now_ms)
+        self._has_deleted_topics = True
+        effects.records.extend(self._clean(now_ms))
+        return effects
+
+    def _clean(self, now_ms: int) -> list[CoordinatorRecord]:
+        """Tombstones, as many as one call may write, for offsets in deleted topics, else for what has expired."""
+        if self._has_deleted_topics:
+            records = self._offsets.of_deleted_topics(MAX_CLEANING_RECORDS)
+            self._has_deleted_topics = len(records) == MAX_CLEANING_RECORDS
+            return records
+        records = []
+        while self._uncleaned and len(records) < MAX_CLEANING_RECORDS:
+            group_id = self._uncleaned.popleft()
+            group = self._groups.get(group_id)
+            if group is not None:
+                records += self._clean_group(group, MAX_CLEANING_RECORDS - len(records), now_ms)
+        return records
+
+    def _clean_group(self, group: Group, limit: int, now_ms: int) -> list[CoordinatorRecord]:
+        """A group without members goes with its last offset."""
+        expired = self._offsets.expired(group, now_ms)
+        if len(expired) > limit:
+            self._uncleaned.append(group.group_id)
+            return expired[:limit]
+        if len(expired) < self._offsets.count(group.group_id):
+            return expired
+        if isinstance(group, ClassicGroup) and group.is_simple:
+            if group.is_blank and not expired:
+                del self._groups[group.group_id]
+            return expired
+        try:
+            group.check_delete()
+        except KafkaError:
+            return expired
+        return [*expired, *group.tombstones()]
 
     def forget(self, ticket: object) -> None:
         """The connection of a ticket is gone: nobody reads its reply."""
-        raise NotImplementedError
+        self._classic.forget(ticket)
 
     def unload(self) -> list[Reply]:
         """Another broker coordinates, or the disk failed: all who wait are answered NOT_COORDINATOR."""
-        raise NotImplementedError
+        return [reply for group in self._groups.values() for reply in group.release_waiting(NotCoordinator.code)]
 
     def hard_state(self) -> object:
         """Comparable; what a replay of the log must give again."""
-        raise NotImplementedError
+        groups = {group_id: group.hard_state() for group_id, group in self._groups.items()}
+        return {group_id: state for group_id, state in groups.items() if state is not None}, self._offsets.hard_state()

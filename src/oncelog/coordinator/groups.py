@@ -80,6 +80,10 @@ class Group(Protocol):
         """Every join or sync that waits is answered with this error, and waits no more."""
         ...
 
+    def hard_state(self) -> object:
+        """What its records say, comparable; None if it has none."""
+        ...
+
 
 class GroupMap(dict[str, Group]):
     """All groups of one partition by their ids. Only replay (and, for the soft state of a classic group's first join,

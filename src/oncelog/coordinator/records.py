@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 from oncelog.errors import OncelogError, UnsupportedVersion
 from oncelog.wire.codec import MalformedMessage, Message, decode_exactly, encode
-from oncelog.wire.schema import ZERO_UUID
 
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
@@ -122,7 +121,6 @@ def offset_commit(
     group_id: str,
     topic: str,
     partition: int,
-    *,
     offset: int,
     leader_epoch: int,
     metadata: str,
@@ -138,7 +136,6 @@ def offset_commit(
             "metadata": metadata,
             "commit_timestamp": commit_timestamp_ms,
             "expire_timestamp": expire_timestamp_ms,
-            "topic_id": ZERO_UUID,
         },
     )
 
