@@ -23,8 +23,9 @@ KINDS = ("oncelog", "kafka")
 BOTH_BY_DEFAULT = "conformance"
 BOTH_MARKER = "on_both_brokers"
 # Tests write records with old timestamps; retention must not take them away meanwhile. Quotas look back three seconds
-# instead of eleven, so that nobody waits long for a throttled client.
-SETTINGS = {"log.retention.ms": "-1", "quota.window.num": "3"}
+# instead of eleven, so that nobody waits long for a throttled client. The first member of a group need not wait for
+# others.
+SETTINGS = {"log.retention.ms": "-1", "quota.window.num": "3", "group.initial.rebalance.delay.ms": "0"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -105,6 +105,32 @@ class Threads:
         done(result, error, NOW_MS)
 
 
+class Alarms:
+    """Timers that ring when the test lets time pass."""
+
+    def __init__(self) -> None:
+        self.time_ms = NOW_MS
+        self.due: list[tuple[int, Callable[[], None]]] = []
+
+    def later(self, delay_ms: int, step: Callable[[], None]) -> Callable[[], None]:
+        alarm = (self.time_ms + delay_ms, step)
+        self.due.append(alarm)
+        return lambda: self.due.remove(alarm) if alarm in self.due else None
+
+    def now_ms(self) -> int:
+        return self.time_ms
+
+    def pass_time(self, elapsed_ms: int) -> None:
+        """Ring everything that is due on the way, in order."""
+        end_ms = self.time_ms + elapsed_ms
+        while self.due and min(self.due, key=lambda alarm: alarm[0])[0] <= end_ms:
+            alarm = min(self.due, key=lambda alarm: alarm[0])
+            self.due.remove(alarm)
+            self.time_ms = max(self.time_ms, alarm[0])
+            alarm[1]()
+        self.time_ms = end_ms
+
+
 class Later:
     """An answer that is still to come; `message` once it has."""
 
@@ -129,6 +155,8 @@ class Desk:
         self.broker.endpoint = Endpoint("broker.example", 9092)
         self.threads = Threads()
         self.broker.group_commit = GroupCommit(self.threads.run_in_thread)
+        self.alarms = Alarms()
+        self.broker.timers = self.alarms
         self.dispatcher = Dispatcher(self.broker)
 
     def dispatch(self, api: str, version: int, message: Message, now_ms: int = NOW_MS) -> Answer:

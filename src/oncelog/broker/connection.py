@@ -18,7 +18,7 @@ from oncelog.broker.quota.meter import Meter
 from oncelog.broker.request import CLOSE, NO_REPLY, Chunks, Pending
 from oncelog.clock import now_ms
 from oncelog.errors import KafkaStorageError
-from oncelog.wire.codec import MalformedMessage
+from oncelog.wire.codec import MalformedMessage, Message
 from oncelog.wire.frame import FrameAssembler, RequestHeader
 
 if TYPE_CHECKING:
@@ -42,12 +42,14 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._is_leaving = False
         self._reading_paused = False
         self._muting: asyncio.TimerHandle | None = None
+        self._client_host = ""
         self.last_active_s = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport) or hasattr(transport, "write")
         self._transport = transport  # type: ignore[assignment]
         self._outbox = Outbox(transport.get_extra_info("socket").fileno())
+        self._client_host = f"/{(self._peer or ('unknown',))[0]}"
         self.last_active_s = self._server.loop.time()
         if not self._server.admit(self):
             self.hang_up("max.connections reached")
@@ -124,7 +126,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         return self._muting is not None
 
     @property
-    def _peer(self) -> object:
+    def _peer(self) -> tuple[object, ...] | None:
         return self._transport.get_extra_info("peername") if self._transport is not None else None
 
     @property
@@ -142,7 +144,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def _serve(self, frame: memoryview) -> None:
         began_s = time.perf_counter()
         meter = Meter(self._server.quotas, len(frame), self.mute) if self._server.quotas.active else None
-        header, answer = self._server.dispatcher.dispatch(frame, now_ms(), meter)
+        header, answer = self._server.dispatcher.dispatch(frame, now_ms(), meter, self._client_host)
         if answer is NO_REPLY:
             self._server.answered(header, began_s)
         elif answer is CLOSE:
@@ -160,12 +162,12 @@ class KafkaConnection(asyncio.BufferedProtocol):
             meter.left_thread()
 
     def _await(self, header: RequestHeader, pending: Pending, place: Place, began_s: float) -> None:
-        def completed(chunks: Chunks) -> None:
+        def completed(answer: Message | Chunks) -> None:
             timer = self._timers.pop(pending, None)
             if timer is not None:
                 timer.cancel()
             self._server.answered(header, began_s)
-            place.chunks = self._server.dispatcher.frame(header, chunks)
+            place.chunks = self._server.dispatcher.frame(header, answer)
             for ready in self._line.take_ready():
                 self._send(ready)
             if self._reading_paused:

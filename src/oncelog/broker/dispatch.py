@@ -43,10 +43,12 @@ class Dispatcher:
         self._broker = broker
         self._handlers: dict[int, Handler] = {}
 
-    def dispatch(self, frame: memoryview, now_ms: int, meter: Meter | None = None) -> tuple[RequestHeader, Answer]:
+    def dispatch(
+        self, frame: memoryview, now_ms: int, meter: Meter | None = None, client_host: str = ""
+    ) -> tuple[RequestHeader, Answer]:
         plain = read_produce(frame)
         if plain is not None:
-            return plain[0], self._serve(*plain, now_ms, meter)
+            return plain[0], self._serve(*plain, now_ms, meter, client_host)
         header, position = decode_request_header(frame)
         served = SUPPORTED.get(header.api_key)  # type: ignore[call-overload]
         if served is None:
@@ -58,10 +60,10 @@ class Dispatcher:
             body = decode(frame, position, header.api_version)
         else:
             body, _ = codec.decode(request_schema(header.api_key), header.api_version, frame, position)
-        return header, self._serve(header, body, now_ms, meter)
+        return header, self._serve(header, body, now_ms, meter, client_host)
 
-    def _serve(self, header: RequestHeader, body: Any, now_ms: int, meter: Meter | None) -> Answer:
-        request = Request(*header, body, now_ms, meter)
+    def _serve(self, header: RequestHeader, body: Any, now_ms: int, meter: Meter | None, client_host: str) -> Answer:
+        request = Request(*header, body, now_ms, meter, client_host)
         return self._handle(request) if meter is None else self._handle_metered(request, meter)
 
     def frame(self, header: RequestHeader, answer: Message | Chunks) -> Chunks:

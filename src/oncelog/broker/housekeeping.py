@@ -67,7 +67,7 @@ class Housekeeping:
                     self._logs.flushed(flush, now_ms)
                 else:
                     self._logs.flush_failed(flush, error)
-                    self._broker.purgatory.changed(flush.log.topic_partition)
+                    self._broker.log_failed(flush.log.topic_partition)
 
             self._broker.group_commit.run(flush.log, flush.run, ended)
 

@@ -49,6 +49,8 @@ class Request(NamedTuple):
     now_ms: int
     meter: Meter | None = None
     """Counts what the request costs its client, while quotas are set."""
+    client_host: str = ""
+    """As Kafka shows it: `/127.0.0.1`."""
 
 
 class NoReply(Enum):
@@ -72,11 +74,15 @@ class Pending:
     deadline_ms: int | None = None
     expire: Callable[[], None] | None = None
     abandon: Callable[[], None] | None = None
-    on_complete: Callable[[Chunks], None] | None = None
+    on_complete: Callable[[Message | Chunks], None] | None = None
+    amend: Callable[[Message], None] | None = None
+    """What the handler adds to an answer that somebody else completes."""
 
-    def complete(self, chunks: Chunks) -> None:
+    def complete(self, answer: Message | Chunks) -> None:
         assert self.on_complete is not None, "completed before the connection took it over"
-        self.on_complete(chunks)
+        if self.amend is not None and isinstance(answer, dict):
+            self.amend(answer)
+        self.on_complete(answer)
 
 
 Answer = Message | Chunks | Pending | Literal[NoReply.NO_REPLY] | Literal[CloseConnection.CLOSE]

@@ -30,6 +30,7 @@ from oncelog.broker.housekeeping import Housekeeping
 from oncelog.broker.lookout import Lookout
 from oncelog.broker.metrics_endpoint import serve_metrics
 from oncelog.broker.state import BrokerState
+from oncelog.broker.steady_time import SteadyTime
 from oncelog.clock import now_ms
 from oncelog.errors import OncelogError
 from oncelog.log.storage import FileStorage
@@ -78,6 +79,7 @@ class Server:
         self._telling_until_s = 0.0
         self._told = self._untold = 0
         self._lookout = Lookout()
+        self._steady_time = SteadyTime(now_ms, lambda: time.monotonic_ns() // 1_000_000)
 
     @property
     def config(self) -> BrokerConfig:
@@ -158,6 +160,28 @@ class Server:
         timer = self.loop.call_later(interval_ms / 1000, due)
         self._timers.add(timer)
 
+    def later(self, delay_ms: int, step: Callable[[], None]) -> Callable[[], None]:
+        """Do a step once, unless what is returned is called before."""
+
+        def due() -> None:
+            self._timers.discard(timer)
+            try:
+                step()
+            except Exception:
+                logger.exception("bug: a step that was due failed")
+
+        def cancel() -> None:
+            timer.cancel()
+            self._timers.discard(timer)
+
+        timer = self.loop.call_later(delay_ms / 1000, due)
+        self._timers.add(timer)
+        return cancel
+
+    def now_ms(self) -> int:
+        """For deadlines; it never goes back."""
+        return self._steady_time.now_ms()
+
     def close_idle(self, _: int) -> None:
         oldest_s = self.loop.time() - self.config.connections_max_idle_ms / 1000
         idle = [one for one in self._connections if one.last_active_s < oldest_s and not one.is_muted]
@@ -236,6 +260,7 @@ async def _serve(broker: BrokerState, loop: asyncio.AbstractEventLoop, pool: Thr
         loop.add_signal_handler(number, stopped.set)
     server = Server(broker, loop, pool)
     broker.group_commit = GroupCommit(server.run_in_thread)
+    broker.timers = server
     endpoint = await server.listen()
     broker.endpoint = broker.config.advertised or endpoint
     if broker.config.metrics_port is not None:
@@ -245,6 +270,7 @@ async def _serve(broker: BrokerState, loop: asyncio.AbstractEventLoop, pool: Thr
     gc.collect()
     gc.freeze()
     print(f"ready {endpoint}", flush=True)
+    broker.resume_groups()
     await stopped.wait()
     logger.info("stopping")
     broker.logs.begin_stop()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from itertools import groupby
-from typing import TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 from uuid import UUID
 
 from oncelog.broker.config import BrokerConfig, BrokerConfigSchema, Endpoint
@@ -25,7 +25,7 @@ from oncelog.controller.controller import Controller
 from oncelog.controller.identity import Identity, load_or_create
 from oncelog.controller.records import MetadataRecord, RecordType
 from oncelog.controller.state import FIRST_LEADER_EPOCH, ConfigResource, Outcome, ResourceType, Topic
-from oncelog.controller.topic_names import is_internal
+from oncelog.controller.topic_names import OFFSETS_TOPIC, is_internal
 from oncelog.controller.topics import Cluster, NewTopic, create_topics
 from oncelog.errors import (
     FencedLeaderEpoch,
@@ -42,6 +42,9 @@ from oncelog.log.storage import Storage
 from oncelog.records.validation import BatchRules
 from oncelog.types import NO_LEADER_EPOCH, TopicPartition
 
+if TYPE_CHECKING:
+    from oncelog.broker.groups.coordination import Coordination
+
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
@@ -49,9 +52,23 @@ T = TypeVar("T")
 SESSION_ID_MASK = 2**31 - 1
 
 
+TOPIC_RECORDS = frozenset({RecordType.TOPIC, RecordType.PARTITION, RecordType.REMOVE_TOPIC})
+
+
+class Timers(Protocol):
+    def later(self, delay_ms: int, step: Callable[[], None]) -> Callable[[], None]:
+        """Call `step` once, unless what is returned is called before."""
+
+    def now_ms(self) -> int:
+        """A time of day that never goes back."""
+
+
 class BrokerState:
     group_commit: GroupCommit
     """Set by the server, which has the threads."""
+
+    timers: Timers
+    """Set by the server, which has the loop."""
 
     endpoint: Endpoint
     """Where clients reach this broker. Set by the server once it listens."""
@@ -80,6 +97,7 @@ class BrokerState:
         )
         self.logs: LogManager
         self._directory_id = identity.directory_id
+        self._coordination: Coordination | None = None
 
     @classmethod
     def open(
@@ -190,7 +208,30 @@ class BrokerState:
             self._reconfigure(reconfigured)
         if any(record.type is RecordType.CLIENT_QUOTA for record in outcome.records):
             self.quotas.replace(self.controller.state.client_quotas)
+        if self._coordination is not None and any(record.type in TOPIC_RECORDS for record in outcome.records):
+            self._coordination.topics_changed()
         return response
+
+    # --- groups ---
+
+    @property
+    def coordination(self) -> Coordination:
+        if self._coordination is None:
+            from oncelog.broker.groups.coordination import Coordination  # for a broker that serves no group, a burden
+
+            self._coordination = Coordination(self)
+        return self._coordination
+
+    def resume_groups(self) -> None:
+        """After a start: members that never came back must be noticed, also if nobody asks about their groups."""
+        if self.controller.state.topic(OFFSETS_TOPIC) is not None:
+            self.coordination.start()
+
+    def log_failed(self, partition: TopicPartition) -> None:
+        """A log went offline: whoever waits for it must hear."""
+        self.purgatory.changed(partition)
+        if self._coordination is not None:
+            self._coordination.log_failed(partition)
 
     def ensure_topic(self, name: str, now_ms: int) -> Topic | None:
         """The topic; created if it does not exist and `auto.create.topics.enable` lets a client's mention create it.

@@ -7,9 +7,17 @@ from collections.abc import Mapping
 from oncelog.controller.records import MetadataRecord, RecordType
 
 METADATA_VERSION = "metadata.version"
+GROUP_VERSION = "group.version"
 BOOTSTRAP_FEATURES: Mapping[str, int] = {
     METADATA_VERSION: 30,  # Kafka 4.3-IV0: decides the versions of the records that are written
+    GROUP_VERSION: 1,  # KIP-848 groups
 }
+SUPPORTED_FEATURES: Mapping[str, tuple[int, int]] = {
+    GROUP_VERSION: (1, 1),
+    METADATA_VERSION: (7, 30),
+}
+"""The levels of each feature that this version can serve. Others that metadata may have finalized (Kafka wrote it) are
+not told to clients, who would rely on them."""
 
 
 def missing_features(present: Mapping[str, int]) -> list[MetadataRecord]:

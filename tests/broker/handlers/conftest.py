@@ -20,6 +20,7 @@ from oncelog.records.batch import build_batch
 from oncelog.wire import codec
 from oncelog.wire.api import ApiKey
 from oncelog.wire.frame import encode_request
+from tests.broker.support import Alarms
 from tests.controller.support import counting_ids
 
 NOW_MS = 1_700_000_000_000
@@ -65,6 +66,7 @@ def open_broker(folder: Path, **texts: str) -> BrokerState:
     settings = {"log.dirs": str(folder / "data"), **{name.replace("_", "."): text for name, text in texts.items()}}
     config = BrokerConfig.from_settings(settings)
     broker = BrokerState.open(config, FileStorage(), now_ms=NOW_MS, new_id=counting_ids())
+    broker.timers = Alarms()
     broker.endpoint = Endpoint("broker.example", 9092)
     return broker
 

@@ -205,13 +205,14 @@ def test_producer_ids_that_are_refused(ask: Asking) -> None:
     assert init(ask, transactional_id="t") == (35, -1, -1)
 
 
-def test_no_coordinator_yet(ask: Asking) -> None:
-    assert ask("find_coordinator", 0, key="g")["error_code"] == 15
-    answer = ask("find_coordinator", 3, key="g", key_type=0)
-    assert (answer["error_code"], answer["node_id"], answer["host"], answer["port"]) == (15, -1, "", -1)
-    assert "not served" in answer["error_message"]
+def test_coordinators(ask: Asking) -> None:
+    answer = ask("find_coordinator", 0, key="g")
+    assert (answer["error_code"], answer["node_id"], answer["host"], answer["port"]) == (0, 1, "broker.example", 9092)
     answer = ask("find_coordinator", 4, key_type=0, coordinator_keys=["a", "b"])
-    assert [(one["key"], one["error_code"]) for one in answer["coordinators"]] == [("a", 15), ("b", 15)]
+    assert [(one["key"], one["error_code"], one["port"]) for one in answer["coordinators"]] == [
+        ("a", 0, 9092),
+        ("b", 0, 9092),
+    ]
     assert ask("find_coordinator", 3, key="t", key_type=1)["error_code"] == 35
     assert ask("find_coordinator", 3, key="t", key_type=7)["error_code"] == 42
 

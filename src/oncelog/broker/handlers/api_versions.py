@@ -11,6 +11,7 @@ import re
 from typing import TYPE_CHECKING
 
 from oncelog.broker.request import Request
+from oncelog.controller.features import SUPPORTED_FEATURES
 from oncelog.errors import InvalidRequest, UnsupportedVersion
 from oncelog.wire.api import SUPPORTED, ApiKey
 from oncelog.wire.codec import Message
@@ -22,13 +23,25 @@ API_KEY = ApiKey.API_VERSIONS
 FALLBACK_VERSION = 0
 FIRST_VERSION_WITH_CLIENT_NAME = 3
 SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
-NO_FEATURES_EPOCH = -1
 
 
 def handle(broker: BrokerState, request: Request) -> Message:
     if request.version >= FIRST_VERSION_WITH_CLIENT_NAME and not _names_its_software(request.body):
         return {"error_code": InvalidRequest.code}
-    return {"api_keys": _ranges(), "finalized_features_epoch": NO_FEATURES_EPOCH}
+    finalized = broker.controller.state.features
+    return {
+        "api_keys": _ranges(),
+        "supported_features": [
+            {"name": name, "min_version": lowest, "max_version": highest}
+            for name, (lowest, highest) in SUPPORTED_FEATURES.items()
+        ],
+        "finalized_features_epoch": broker.controller.metadata_offset,
+        "finalized_features": [
+            {"name": name, "max_version_level": finalized[name], "min_version_level": finalized[name]}
+            for name in SUPPORTED_FEATURES
+            if name in finalized
+        ],
+    }
 
 
 def unsupported_version() -> Message:

@@ -1,15 +1,16 @@
 """FindCoordinator (key 10), versions 0-6.
 
 Versions: 0 knows groups only; 1 adds the key type and error messages; 3 is flexible; 4 asks for many keys at once; 6
-adds share groups. There is no coordinator yet, and the answer says so:
-- for a group, COORDINATOR_NOT_AVAILABLE. Clients retry it within their own timeouts, and a consumer that assigns its
-  partitions itself, and only has a group's name because its library demands one, works undisturbed;
-- for a transactional id, UNSUPPORTED_VERSION: such a producer can do nothing, and should hear it at once;
-- for anything else, INVALID_REQUEST, as Kafka without share groups.
+adds share groups.
+- For a group it is this broker. The first one that is asked for creates `__consumer_offsets`, and is answered at once,
+  where Kafka answers COORDINATOR_NOT_AVAILABLE until the topic is there.
+- For a transactional id, UNSUPPORTED_VERSION: such a producer can do nothing, and should hear it at once.
+- For anything else, INVALID_REQUEST, as Kafka without share groups.
 """
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from oncelog.broker.request import Request
@@ -20,23 +21,45 @@ from oncelog.wire.codec import Message
 if TYPE_CHECKING:
     from oncelog.broker.state import BrokerState
 
+logger = logging.getLogger(__name__)
+
 API_KEY = ApiKey.FIND_COORDINATOR
 FIRST_VERSION_WITH_MANY_KEYS = 4
 GROUP, TRANSACTION = 0, 1
 NOWHERE: Message = {"node_id": -1, "host": "", "port": -1}
+NO_ERROR_MESSAGE = "NONE"
+"""What Kafka's older versions say where there is no error."""
 
 
 def handle(broker: BrokerState, request: Request) -> Message:
-    error = _error(request.body["key_type"])
-    answer = {**NOWHERE, "error_code": error.code, "error_message": error.message}
+    key_type = request.body["key_type"]
     if request.version < FIRST_VERSION_WITH_MANY_KEYS:
+        answer = _find(broker, key_type, request.body["key"], request.now_ms)
+        if not answer["error_code"]:
+            answer["error_message"] = NO_ERROR_MESSAGE
         return answer
-    return {"coordinators": [{**answer, "key": key} for key in request.body["coordinator_keys"]]}
+    keys = request.body["coordinator_keys"]
+    return {"coordinators": [{"key": key, **_find(broker, key_type, key, request.now_ms)} for key in keys]}
 
 
-def _error(key_type: int) -> KafkaError:
-    if key_type == GROUP:
-        return CoordinatorNotAvailable("consumer groups are not served by this version of oncelog; assign partitions")
+def _find(broker: BrokerState, key_type: int, key: str, now_ms: int) -> Message:
+    try:
+        _check(broker, key_type, key, now_ms)
+    except KafkaError as error:
+        return {**NOWHERE, "error_code": error.code, "error_message": error.message}
+    host, port = broker.endpoint
+    return {"node_id": broker.node_id, "host": host, "port": port, "error_code": 0, "error_message": ""}
+
+
+def _check(broker: BrokerState, key_type: int, key: str, now_ms: int) -> None:
+    """Raises what the client is told, unless this broker coordinates the key."""
     if key_type == TRANSACTION:
-        return UnsupportedVersion("transactions are not served by this version of oncelog")
-    return InvalidRequest(f"no coordinator has keys of type {key_type}")
+        raise UnsupportedVersion("transactions are not served by this version of oncelog")
+    if key_type != GROUP:
+        raise InvalidRequest(f"no coordinator has keys of type {key_type}")
+    try:
+        broker.coordination.ensure_topic(now_ms)
+    except KafkaError as error:
+        logger.error("the topic of the groups cannot be created: %s", error)
+        raise CoordinatorNotAvailable(f"the topic of the groups cannot be created: {error.message}") from error
+    broker.coordination.check_available(key)

@@ -6,7 +6,8 @@ UNSUPPORTED_VERSION; 3 adds the transactional id; 8 adds error messages; 9 is fl
 
 Left out: record-level errors (`record_errors` stays empty, the message tells which record), and the leader hint of
 version 10, which one node never needs. Transactional batches are refused with INVALID_TXN_STATE until a transaction
-coordinator exists that could have verified them.
+coordinator exists that could have verified them. Internal topics are their coordinators' alone and answered with
+INVALID_TOPIC_EXCEPTION, where Kafka makes an exception for a client that calls itself `__admin_client`.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from oncelog.broker.request import CLOSE, NO_REPLY, Answer, Pending, Request
+from oncelog.controller.topic_names import INTERNAL_TOPICS
 from oncelog.errors import (
     InvalidRequiredAcks,
+    InvalidTopicException,
     InvalidTxnState,
     KafkaError,
     MessageTooLarge,
@@ -92,7 +95,7 @@ def _flush(
 def note_failure(broker: BrokerState, partition: TopicPartition, error: KafkaError) -> None:
     broker.metrics.append_failed(error)
     if broker.is_offline(*partition):
-        broker.purgatory.changed(partition)
+        broker.log_failed(partition)
 
 
 def failed_partition(index: int, error: KafkaError) -> ProducedPartition:
@@ -157,6 +160,8 @@ class _Append:
     def _append(self, name: str, partition: ProducePartition) -> tuple[PartitionLog, Appended]:
         broker = self._broker
         log = broker.partition(name, partition.index)
+        if name in INTERNAL_TOPICS:
+            raise InvalidTopicException(f"Cannot append to internal topic {name}")
         if self._produce.acks == ACKS_ALL and log.config.min_insync_replicas > 1:
             raise NotEnoughReplicas(
                 f"min.insync.replicas of {name} is {log.config.min_insync_replicas}, and this cluster has one node"

@@ -1,0 +1,150 @@
+"""The shapes of group requests and their answers: a refusal in the words of each API, and requests for many groups
+taken apart and their answers put together.
+
+Pure: it decides neither what is refused nor who coordinates a group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from oncelog.errors import (
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    KafkaError,
+    KafkaStorageError,
+    MessageTooLarge,
+    NotCoordinator,
+    RecordListTooLarge,
+    UnknownServerError,
+    UnknownTopicOrPartition,
+)
+from oncelog.types import NO_OFFSET
+from oncelog.wire.api import ApiKey
+from oncelog.wire.codec import Message
+
+FIRST_FETCH_WITH_GROUP_ERRORS = 2
+FIRST_FETCH_OF_MANY_GROUPS = 8
+
+_MEANINGS: dict[type[KafkaError], type[KafkaError]] = {
+    KafkaStorageError: NotCoordinator,
+    UnknownTopicOrPartition: CoordinatorNotAvailable,
+    MessageTooLarge: UnknownServerError,
+    RecordListTooLarge: UnknownServerError,
+}
+
+
+def as_client_knows(error: KafkaError) -> KafkaError:
+    """What befalls the coordinator's own partition is no error of the partitions that the client asked about."""
+    meaning = _MEANINGS.get(type(error))
+    return error if meaning is None else meaning(error.message)
+
+
+def refusal(api_key: int, version: int, body: Message, error: KafkaError) -> Message:
+    """The answer to a request that no coordinator took."""
+    if api_key == ApiKey.HEARTBEAT and isinstance(error, CoordinatorLoadInProgress):
+        return {"error_code": 0}  # as Kafka: nobody's session ends while groups are being loaded
+    shape = _REFUSALS.get(api_key)
+    return {"error_code": error.code} if shape is None else shape(version, body, error)
+
+
+def _refused_commit(_: int, body: Message, error: KafkaError) -> Message:
+    return {
+        "topics": [
+            {
+                "name": topic["name"],
+                "topic_id": topic["topic_id"],
+                "partitions": [
+                    {"partition_index": partition["partition_index"], "error_code": error.code}
+                    for partition in topic["partitions"]
+                ],
+            }
+            for topic in body["topics"]
+        ]
+    }
+
+
+def _refused_fetch(version: int, body: Message, error: KafkaError) -> Message:
+    if version >= FIRST_FETCH_OF_MANY_GROUPS:
+        return {"groups": [{"group_id": group["group_id"], "error_code": error.code} for group in body["groups"]]}
+    if version >= FIRST_FETCH_WITH_GROUP_ERRORS:
+        return {"error_code": error.code}
+    return {
+        "topics": [
+            {
+                "name": topic["name"],
+                "partitions": [
+                    {
+                        "partition_index": index,
+                        "committed_offset": NO_OFFSET,
+                        "metadata": "",
+                        "error_code": error.code,
+                    }
+                    for index in topic["partition_indexes"]
+                ],
+            }
+            for topic in body["topics"] or ()
+        ]
+    }
+
+
+def _refused_heartbeat(_: int, __: Message, error: KafkaError) -> Message:
+    return {"error_code": error.code, "error_message": error.message}
+
+
+def _each_refused(api_key: ApiKey) -> Callable[[int, Message, KafkaError], Message]:
+    asked, answered, _ = MANY_GROUPS[api_key]
+
+    def refuse(_: int, body: Message, error: KafkaError) -> Message:
+        return {answered: [{"group_id": group_id, "error_code": error.code} for group_id in body[asked]]}
+
+    return refuse
+
+
+class ManyGroups(NamedTuple):
+    """Where a request that names many groups lists them, and where its answer does."""
+
+    asked: str
+    answered: str
+    id_of: Callable[[object], str]
+
+    def split(self, body: Message, place_of: Callable[[str], int]) -> dict[int, Message]:
+        """One body for each place, with its own groups only."""
+        parts: dict[int, list[object]] = {}
+        for asked in body[self.asked]:
+            parts.setdefault(place_of(self.id_of(asked)), []).append(asked)
+        return {place: {**body, self.asked: groups} for place, groups in parts.items()}
+
+    def merge(self, body: Message, answers: Iterable[Message]) -> Message:
+        """The groups in the order in which they were asked for."""
+        order = {self.id_of(asked): position for position, asked in enumerate(body[self.asked])}
+        groups = [group for answer in answers for group in answer[self.answered]]
+        return {self.answered: sorted(groups, key=lambda group: order[group["group_id"]])}
+
+
+def _itself(asked: object) -> str:
+    return str(asked)
+
+
+def _its_group_id(asked: object) -> str:
+    assert isinstance(asked, dict)
+    return str(asked["group_id"])
+
+
+MANY_GROUPS: dict[int, ManyGroups] = {
+    ApiKey.DESCRIBE_GROUPS: ManyGroups("groups", "groups", _itself),
+    ApiKey.DELETE_GROUPS: ManyGroups("groups_names", "results", _itself),
+    ApiKey.CONSUMER_GROUP_DESCRIBE: ManyGroups("group_ids", "groups", _itself),
+    ApiKey.OFFSET_FETCH: ManyGroups("groups", "groups", _its_group_id),
+}
+
+_REFUSALS: dict[int, Callable[[int, Message, KafkaError], Message]] = {
+    ApiKey.OFFSET_COMMIT: _refused_commit,
+    ApiKey.OFFSET_FETCH: _refused_fetch,
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: _refused_heartbeat,
+    **{
+        key: _each_refused(key)
+        for key in (ApiKey.DESCRIBE_GROUPS, ApiKey.DELETE_GROUPS, ApiKey.CONSUMER_GROUP_DESCRIBE)
+    },
+}

@@ -1,0 +1,135 @@
+"""One partition of `__consumer_offsets` and its coordinator: records into the log, then true, then answers out.
+
+Owns that order, for every request and every deadline. The coordinator decides, the log remembers; if the log cannot,
+the coordinator is of no use any more (`failed` is told), since its memory may be ahead of what a restart would find.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from oncelog.broker.groups.answers import as_client_knows, refusal
+from oncelog.broker.groups.loading import Loading
+from oncelog.broker.groups.ticket import Ticket
+from oncelog.broker.request import Request
+from oncelog.coordinator.effects import Caller, Effects, Reply
+from oncelog.coordinator.group_coordinator import GroupCoordinator
+from oncelog.coordinator.records import CoordinatorRecord, encode_record
+from oncelog.errors import KafkaError, MessageTooLarge
+from oncelog.log.partition_log import PartitionLog
+from oncelog.log.producer_state import AppendOrigin
+from oncelog.records import kernel
+from oncelog.wire.codec import Message
+
+if TYPE_CHECKING:
+    from oncelog.broker.state import BrokerState
+
+logger = logging.getLogger(__name__)
+
+MAX_LOOSE_RECORDS = 1_000
+"""Records that nobody waits for (offsets expired, a topic was deleted) are written in batches of at most this many:
+there may be very many of them, and each is true without the others."""
+
+
+class CoordinatedPartition:
+    def __init__(
+        self,
+        broker: BrokerState,
+        log: PartitionLog,
+        coordinator: GroupCoordinator,
+        codec: int,
+        failed: Callable[[CoordinatedPartition, KafkaError], None],
+    ) -> None:
+        self.log = log
+        self.coordinator = coordinator
+        self.loading: Loading | None = Loading(log, coordinator)
+        self._broker = broker
+        self._codec = codec
+        self._failed = failed
+        self._leader_epoch = broker.leader_epoch(*log.topic_partition)
+
+    def ask(self, request: Request, body: Message, ticket: Ticket, now_ms: int) -> None:
+        """Settles the ticket now, or whenever the coordinator answers it."""
+        caller = Caller(ticket, request.client_id or "", request.client_host, request.version)
+        effects = self.coordinator.handle(request.api_key, body, caller, now_ms)  # type: ignore[arg-type]
+        self.perform(effects, now_ms)
+
+    def perform(self, effects: Effects, now_ms: int) -> None:
+        """Durable first, sent afterwards."""
+        records, replies = effects
+        if records:
+            try:
+                self._write(records, bool(replies), now_ms)
+            except KafkaError as error:
+                self._refuse(replies, error)
+                self._failed(self, error)
+                return
+        if not replies:
+            return
+        log = self.log
+        if log.log_end_offset - log.recovery_point >= log.config.flush_messages:
+            # Without records of its own as well: the answer may tell of what an earlier batch says.
+            self._broker.group_commit.wait(log, log.log_end_offset, partial(self._flushed, replies))
+        else:
+            _settle(replies)
+
+    def _write(self, records: Sequence[CoordinatorRecord], is_awaited: bool, now_ms: int) -> None:
+        """Append and replay. Raises KafkaStorageError, MessageTooLarge or RecordListTooLarge."""
+        size = len(records) if is_awaited else MAX_LOOSE_RECORDS
+        for start in range(0, len(records), size):
+            batch = records[start : start + size]
+            self._append(batch, now_ms)
+            for record in batch:
+                self.coordinator.replay(record, now_ms)
+
+    def _append(self, records: Sequence[CoordinatorRecord], now_ms: int) -> None:
+        log = self.log
+        builder = kernel.BatchBuilder()
+        for record in records:
+            key, value = encode_record(record)
+            builder.append(now_ms, key, value, ())
+        batch = builder.build(leader_epoch=self._leader_epoch, codec=self._codec)
+        if len(batch) > log.config.max_message_bytes:
+            raise MessageTooLarge(
+                f"{len(records)} records of {log.topic_partition} need {len(batch)} bytes; "
+                f"its max.message.bytes is {log.config.max_message_bytes}"
+            )
+        header = kernel.parse_header(batch)
+        log.append(batch, header, leader_epoch=self._leader_epoch, now_ms=now_ms, origin=AppendOrigin.COORDINATOR)
+        log.advance_high_watermark(log.log_end_offset)
+        self._broker.metrics.appended(log.topic_partition.topic, len(batch), len(records))
+        self._broker.purgatory.appended(log.topic_partition, len(batch))
+
+    def _flushed(self, replies: Sequence[Reply], error: KafkaError | None) -> None:
+        if error is None:
+            _settle(replies)
+        else:
+            self._refuse(replies, error)
+            self._failed(self, error)
+
+    def _refuse(self, replies: Sequence[Reply], error: KafkaError) -> None:
+        logger.error("%s: %d answers became errors: %s", self.log.topic_partition, len(replies), error)
+        known = as_client_knows(error)
+        for reply in replies:
+            ticket = _ticket(reply)
+            ticket.settle(refusal(ticket.api_key, ticket.version, ticket.body, known))
+
+    def unload(self) -> None:
+        """All who wait hear that this is no coordinator any more."""
+        _settle(self.coordinator.unload())
+
+    def forget(self, ticket: Ticket) -> None:
+        self.coordinator.forget(ticket)
+
+
+def _settle(replies: Sequence[Reply]) -> None:
+    for reply in replies:
+        _ticket(reply).settle(reply.body)
+
+
+def _ticket(reply: Reply) -> Ticket:
+    assert isinstance(reply.ticket, Ticket), "tickets come back as they were given"
+    return reply.ticket
