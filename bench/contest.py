@@ -1,21 +1,28 @@
-"""Producers against each other, on both brokers: who runs when, and the figures that come of it."""
+"""Clients against each other, on both brokers: who runs when, and the figures that come of it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from bench.figures import KINDS, NAMES, OURS, Bounds, Figure, Progress
-from bench.producers import Job, Result, measured
+from bench.worker import Result
 from tests.support.process import BrokerProcess
 
 Results = dict[tuple[str, str], list[Result]]
 """By the broker's kind and the entry's name."""
 
 
+class Job(Protocol):
+    """A frozen dataclass that has `bootstrap` and `broker_pid` as well."""
+
+    def measured(self, program: str) -> Result: ...
+
+
 @dataclass(frozen=True)
 class Entry:
-    """One of `producers.JOBS`, and its work; the broker's address is filled in."""
+    """One of the JOBS of `producers` or `consumers`, and its work; the broker's address is filled in."""
 
     name: str
     program: str
@@ -43,8 +50,8 @@ def hold(rounds: int, brokers: Mapping[str, BrokerProcess], entries: Sequence[En
     for _ in range(rounds):
         for kind, entry in order:
             broker = brokers[kind]
-            job = replace(entry.job, bootstrap=broker.bootstrap, broker_pid=broker.pid)
-            result = measured(entry.program, job)
+            job: Job = replace(entry.job, bootstrap=broker.bootstrap, broker_pid=broker.pid)  # type: ignore[type-var]
+            result = job.measured(entry.program)
             results.setdefault((kind, entry.name), []).append(result)
             said = ", ".join(f"{key} {value:,.3f}" for key, value in result.items())
             progress(f"{entry.name} on {NAMES[kind]}: {said}")

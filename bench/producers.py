@@ -1,4 +1,4 @@
-"""The producers that are measured. Each runs in a process of its own: `measured("confluent callbacks", job)`.
+"""The producers that are measured. Each runs in a process of its own: `job.measured("confluent callbacks")`.
 
 Everybody gets the same work and the same settings where both have them: acks=all, idempotent, the same linger, batches
 of the same bytes. librdkafka keeps its own, larger, limit of what may wait. The clock starts once the client knows its
@@ -13,28 +13,23 @@ import json
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 from bench.figures import percentile
+from bench.worker import Result, measured, resident_mb, serve
 
 BATCH_BYTES = 128 * 1024
 BUFFER_MEMORY_BYTES = 32 * 1024 * 1024
 FLUSH_TIMEOUT_S = 300.0
-WORKER_TIMEOUT_S = 900
 POLL_EVERY = 1_000
 GROUP = 1_000
 TABLE_ROWS = 100_000
 DISTINCT = 10_000
 BLOCKED_MS = 1_000
 """How long a full buffer is waited for before the backlog counts as full."""
-
-Result = dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -48,6 +43,9 @@ class Job:
     codec: str = "none"
     broker_pid: int = 0
     """For the backlog: whom to stop meanwhile."""
+
+    def measured(self, program: str) -> Result:
+        return measured("bench.producers", program, self)
 
     def records(self, count: int | None = None) -> Iterator[tuple[bytes | None, bytes]]:
         """Keys and values, made before they are asked for."""
@@ -220,11 +218,11 @@ def oncelog_backlog(job: Job) -> Result:
     counter, accepted = Counter(), 1
     with oncelog_producer(job, max_block_ms=BLOCKED_MS) as producer:
         producer.send(job.topic, b"first", on_delivery=counter.of_oncelog).result(FLUSH_TIMEOUT_S)
-        before = _resident_mb()
+        before = resident_mb()
         os.kill(job.broker_pid, signal.SIGSTOP)
         try:
             accepted += _fill(producer, job, counter)
-            growth = _resident_mb() - before
+            growth = resident_mb() - before
         finally:
             os.kill(job.broker_pid, signal.SIGCONT)
         producer.flush()
@@ -307,15 +305,6 @@ JOBS: dict[str, Callable[[Job], Result]] = {
 }
 
 
-def measured(name: str, job: Job) -> Result:
-    """Run one of JOBS in a new process."""
-    command = [sys.executable, "-m", "bench.producers", name, json.dumps(asdict(job))]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=WORKER_TIMEOUT_S, check=False)
-    assert done.returncode == 0, f"{name}: {job}\n{done.stdout}\n{done.stderr}"
-    result: Result = json.loads(done.stdout.splitlines()[-1])
-    return result
-
-
 def _latencies(send: Callable[[bytes], object], job: Job) -> Result:
     durations = []
     for _, value in job.records():
@@ -326,10 +315,5 @@ def _latencies(send: Callable[[bytes], object], job: Job) -> Result:
     return {"p50": percentile(steady, 0.5), "p99": percentile(steady, 0.99)}
 
 
-def _resident_mb() -> float:
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
-
-
 if __name__ == "__main__":
-    print(json.dumps(JOBS[sys.argv[1]](Job(**json.loads(sys.argv[2])))))
+    serve(JOBS, Job)

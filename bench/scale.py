@@ -22,6 +22,8 @@ class Scale:
     async_records: int
     backlog_records: int
     """More than buffer.memory holds."""
+    commits: int
+    rebalances: int
 
 
 FULL = Scale(
@@ -38,6 +40,8 @@ FULL = Scale(
     connections=1_000,
     async_records=200_000,
     backlog_records=1_000_000,
+    commits=5_000,
+    rebalances=5,
 )
 
 QUICK = Scale(
@@ -54,4 +58,6 @@ QUICK = Scale(
     connections=20,
     async_records=5_000,
     backlog_records=1_000_000,
+    commits=200,
+    rebalances=1,
 )

@@ -9,7 +9,7 @@ from bench.clients import create_topic
 from bench.contest import Comparison, Entry, figures, hold
 from bench.figures import Figure, Progress, at_least
 from bench.peers import both_running
-from bench.producers import Job, measured
+from bench.producers import Job
 from bench.scale import Scale
 
 TOPIC, PARTITIONS = "async", 4
@@ -22,6 +22,6 @@ def measure(scale: Scale, progress: Progress) -> list[Figure]:
     with both_running() as brokers:
         for broker in brokers.values():
             create_topic(broker.bootstrap, TOPIC, PARTITIONS)
-            measured("confluent callbacks", Job(broker.bootstrap, TOPIC, scale.async_records))
+            Job(broker.bootstrap, TOPIC, scale.async_records).measured("confluent callbacks")
         results = hold(scale.rounds, brokers, [Entry(name, name, job) for name in (THEIRS, OURS)], progress)
     return figures(results, [Comparison(WHAT, "records/s", THEIRS, OURS, "aiokafka", at_least(8.0, 15.0))])

@@ -6,7 +6,7 @@ from bench.clients import create_topic
 from bench.contest import Comparison, Entry, figures, hold
 from bench.figures import Figure, Progress, at_least
 from bench.peers import both_running
-from bench.producers import Job, measured
+from bench.producers import Job
 from bench.scale import Scale
 
 TOPIC, PARTITIONS, PEER = "json", 4, "confluent-kafka"
@@ -23,7 +23,7 @@ def measure(scale: Scale, progress: Progress) -> list[Figure]:
     with both_running() as brokers:
         for broker in brokers.values():
             create_topic(broker.bootstrap, TOPIC, PARTITIONS)
-            measured("confluent callbacks", Job(broker.bootstrap, TOPIC, scale.small_records // 5, "json"))
+            Job(broker.bootstrap, TOPIC, scale.small_records // 5, "json").measured("confluent callbacks")
         results = hold(scale.rounds, brokers, entries, progress)
     compared = [
         Comparison(

@@ -6,7 +6,7 @@ from bench.clients import create_topic
 from bench.contest import Comparison, Entry, figures, hold
 from bench.figures import Figure, Progress, at_most
 from bench.peers import both_running
-from bench.producers import Job, measured
+from bench.producers import Job
 from bench.scale import Scale
 
 TOPIC, PEER = "synchronous", "confluent-kafka"
@@ -23,6 +23,6 @@ def measure(scale: Scale, progress: Progress) -> list[Figure]:
     with both_running() as brokers:
         for broker in brokers.values():
             create_topic(broker.bootstrap, TOPIC, 1)
-            measured(THEIRS, Job(broker.bootstrap, TOPIC, scale.synchronous_sends // 2, linger_ms=0))
+            Job(broker.bootstrap, TOPIC, scale.synchronous_sends // 2, linger_ms=0).measured(THEIRS)
         results = hold(scale.rounds, brokers, [Entry(name, name, job) for name in (THEIRS, OURS)], progress)
     return figures(results, COMPARED)

@@ -6,7 +6,7 @@ from bench.clients import create_topic
 from bench.contest import Entry, hold
 from bench.figures import KINDS, NAMES, OURS, Figure, Progress, at_most
 from bench.peers import both_running
-from bench.producers import Job, measured
+from bench.producers import Job
 from bench.scale import Scale
 
 FEW = 10
@@ -23,7 +23,7 @@ def measure(scale: Scale, progress: Progress) -> list[Figure]:
         for broker in brokers.values():
             for topic, partitions in topics.values():
                 create_topic(broker.bootstrap, topic, partitions)
-                measured("confluent plain", Job(broker.bootstrap, topic, scale.small_records // 5, keyed=True))
+                Job(broker.bootstrap, topic, scale.small_records // 5, keyed=True).measured("confluent plain")
         results = hold(scale.rounds, brokers, entries, progress)
     made = []
     for kind in KINDS:
