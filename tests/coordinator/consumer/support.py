@@ -8,16 +8,15 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from oncelog.coordinator.classic.groups import ClassicGroups
-from oncelog.coordinator.consumer.consumer_groups import ConsumerGroups
+from oncelog.coordinator.classic.group import ClassicGroup
 from oncelog.coordinator.consumer.group import ConsumerGroup
 from oncelog.coordinator.effects import Caller, Effects, GroupSettings
-from oncelog.coordinator.groups import GroupMap
-from oncelog.coordinator.records import RecordType, decode_record, encode_record
+from oncelog.coordinator.group_coordinator import GroupCoordinator
+from oncelog.coordinator.records import decode_record, encode_record
+from oncelog.wire.api import ApiKey
 from oncelog.wire.codec import Message, decode_exactly, encode
 
 GROUP = "billing"
-NOBODY_OWNS = -1
 
 
 class FakeTopics:
@@ -68,11 +67,10 @@ class Coordinator:
         self._tickets = itertools.count(1)
         self.replies: dict[object, Message] = {}
         self._start()
+        self.core.loaded(self.now_ms)
 
     def _start(self) -> None:
-        self.groups = GroupMap()
-        self.classic = ClassicGroups(self.settings, self.groups, self._new_id)
-        self.consumer = ConsumerGroups(self.settings, self.topics, self.groups, self._new_id)
+        self.core = GroupCoordinator(self.settings, self.topics, self._new_id)
 
     def _new_id(self) -> str:
         return f"made-{next(self._ids)}"
@@ -82,8 +80,7 @@ class Coordinator:
         self._start()
         for key, value in self.log:
             self._replay(key, value)
-        self.classic.loaded(self.now_ms)
-        self.perform(self.consumer.loaded(self.now_ms))
+        self.perform(self.core.loaded(self.now_ms))
 
     def compact(self) -> None:
         """The last record of each key is kept, in its place; tombstones go as well."""
@@ -103,33 +100,35 @@ class Coordinator:
     def _replay(self, key: bytes, value: bytes | None) -> None:
         record = decode_record(key, value)
         assert record is not None
-        if record.type is RecordType.GROUP_METADATA:
-            self.classic.replay(record, self.now_ms)
-        else:
-            self.consumer.replay(record)
+        self.core.replay(record, self.now_ms)
 
     def group(self, group_id: str = GROUP) -> ConsumerGroup:
-        group = self.groups[group_id]
+        group = self.core._groups[group_id]
         assert isinstance(group, ConsumerGroup)
         return group
+
+    def classic_group(self, group_id: str = GROUP) -> ClassicGroup:
+        group = self.core._groups[group_id]
+        assert isinstance(group, ClassicGroup)
+        return group
+
+    @property
+    def group_type(self) -> str:
+        return self.core._groups[GROUP].group_type
 
     def pass_time(self, elapsed_ms: int) -> None:
         """The clock goes on, and whatever falls due on the way is done in its time."""
         end_ms = self.now_ms + elapsed_ms
-        while True:
-            nexts = [at for at in (self.consumer.next_deadline_ms(), self.classic.next_deadline_ms()) if at is not None]
-            if not nexts or min(nexts) > end_ms:
-                break
-            self.now_ms = max(self.now_ms, min(nexts))
+        while (due_ms := self.core.next_deadline_ms()) is not None and due_ms <= end_ms:
+            self.now_ms = max(self.now_ms, due_ms)
             self.tick()
         self.now_ms = end_ms
 
     def tick(self) -> None:
-        self.perform(self.consumer.expire(self.now_ms))
-        self.perform(self.classic.expire(self.now_ms))
+        self.perform(self.core.expire(self.now_ms))
 
     def topics_changed(self) -> None:
-        self.perform(self.consumer.topics_changed(self.now_ms))
+        self.perform(self.core.topics_changed(self.now_ms))
 
     # Requests go through their bytes as well: what is answered fits the version that was asked.
 
@@ -144,14 +143,8 @@ class Coordinator:
         request = decode_exactly(f"{api}Request", version, encode(f"{api}Request", version, body))
         ticket = (next(self._tickets), api, version)
         caller = Caller(ticket, "client", "/127.0.0.1", version)
-        handlers = {
-            "ConsumerGroupHeartbeat": self.consumer.heartbeat,
-            "JoinGroup": self._by_type(request, self.classic.join, self.consumer.join),
-            "SyncGroup": self._by_type(request, self.classic.sync, self.consumer.sync),
-            "Heartbeat": self._by_type(request, self.classic.heartbeat, self.consumer.classic_heartbeat),
-            "LeaveGroup": self._by_type(request, self.classic.leave, self.consumer.leave),
-        }
-        self.perform(handlers[api](request, caller, self.now_ms))
+        key = next(key for key in ApiKey if key.schema_prefix == api)
+        self.perform(self.core.handle(key, request, caller, self.now_ms))
         return ticket
 
     def answer(self, ticket: Any) -> Message | None:
@@ -161,14 +154,8 @@ class Coordinator:
         _, api, version = ticket
         return decode_exactly(f"{api}Response", version, encode(f"{api}Response", version, body))
 
-    def _by_type(self, request: Message, classic: Any, consumer: Any) -> Any:
-        group = self.groups.get(request["group_id"])
-        return consumer if isinstance(group, ConsumerGroup) and not group.is_empty else classic
-
-    def hard_state(self) -> dict[str, object]:
-        return {
-            group_id: group.hard_state() for group_id, group in self.groups.items() if isinstance(group, ConsumerGroup)
-        }
+    def hard_state(self) -> object:
+        return self.core.hard_state()
 
 
 @dataclass

@@ -10,7 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from oncelog.coordinator.classic.replies import heartbeat, join_failed, joined, left, sync_failed, synced
+from oncelog.coordinator.classic.joining import FIRST_WITH_MEMBER_ID_REQUIRED, MAX_NAME_BYTES
+from oncelog.coordinator.classic.replies import (
+    FIRST_LEAVE_WITH_MEMBERS,
+    heartbeat,
+    join_failed,
+    joined,
+    left,
+    sync_failed,
+    synced,
+)
 from oncelog.coordinator.consumer.draft import Draft
 from oncelog.coordinator.consumer.embedded import Subscription, read_subscription, with_ids, write_assignment
 from oncelog.coordinator.consumer.fencing import fence
@@ -20,21 +29,20 @@ from oncelog.coordinator.consumer.member import ClassicPart, ClassicProtocol, Me
 from oncelog.coordinator.consumer.membership import Surroundings, admit, replace_static
 from oncelog.coordinator.consumer.migration import downgrade, may_downgrade
 from oncelog.coordinator.consumer.sessions import Clock, Sessions
-from oncelog.coordinator.effects import Caller, Effects
+from oncelog.coordinator.effects import Caller, Effects, GroupSettings
 from oncelog.coordinator.groups import CONSUMER_PROTOCOL_TYPE, UNKNOWN_MEMBER, GroupMap
 from oncelog.coordinator.records import CoordinatorRecord
 from oncelog.errors import (
     IllegalGeneration,
     InconsistentGroupProtocol,
+    InvalidRequest,
+    InvalidSessionTimeout,
     KafkaError,
     MemberIdRequired,
     RebalanceInProgress,
     UnknownMemberId,
 )
 from oncelog.wire.codec import Message
-
-FIRST_JOIN_THAT_TAKES_AN_ID = 4
-FIRST_LEAVE_WITH_MEMBERS = 3
 
 
 class ClassicMembers:
@@ -46,6 +54,7 @@ class ClassicMembers:
     def join(self, group: ConsumerGroup, body: Message, caller: Caller, around: Surroundings) -> Effects:
         member_id = body["member_id"] or self._new_id()
         try:
+            _check_request(body, around.settings)
             check_room(group, member_id, around.settings)
             _check_protocols(group, body)
             if body["member_id"] == UNKNOWN_MEMBER and _needs_an_id(body, caller):
@@ -132,7 +141,16 @@ class ClassicMembers:
 
 
 def _needs_an_id(body: Message, caller: Caller) -> bool:
-    return body["group_instance_id"] is None and caller.version >= FIRST_JOIN_THAT_TAKES_AN_ID
+    return body["group_instance_id"] is None and caller.version >= FIRST_WITH_MEMBER_ID_REQUIRED
+
+
+def _check_request(body: Message, settings: GroupSettings) -> None:
+    timeout_ms = body["session_timeout_ms"]
+    if not settings.group_min_session_timeout_ms <= timeout_ms <= settings.group_max_session_timeout_ms:
+        raise InvalidSessionTimeout(f"session.timeout.ms is {timeout_ms}, which the broker does not allow")
+    names = [body["member_id"], body["group_instance_id"] or "", *(protocol["name"] for protocol in body["protocols"])]
+    if any(len(name.encode()) > MAX_NAME_BYTES for name in names):
+        raise InvalidRequest(f"a name has more than {MAX_NAME_BYTES} bytes")
 
 
 def _check_protocols(group: ConsumerGroup, body: Message) -> None:

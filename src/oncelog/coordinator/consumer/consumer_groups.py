@@ -243,6 +243,9 @@ def _identify_static(draft: Draft, member_id: str, body: Message, owned: Partiti
     holder = group.static_member(instance_id)
     if holder is None:
         return group.members.get(member_id) or Member(member_id)
+    if holder.member_id == member_id and holder.epoch != STATIC_LEAVING_EPOCH:
+        # The same process joins again, as if the answer to its first join was lost.
+        return holder
     if holder.classic is None and holder.epoch != STATIC_LEAVING_EPOCH:
         raise UnreleasedInstanceId(
             f"member {member_id!r} cannot join as instance {instance_id!r}: member {holder.member_id!r} has not left"

@@ -18,7 +18,7 @@ class Draft:
         self._is_copy = False
 
     def write(self, *records: CoordinatorRecord) -> None:
-        if not self._is_copy:
+        if records and not self._is_copy:
             self.group, self._is_copy = self.group.fork(), True
         for record in records:
             self.group.replay(record)

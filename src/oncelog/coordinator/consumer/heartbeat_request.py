@@ -5,6 +5,7 @@ Version 1 adds SubscribedTopicRegex, and the client makes its member id itself.
 
 from __future__ import annotations
 
+from oncelog.coordinator.classic.joining import MAX_NAME_BYTES
 from oncelog.coordinator.consumer.member import (
     JOINING_EPOCH,
     LEAVING_EPOCH,
@@ -25,6 +26,9 @@ def check_heartbeat(body: Message, version: int, assignors: tuple[str, ...]) -> 
     _check_not_blank(body["group_id"], "GroupId")
     _check_not_blank(body["instance_id"], "InstanceId")
     _check_not_blank(body["rack_id"], "RackId")
+    for name in ("group_id", "member_id", "instance_id"):
+        if len((body[name] or "").encode()) > MAX_NAME_BYTES:
+            raise InvalidRequest(f"{name} has more than {MAX_NAME_BYTES} bytes.")
     if epoch == JOINING_EPOCH:
         _check_join(body)
     elif epoch == STATIC_LEAVING_EPOCH and body["instance_id"] is None:
