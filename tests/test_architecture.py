@@ -18,6 +18,7 @@ FLOORS = [
     {"client"},
     {"broker"},
     {"producer", "consumer", "admin", "audit", "faults"},
+    {"once"},
     {"cli", "web", "spark"},
 ]
 FLOOR_OF = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}
@@ -53,6 +54,7 @@ SHELLS = {
     "oncelog.producer.assembly": "reads the wall clock for timestamps; makes sources of chance",
     "oncelog.audit.ports": "finds free ports",
     "oncelog.producer.spooling": "the folder of the spool: its lock, and waiting for the disk",
+    "oncelog.once.runner": "the loop over a consumer: its clock, its waits, and who stops it",
     "oncelog.faults.connection": "the two sockets of one client behind the fault proxy",
     "oncelog.faults.proxy": "listeners and their thread; makes the sources of chance from the seed",
 }

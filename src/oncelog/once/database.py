@@ -1,0 +1,93 @@
+"""A database that effects go to: transactions on one connection, which is opened again after it was lost.
+
+`Database.of` takes what people have: a path of SQLite, an engine of SQLAlchemy, or an open connection of either. This
+module knows no strategy and no record. It never retries by itself: who asked decides what a lost connection means.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from typing import Any
+
+from oncelog.once.dialect import Dialect
+from oncelog.once.errors import UnsupportedDatabase
+from oncelog.once.tables import DEFAULT_PREFIX, Tables
+
+Row = tuple[Any, ...]
+NO_VALUES: Mapping[str, Any] = {}
+
+
+class Transaction(ABC):
+    """One open transaction. `connection` is what the user's effect works with."""
+
+    connection: Any
+
+    @abstractmethod
+    def run(self, statement: str, values: Mapping[str, Any] = NO_VALUES) -> list[Row]:
+        """Run one statement; the rows that it returns, if any."""
+
+
+class Database(ABC):
+    dialect: Dialect
+    tables: Tables
+
+    @staticmethod
+    def of(target: object, *, prefix: str = DEFAULT_PREFIX, schema: str | None = None) -> Database:
+        """The database behind a path, an SQLAlchemy engine, or an open connection of `sqlite3` or SQLAlchemy."""
+        if isinstance(target, Database):
+            return target
+        from oncelog.once.sqlite_database import SqliteDatabase
+
+        tables = Tables(prefix, schema)
+        if isinstance(target, sqlite3.Connection | str) or hasattr(target, "__fspath__"):
+            return SqliteDatabase(target, tables)
+        if type(target).__module__.partition(".")[0] == "sqlalchemy":
+            from oncelog.once.sqlalchemy_database import SqlalchemyDatabase
+
+            return SqlalchemyDatabase(target, tables)
+        raise UnsupportedDatabase(
+            f"{target!r} is no database: give a path of SQLite, an SQLAlchemy engine, or an open connection of either"
+        )
+
+    @abstractmethod
+    def transaction(self) -> AbstractContextManager[Transaction]:
+        """Committed when the block ends, rolled back when it ends by an exception. Connects first if need be."""
+
+    @abstractmethod
+    def is_outage(self, error: BaseException) -> bool:
+        """Whether the database, not the statement, is to blame, so that the same again may succeed."""
+
+    @abstractmethod
+    def disconnect(self) -> None:
+        """Let go of a connection that may be broken; the next transaction opens a new one."""
+
+    def close(self) -> None:
+        self.disconnect()
+
+    def ensure(self, names: Iterable[str]) -> None:
+        """Create what is missing of our tables."""
+        with self.transaction() as transaction:
+            missing = [name for name in names if not transaction.run(self.tables.exists(name, self.dialect))]
+        for name in missing:
+            with self.transaction() as transaction:
+                for statement in self.tables.creation(name, self.dialect):
+                    transaction.run(statement)
+
+    def __enter__(self) -> Database:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """An error and what led to it: an effect may have wrapped the database's own."""
+    seen: set[int] = set()
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
+        yield current
+        current = current.__cause__ or current.__context__

@@ -1,0 +1,304 @@
+"""The loop: polls a consumer, has a worker do each batch, and gets over what can go wrong on the way.
+
+- An effect that raises undoes its batch, which is redone one record at a time; the one to blame is tried again, then
+goes to the dead-letter topic, or stops the runner if there is none. - A database that is away: rolled back, connected
+anew, the same records again. Meanwhile the consumer keeps polling with all partitions paused, so that it stays in its
+group. - A partition that goes to another member: what is in hand of it is dropped. It is marked nowhere, so it is not
+lost.
+
+Offsets are committed to the broker after the database's transaction, never before.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from oncelog.client.consumer_errors import RecordDeserializationError, WokenUp
+from oncelog.once.backoff import Backoff
+from oncelog.once.cleaning import STEP, Cleaner, clean_dead_letters
+from oncelog.once.database import Transaction
+from oncelog.once.dead_letters import DeadLetter, DeadLetters, reason_of
+from oncelog.once.errors import (
+    BadIdentity,
+    DatabaseUnavailable,
+    LeaseHeld,
+    LeaseLost,
+    OnceError,
+    PartitionFenced,
+    PoisonRecord,
+)
+from oncelog.once.footing import Footing
+from oncelog.once.hand import Hand, Unreadable
+from oncelog.once.identity import place
+from oncelog.once.outcome import Mark, Outcome, Tally
+from oncelog.once.strategy import DEFAULT_SCOPE, Effect, Record, Strategy
+from oncelog.once.worker import Worker
+
+POLL_S = 0.5
+COMMIT_INTERVAL_S = 1.0
+SHIP_INTERVAL_S = 5.0
+CLEAN_INTERVAL_S = 1.0
+MAX_CLEAN_STEPS = 100
+DEFAULT_ATTEMPTS = 5
+DEFAULT_PATIENCE_S = 300.0
+
+
+class Runner:
+    """Makes `effect(connection, record)` happen once for every record that `consumer` reads.
+
+    `database` is a path of SQLite, an SQLAlchemy engine (SQLite, PostgreSQL), or a `once.Database`. `topics` are
+    subscribed to, unless the consumer was subscribed or assigned before. The `scope` keeps effects of several groups in
+    one database apart; it is the group's id unless you say otherwise.
+
+    `attempts` is how often an effect is tried before its record is sent to `dead_letter`, or, without one,
+    `PoisonRecord` is raised. `patience_s` is how long the database may be away before `run` raises. `keep_s` deletes
+    marks of messages that are older; it must be longer than a message can be delivered again, and without it marks are
+    kept for ever.
+    """
+
+    def __init__(
+        self,
+        consumer: Any,
+        database: Any,
+        effect: Effect,
+        *,
+        topics: Any = None,
+        strategy: Strategy | None = None,
+        scope: str | None = None,
+        batch_size: int = 500,
+        attempts: int = DEFAULT_ATTEMPTS,
+        dead_letter: DeadLetter | None = None,
+        keep_s: float | None = None,
+        patience_s: float = DEFAULT_PATIENCE_S,
+    ) -> None:
+        if batch_size < 1 or attempts < 1:
+            raise OnceError("batch_size and attempts begin at 1")
+        self._consumer = consumer
+        scope = scope or getattr(getattr(consumer, "config", None), "group_id", None) or DEFAULT_SCOPE
+        self._worker = Worker(database, effect, strategy, scope=scope)
+        self._hand = Hand()
+        self._footing = Footing(consumer, self._worker.guard, self._hand, topics)
+        self._batch_size = batch_size
+        self._attempts = attempts
+        self._dead_letters = DeadLetters(self._worker.database, scope, dead_letter) if dead_letter else None
+        self._patience_s = patience_s
+        self._keep_ms = None if keep_s is None else int(keep_s * 1_000)
+        self._cleaner = Cleaner(self._worker.database, self._worker.guard.table) if self._worker.guard.table else None
+        self._stopping = threading.Event()
+        self._next_commit = self._next_ship = self._next_clean = 0.0
+        self._cleaned_at = 0
+        self.tally = Tally()
+
+    # --- the loop --------------------------------------------------------------------------------------------------
+
+    def run(self, *, max_records: int | None = None, until_idle: float | None = None) -> Tally:
+        """Work until `stop()`, until `max_records` are dealt with, or until none came for `until_idle` seconds.
+
+        Returns how many records came to which end since the runner was made. Whatever is raised, nothing is lost: what
+        is not dealt with is read again by the next run.
+        """
+        self._footing.take()
+        try:
+            self._run(max_records, until_idle)
+        finally:
+            self._footing.return_unsettled()
+            self._footing.commit()
+            self._stopping.clear()
+        return self.tally
+
+    def _run(self, max_records: int | None, until_idle: float | None) -> None:
+        goal = None if max_records is None else self.tally.total + max_records
+        last_seen = time.monotonic()
+        while not self._stopping.is_set() and (goal is None or self.tally.total < goal):
+            limit = self._batch_size if goal is None else min(self._batch_size, goal - self.tally.total)
+            if self._footing.unclaimed:
+                self._insist(self._footing.claim)
+            self._hand.take(self._next_records(limit))
+            if self._hand.records:
+                self._work(self._hand.records)
+                last_seen = time.monotonic()
+            elif until_idle is not None and time.monotonic() - last_seen >= until_idle:
+                break
+            self._keep_house()
+        self._ship()
+
+    def stop(self) -> None:
+        """End `run` after the batch in hand. May be called from any thread, or from a signal's handler."""
+        self._stopping.set()
+
+    def close(self) -> None:
+        """Let go of the database. The consumer is yours to close."""
+        self._worker.close()
+
+    def _next_records(self, limit: int) -> list[Any]:
+        spare, self._hand.spare = self._hand.spare[:limit], self._hand.spare[limit:]
+        return spare or self._poll(POLL_S, limit)
+
+    def _poll(self, timeout_s: float, limit: int) -> list[Any]:
+        try:
+            return list(self._consumer.poll(timeout_s, max_records=limit))
+        except WokenUp:
+            return []
+        except RecordDeserializationError as error:
+            if self._dead_letters is None:
+                raise
+            record = Unreadable(*error.partition, error.offset)
+            self._bury(record, error, 1)
+            self._consumer.seek(error.partition, error.offset + 1)
+            return []
+
+    # --- records ---------------------------------------------------------------------------------------------------
+
+    def _work(self, records: Sequence[Record]) -> None:
+        """All at once; if an effect fails, one by one."""
+        try:
+            self._insist(lambda: self._do(records))
+            return
+        except Exception as error:
+            if not _is_poison(error):
+                raise
+            failure = error
+        if len(records) == 1:
+            self._retry(records[0], failure)
+            return
+        for record in records:
+            if not self._stopping.is_set():
+                self._work([record])
+
+    def _do(self, records: Sequence[Record]) -> None:
+        valid = self._hand.valid(records)
+        if valid:
+            self._settle(valid, self._worker.process(valid))
+
+    def _settle(self, records: Sequence[Record], outcomes: list[Outcome]) -> None:
+        self._hand.settle(records)
+        self.tally.add(outcomes)
+
+    def _retry(self, record: Record, failure: Exception) -> None:
+        backoff = Backoff()
+        for _ in range(1, self._attempts):
+            self._rest(backoff)
+            if self._stopping.is_set():
+                return
+            try:
+                self._insist(lambda: self._do([record]))
+                return
+            except Exception as error:
+                if not _is_poison(error):
+                    raise
+                failure = error
+        self._bury(record, failure, self._attempts)
+
+    # --- dead letters ----------------------------------------------------------------------------------------------
+
+    def _bury(self, record: Record, failure: Exception, attempts: int) -> None:
+        if self._dead_letters is None:
+            raise PoisonRecord(
+                f"the effect of {place(record)} failed {attempts} times: {failure!r}. Mend the effect, or give the "
+                "runner a dead_letter to send such records to"
+            ) from failure
+        reason, dead_letters = reason_of(failure, record), self._dead_letters
+        self._insist(lambda: self._fail(record, reason, attempts, dead_letters))
+        self._next_ship = 0.0
+
+    def _fail(self, record: Record, reason: str, attempts: int, dead_letters: DeadLetters) -> None:
+        """Its mark says failed, and its dead letter is written, in one transaction."""
+        if not self._hand.valid([record]):
+            return
+
+        def write(transaction: Transaction, admitted: list[Record]) -> None:
+            for each in admitted:
+                dead_letters.write(transaction, each, reason, attempts)
+
+        try:
+            outcomes = self._worker.apply([record], Mark("failed", reason), write)
+        except Exception as error:
+            if self._worker.is_outage(error) or not _is_poison(error):
+                raise
+            outcomes = [dead_letters.write_unmarked(record, reason, attempts)]  # not even its id can be told
+        self._settle([record], [Outcome.FAILED if each is Outcome.DONE else each for each in outcomes])
+
+    # --- what may be away for a while ------------------------------------------------------------------------------
+
+    def _insist(self, act: Callable[[], object]) -> None:
+        """Until it succeeds, or the runner is stopped. Only what waiting cannot mend is raised."""
+        backoff, began = Backoff(), time.monotonic()
+        while True:
+            try:
+                act()
+                return
+            except PartitionFenced as fenced:
+                self._footing.step_back(fenced)
+                continue
+            except Exception as error:
+                is_outage = self._worker.is_outage(error)
+                if not is_outage and not isinstance(error, LeaseHeld | LeaseLost):
+                    raise
+                if time.monotonic() - began > self._patience_s:
+                    raise DatabaseUnavailable(
+                        f"tried for {self._patience_s:g} s, in vain: {error}. Nothing is lost: run again later"
+                    ) from error
+            if is_outage:
+                self._worker.database.disconnect()
+            self._rest(backoff)
+            if self._stopping.is_set():
+                return
+
+    def _rest(self, backoff: Backoff) -> None:
+        """Wait, but keep polling: a consumer that does not poll is put out of its group."""
+        until = time.monotonic() + backoff.next_s(random.random())
+        self._footing.pause_all()
+        try:
+            while not self._stopping.is_set() and (left_s := until - time.monotonic()) > 0:
+                try:
+                    self._hand.spare += self._consumer.poll(min(left_s, POLL_S), max_records=self._batch_size)
+                except (WokenUp, RecordDeserializationError):
+                    self._stopping.wait(min(left_s, POLL_S))  # of a new partition; it will be said again
+        finally:
+            self._footing.resume_all()
+
+    # --- now and then ----------------------------------------------------------------------------------------------
+
+    def _keep_house(self) -> None:
+        now = time.monotonic()
+        if now >= self._next_commit:
+            self._next_commit = now + COMMIT_INTERVAL_S
+            self._footing.commit_later()
+        if now >= self._next_ship:
+            self._ship()
+        if self._keep_ms is not None and now >= self._next_clean:
+            self._next_clean = now + CLEAN_INTERVAL_S
+            self._unless_away(lambda: self._clean(self._keep_ms or 0))
+
+    def _ship(self) -> None:
+        self._next_ship = time.monotonic() + SHIP_INTERVAL_S
+        dead_letters = self._dead_letters
+        if dead_letters is not None:
+            self._unless_away(dead_letters.ship_all)
+
+    def _clean(self, keep_ms: int) -> None:
+        """Looks at twice as many rows as have come, so that the table stays within a bound."""
+        came, self._cleaned_at = self.tally.total - self._cleaned_at, self.tally.total
+        if self._cleaner is not None:
+            for _ in range(min(1 + 2 * came // STEP, MAX_CLEAN_STEPS)):
+                self._cleaner.step(keep_ms)
+        if self._dead_letters is not None:
+            clean_dead_letters(self._worker.database, keep_ms)
+
+    def _unless_away(self, act: Callable[[], object]) -> None:
+        """What can wait for another time."""
+        try:
+            act()
+        except Exception as error:
+            if not self._worker.is_outage(error):
+                raise
+            self._worker.database.disconnect()
+
+
+def _is_poison(error: Exception) -> bool:
+    """Whether the record is to blame: what its effect raised, or an id that is none."""
+    return isinstance(error, BadIdentity) or not isinstance(error, OnceError)

@@ -1,0 +1,81 @@
+"""One batch at a time: the effects that are to happen, and the marks that they have, in one transaction.
+
+Retries nothing and polls nothing: that is the `Runner`'s part, or yours if you have a loop of your own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from oncelog.once.database import Database, Transaction
+from oncelog.once.message_table import MessageTable
+from oncelog.once.outcome import DONE, Mark, Outcome
+from oncelog.once.strategy import DEFAULT_SCOPE, Effect, Guard, Record, Strategy
+from oncelog.types import TopicPartition
+
+Perform = Callable[[Transaction, list[Record]], object]
+
+
+class Worker:
+    """Makes `effect(connection, record)` happen once per message, in the database behind `database`.
+
+    `scope` keeps several users of one database apart: what one has done, another has not. A worker serves one thread.
+    """
+
+    def __init__(
+        self, database: Any, effect: Effect, strategy: Strategy | None = None, *, scope: str = DEFAULT_SCOPE
+    ) -> None:
+        self.database = Database.of(database)
+        self.scope = scope
+        self.guard: Guard = (strategy or MessageTable()).bind(self.database, scope)
+        self._effect = effect
+
+    def process(self, records: Sequence[Any]) -> list[Outcome]:
+        """All effects in one transaction, and what became of each record. Whatever an effect raises undoes all of them,
+        and is raised."""
+        effect = self._effect
+
+        def perform(transaction: Transaction, admitted: list[Record]) -> None:
+            connection = transaction.connection
+            for record in admitted:
+                effect(connection, record)
+
+        return self.apply(records, DONE, perform)
+
+    def apply(self, records: Sequence[Record], mark: Mark, perform: Perform) -> list[Outcome]:
+        """Mark the records, and perform what is to be done for those that nobody has dealt with, or neither."""
+        is_committed = False
+        try:
+            self.guard.prepare(records)
+            with self.database.transaction() as transaction:
+                outcomes = self.guard.admit(transaction, records, mark)
+                perform(transaction, [record for record, each in zip(records, outcomes, strict=True) if each is _DO])
+                self.guard.confirm(transaction)
+            is_committed = True
+        finally:
+            self.guard.settle(is_committed)
+        return outcomes
+
+    def is_outage(self, error: BaseException) -> bool:
+        """Whether the same records may succeed later, with nothing changed."""
+        return self.database.is_outage(error) or self.guard.is_outage(error)
+
+    def close(self) -> None:
+        self.database.close()
+
+
+_DO = Outcome.DONE
+
+
+def process(
+    database: Any, record: Any, effect: Effect, strategy: Strategy | None = None, *, scope: str = DEFAULT_SCOPE
+) -> Outcome:
+    """One record, once, for people with a loop of their own; a `Worker` saves looking for the tables every time."""
+    worker = Worker(database, effect, strategy, scope=scope)
+    try:
+        worker.guard.claim([TopicPartition(record.topic, record.partition)])
+        return worker.process([record])[0]
+    finally:
+        if worker.database is not database:
+            worker.close()
