@@ -22,7 +22,8 @@ from oncelog.records.model import Buffer
 from oncelog.wire import codec
 from oncelog.wire.api import ApiKey
 from oncelog.wire.fetch import FetchRequest, decode_fetch_response, encode_fetch_request
-from oncelog.wire.frame import FrameAssembler, decode_response_header, encode_request_head, request_signature
+from oncelog.wire.frame import decode_response_header, encode_request_head, request_signature
+from oncelog.wire.frame_receiver import FrameMemory, FrameReceiver
 from oncelog.wire.produce import ProduceRequest, decode_produce_response, encode_produce_request
 from oncelog.wire.schema import load_schema
 from oncelog.wire.versions import VersionRange
@@ -73,9 +74,12 @@ class Connection:
         "_to_send",
     )  # fmt: skip
 
-    def __init__(self, client_id: str | None, *, max_answer_bytes: int = MAX_ANSWER_BYTES) -> None:
+    def __init__(
+        self, client_id: str | None, *, max_answer_bytes: int = MAX_ANSWER_BYTES, memory: FrameMemory | None = None
+    ) -> None:
+        """`memory` for large answers may be shared by the connections of a client."""
         self._client_id = client_id
-        self._frames = FrameAssembler(max_answer_bytes)
+        self._frames = FrameReceiver(max_answer_bytes, memory or FrameMemory())
         self._expected: deque[tuple[int, ApiKey, int, Any]] = deque()  # correlation id, API, version, tag
         self._next_correlation_id = 0
         self._negotiated: Negotiated | None = None

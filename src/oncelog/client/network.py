@@ -24,6 +24,7 @@ from oncelog.client.metadata import Node
 from oncelog.errors import KafkaError, OncelogError, UnsupportedVersion
 from oncelog.records.model import Buffer
 from oncelog.wire.api import ApiKey
+from oncelog.wire.frame_receiver import FrameMemory
 
 NOT_SENT = -1
 """The version of a request that could not be sent; its loss is reported by the next `tick`."""
@@ -181,6 +182,7 @@ class Network:
         self._settings = settings
         self._jitter = jitter
         self._max_in_flight = settings.max_in_flight
+        self._memory = FrameMemory()
         self._peers: dict[int, _Peer] = {}
         self._reserved: set[int] = set()
         self._links: dict[int, _Link] = {}
@@ -270,7 +272,7 @@ class Network:
         setup_ms = self._grown(
             settings.socket_connection_setup_timeout_ms, settings.socket_connection_setup_timeout_max_ms, peer.failures
         )
-        connection = Connection(settings.client_id, max_answer_bytes=settings.max_answer_bytes)
+        connection = Connection(settings.client_id, max_answer_bytes=settings.max_answer_bytes, memory=self._memory)
         link = _Link(self._next_link, peer, connection, now_ms, now_ms + setup_ms)
         self._next_link += 1
         self._links[link.number] = peer.link = link

@@ -120,11 +120,18 @@ class Exchange:
             elif state.read_replica != NO_LEADER and now_ms >= state.read_replica_until_ms:
                 self._leave_replica(state, state.read_replica)
                 due_ms = now_ms
-            elif state.answers_put - state.answers_taken >= MAX_WAITING:
-                self._inbox.is_awaited = True
-            else:
+            elif not self._has_too_much(state):
                 wanted.append(state)
         return wanted, due_ms
+
+    def _has_too_much(self, state: PartitionState) -> bool:
+        if state.waiting < MAX_WAITING:
+            return False
+        self._inbox.is_awaited = True  # said before we look again: the reader takes before it looks who waits
+        return state.waiting >= MAX_WAITING
+
+    def _room(self) -> int:
+        return self._inbox.max_bytes - self._inbox.buffered_bytes - self._reserved_bytes
 
     def _can_ask(self, node_id: int, wanted: Sequence[PartitionState], now_ms: int) -> bool:
         if node_id == NO_LEADER:
@@ -145,10 +152,12 @@ class Exchange:
             self._positions.regroup()
 
     def _ask(self, node_id: int, wanted: Sequence[PartitionState], now_ms: int) -> None:
-        room = self._inbox.max_bytes - self._inbox.buffered_bytes - self._reserved_bytes
+        room = self._room()
         if room < self._partition_bytes:
             self._inbox.is_awaited = True
-            return
+            room = self._room()
+            if room < self._partition_bytes:
+                return
         by_id = self._speaks_ids(node_id, wanted)
         if by_id is None:
             return

@@ -22,7 +22,7 @@ from oncelog.client.fetch.counters import FetchCounters
 from oncelog.client.fetch.exchange import Exchange, FetchTag
 from oncelog.client.fetch.inbox import Inbox
 from oncelog.client.fetch.leaders import Leaders
-from oncelog.client.fetch.lookups import Listed, ListTag, Lookups, Survey
+from oncelog.client.fetch.lookups import NEVER_MS, Listed, ListTag, Lookups, Survey
 from oncelog.client.fetch.partitions import PartitionState, Stage
 from oncelog.client.fetch.positions import Positions
 from oncelog.client.fetch.settings import Backoff, FetchSettings
@@ -47,6 +47,7 @@ class Fetcher:
         """`wall_ms` is the time of day, which `auto.offset.reset=by_duration:...` counts from."""
         self.states: dict[TopicPartition, PartitionState] = {}
         self.counters = FetchCounters()
+        self._inbox = inbox
         self._complaints = Complaints()
         settings = FetchSettings.of(config)
         backoff = Backoff(settings, jitter)
@@ -106,11 +107,14 @@ class Fetcher:
 
     def poll(self, now_ms: int) -> int:
         """Sends what is due. Returns the milliseconds until it wants to be polled again, if nothing happens before."""
-        self._positions.learn_leaders()
-        self._positions.poll()
-        wake_ms = self._lookups.poll(now_ms)
-        if self._positions.unsettled:
-            wake_ms = min(wake_ms, self._validation.poll(self._positions.unsettled, now_ms))
+        positions = self._positions
+        positions.learn_leaders()
+        wake_ms = NEVER_MS
+        if positions.unsettled:
+            self._inbox.is_awaited = True  # before we look how far the reader is
+            positions.poll()
+            wake_ms = self._validation.poll(positions.unsettled, now_ms)
+        wake_ms = min(wake_ms, self._lookups.poll(now_ms))
         wake_ms = min(wake_ms, self._exchange.poll(now_ms))
         return max(0, min(wake_ms - now_ms, MAX_POLL_MS))
 
