@@ -7,6 +7,8 @@ from setuptools import Extension, setup
 # types to its classes; a new attribute of such a class needs a line there.
 COMPILED = ["client.delivery", "client.batch", "client.accumulator", "client.placement", "client.intake"]
 
+KERNEL_PARTS = ("src/oncelog/records/_crc32c.h", "src/oncelog/records/_cursor.pxi")
+
 
 def native(name: str, suffix: str, optimize: str = "-O2", depends: tuple[str, ...] = ()) -> Extension:
     return Extension(
@@ -22,7 +24,7 @@ setup(
     ext_modules=cythonize(
         [
             native("records._appender", ".pyx"),
-            native("records._native", ".pyx", "-O3", ("src/oncelog/records/_crc32c.h",)),
+            native("records._native", ".pyx", "-O3", KERNEL_PARTS),
             native("wire._quick", ".pyx"),
             native("client._lock", ".pyx"),
             *(native(name, ".py") for name in COMPILED),

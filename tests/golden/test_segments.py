@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 
 from oncelog.records import batch, compression
-from oncelog.records.arrow import decode_table
+from oncelog.records.arrow import TakenColumns, table_of
 from oncelog.records.batch import BatchHeader
 from oncelog.types import TimestampType
 from tests import golden
@@ -86,7 +86,8 @@ def test_arrow_agrees_with_the_decoded_records(kernel: ModuleType, topic: str) -
         if not header.is_control
         for record in batch.iter_records(data)
     ]
-    table = decode_table(golden.segment(topic))
+    cursor = kernel.RecordCursor(golden.segment(topic), topic, 0, 0, False, None, True, 1 << 20)
+    table = table_of([TakenColumns(topic, 0, cursor.take_table())])
     table.validate(full=True)
     assert table.column("offset").to_pylist() == [record.offset for record in decoded]
     assert table.column("timestamp").cast("int64").to_pylist() == [record.timestamp_ms for record in decoded]

@@ -11,13 +11,13 @@ from oncelog.records import kernel as chosen
 
 NAMES = (
     "BatchBuilder",
-    "Columns",
+    "ConsumerRecord",
+    "RecordCursor",
     "RowSource",
     "check_records",
     "crc32c",
     "crc_matches",
     "decode",
-    "decode_columns",
     "find_batch",
     "murmur2",
     "parse_header",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import struct
 from collections.abc import Callable
 from types import ModuleType
@@ -12,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncelog.errors import CorruptMessage, InvalidRecord, KafkaError, MessageTooLarge
+from oncelog.errors import CorruptMessage, InvalidRecord, KafkaError
 from oncelog.records import _python, compression
 from oncelog.records.batch import (
     BatchHeader,
@@ -27,7 +26,7 @@ from oncelog.records.batch import (
     recompress,
     records_payload,
 )
-from tests.records.strategies import BATCHES_OF_ROWS, INT64, ROWS, damaged, quick
+from tests.records.strategies import BATCHES_OF_ROWS, ROWS, damaged, quick
 
 HUGE = 2**31 - 1
 
@@ -243,8 +242,22 @@ def readers(kernel: ModuleType) -> list[Callable[[bytes, int], object]]:
     return [
         lambda payload, count: kernel.check_records(payload, count, 1_000),
         lambda payload, count: kernel.decode(payload, header_for(count)),
-        lambda payload, count: kernel.decode_columns(payload, header_for(count), kernel.Columns()),
+        lambda payload, count: read_by_cursor(kernel, payload, count, "take"),
+        lambda payload, count: read_by_cursor(kernel, payload, count, "take_table"),
     ]
+
+
+def read_by_cursor(kernel: ModuleType, payload: bytes, count: int, method: str) -> None:
+    """What a cursor says of a payload, in the words of the others."""
+    header = struct.pack(
+        ">qiibIhiqqqhii", 0, 49 + len(payload), -1, 2, 0, 0, max(0, count - 1), 0, 0, -1, -1, -1, count
+    )
+    cursor = kernel.RecordCursor(header + payload, "t", 0, 0, False, None, False, 1 << 20)
+    try:
+        getattr(cursor, method)(10)
+        getattr(cursor, method)(10)
+    except CorruptMessage as error:
+        raise InvalidRecord(error.message) from error
 
 
 class TestHostileBytes:
@@ -363,86 +376,6 @@ class TestBatchesCutOff:
         batch = data.draw(damaged(bytes(build_batch(rows, codec=codec))))
         answer = outcome(lambda data, limit: decode_records(data, max_decompressed_bytes=limit), batch, 1 << 20)
         assert isinstance(answer, list) or answer in (2, 76, 87)
-
-
-class TestColumns:
-    @quick
-    @given(st.lists(BATCHES_OF_ROWS, min_size=1, max_size=4), INT64)
-    def test_hold_what_decode_returns(self, kernel: ModuleType, many: list[Any], base_offset: int) -> None:
-        columns = kernel.Columns()
-        wanted = []
-        for rows in many:
-            batch = build_batch(rows, base_offset=base_offset)
-            header = kernel.parse_header(batch)
-            kernel.decode_columns(records_payload(batch, header), header, columns)
-            wanted += decode_records(batch)
-        assert columns.record_count == len(wanted)
-        assert as_records(columns.finish()) == wanted
-        assert columns.record_count == columns.payload_bytes == 0
-        assert as_records(columns.finish()) == []
-
-    @quick
-    @given(BATCHES_OF_ROWS, BATCHES_OF_ROWS, st.data())
-    def test_a_bad_batch_leaves_no_trace(self, kernel: ModuleType, good: list[Any], bad: list[Any], data: Any) -> None:
-        columns = kernel.Columns()
-        first = build_batch(good)
-        header = kernel.parse_header(first)
-        payload = records_payload(first, header)
-        kernel.decode_columns(payload, header, columns)
-        damaged_payload = data.draw(damaged(bytes(build_batch(bad))[61:]))
-        try:
-            kernel.decode_columns(damaged_payload, header_for(len(bad)), columns)
-        except InvalidRecord:
-            kernel.decode_columns(payload, header, columns)
-            assert as_records(columns.finish()) == decode_records(first) * 2
-
-    def test_append_time_stands_for_every_record(self, kernel: ModuleType) -> None:
-        batch = build_batch([(1, b"k", b"v", ())] * 3, timestamp_type=1, max_timestamp=99)
-        columns = kernel.Columns()
-        header = kernel.parse_header(batch)
-        kernel.decode_columns(records_payload(batch, header), header, columns)
-        assert list(memoryview(columns.finish().timestamps).cast("q")) == [99] * 3
-
-    def test_buffers_outlive_the_columns(self, kernel: ModuleType) -> None:
-        """Also when they are large enough for their memory to be used again."""
-        batch = build_batch([(1, b"key", bytes([65]) * 100_000, ())] * 3)
-        other = build_batch([(1, b"key", bytes([66]) * 100_000, ())] * 3)
-        columns = kernel.Columns()
-        header = kernel.parse_header(batch)
-        held = []
-        for source in (batch, other, batch):
-            kernel.decode_columns(records_payload(source, header), header, columns)
-            held.append(memoryview(columns.finish().values.data))
-        del columns
-        assert [bytes(view[:1]) + bytes(view[-1:]) for view in held] == [b"AA", b"BB", b"AA"]
-
-    def test_less_than_two_gigabytes_fit(self, kernel: ModuleType) -> None:
-        with mmap.mmap(-1, 2**31) as untouched, pytest.raises(MessageTooLarge):
-            kernel.decode_columns(untouched, header_for(1), kernel.Columns())
-
-
-def as_records(buffers: Any) -> list[Record]:
-    """Read Arrow's layout by hand."""
-    offsets = memoryview(buffers.offsets).cast("B").cast("q")
-    timestamps = memoryview(buffers.timestamps).cast("B").cast("q")
-    bounds = memoryview(buffers.header_offsets).cast("B").cast("i")
-    keys, values = items(buffers.keys), items(buffers.values)
-    header_keys = [key.decode() for key in items(buffers.header_keys) if key is not None]
-    headers = list(zip(header_keys, items(buffers.header_values), strict=True))
-    return [
-        Record(offsets[i], timestamps[i], keys[i], values[i], tuple(headers[bounds[i] : bounds[i + 1]]))
-        for i in range(buffers.record_count)
-    ]
-
-
-def items(column: Any) -> list[bytes | None]:
-    starts = struct.unpack(f"={column.length + 1}i", column.offsets)
-    validity, data = memoryview(column.validity), memoryview(column.data)
-    found = [
-        bytes(data[starts[i] : starts[i + 1]]) if validity[i // 8] >> i % 8 & 1 else None for i in range(column.length)
-    ]
-    assert found.count(None) == column.null_count
-    return found
 
 
 def test_codecs_are_numbered_as_in_the_attributes() -> None:

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from oncelog.client.blocking import BlockingClient
-from oncelog.client.isolation import FetchedRecords
 from oncelog.client.leaders import EARLIEST_OFFSET, LATEST_OFFSET, list_offsets
 from oncelog.client.metadata import Node
 from oncelog.errors import NONE, OffsetOutOfRange, error_for_code
-from oncelog.records.model import Record
+from oncelog.records.batch import DEFAULT_MAX_DECOMPRESSED_BYTES
+from oncelog.records.kernel import ConsumerRecord, RecordCursor
 from oncelog.types import IsolationLevel, TopicPartition
 from oncelog.wire.api import ApiKey
 from oncelog.wire.fetch import FetchedPartition, FetchPartition, FetchRequest, FetchTopic
@@ -21,6 +21,7 @@ MAX_WAIT_MS = 500
 """How long a fetch that finds nothing waits, and so how late Ctrl-C or --timeout is noticed at most."""
 MAX_BYTES = 16 * 1024 * 1024
 MAX_PARTITION_BYTES = 1024 * 1024
+RECORDS_AT_ONCE = 1_000
 LAST_VERSION_BY_NAME = 12
 NO_SESSION, FINAL_EPOCH = 0, -1
 
@@ -63,29 +64,34 @@ class TopicReader:
             self._positions[partition] >= end for partition, end in self._ends.items()
         )
 
-    def poll(self) -> Iterator[tuple[TopicPartition, Record]]:
+    def poll(self) -> Iterator[tuple[TopicPartition, ConsumerRecord]]:
         """What one round of fetches brings. Of a round that is not read to its end, the rest is fetched again."""
         self._order.rotate(-1)  # so that no partition is always served last
         unread = [partition for partition in self._order if not self._is_read(partition)]
         fetched = self._client.retrying(lambda: self._fetch_all(unread))
-        for partition, records in fetched:
-            for record in records:
-                if self._ends is not None and record.offset >= self._ends[partition]:
-                    break
+        for partition, cursor in fetched:
+            for record in self._until_end(partition, cursor):
                 yield partition, record
                 self._positions[partition] = record.offset + 1
-            self._positions[partition] = max(self._positions[partition], records.next_offset)
+            self._positions[partition] = max(self._positions[partition], cursor.next_offset)
+
+    def _until_end(self, partition: TopicPartition, cursor: RecordCursor) -> Iterator[ConsumerRecord]:
+        while records := cursor.take(RECORDS_AT_ONCE):
+            for record in records:
+                if self._ends is not None and record.offset >= self._ends[partition]:
+                    return
+                yield record
 
     def _is_read(self, partition: TopicPartition) -> bool:
         return self._ends is not None and self._positions[partition] >= self._ends[partition]
 
-    def _fetch_all(self, partitions: list[TopicPartition]) -> list[tuple[TopicPartition, FetchedRecords]]:
+    def _fetch_all(self, partitions: list[TopicPartition]) -> list[tuple[TopicPartition, RecordCursor]]:
         by_leader = self._client.by_leader(partitions)
         found = []
         for node, led in by_leader.items():
             # One leader can be waited for; several are asked in turn, and none may keep the others waiting.
             for answer in self._fetch(node, led, MAX_WAIT_MS // len(by_leader)):
-                found.append(self._records(answer))
+                found.append(self._cursor(answer))
         return found
 
     def _fetch(self, node: Node, partitions: list[TopicPartition], max_wait_ms: int) -> list[FetchedPartition]:
@@ -116,7 +122,7 @@ class TopicReader:
             raise error_for_code(answer.error_code)
         return [one for topic in answer.topics for one in topic.partitions]
 
-    def _records(self, answer: FetchedPartition) -> tuple[TopicPartition, FetchedRecords]:
+    def _cursor(self, answer: FetchedPartition) -> tuple[TopicPartition, RecordCursor]:
         partition = TopicPartition(self._topic, answer.index)
         position = self._positions[partition]
         if answer.error_code == OffsetOutOfRange.code:
@@ -127,7 +133,16 @@ class TopicReader:
         if answer.error_code != NONE:
             raise error_for_code(answer.error_code, f"{partition}: {error_for_code(answer.error_code).message}")
         data = memoryview(b"") if answer.records is None else answer.records
-        return partition, FetchedRecords(data, position, self._isolation, answer.aborted)
+        return partition, RecordCursor(
+            data,
+            partition.topic,
+            partition.partition,
+            position,
+            self._isolation == IsolationLevel.READ_COMMITTED,
+            answer.aborted,
+            True,
+            DEFAULT_MAX_DECOMPRESSED_BYTES,
+        )
 
     def _offsets(self, spec: int) -> dict[TopicPartition, int]:
         listed = list_offsets(self._client, dict.fromkeys(self._partitions, spec), self._isolation)

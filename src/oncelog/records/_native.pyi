@@ -1,13 +1,13 @@
 """The native kernel has exactly the types of its twin."""
 
 from oncelog.records._python import BatchBuilder as BatchBuilder
-from oncelog.records._python import Columns as Columns
+from oncelog.records._python import ConsumerRecord as ConsumerRecord
+from oncelog.records._python import RecordCursor as RecordCursor
 from oncelog.records._python import RowSource as RowSource
 from oncelog.records._python import check_records as check_records
 from oncelog.records._python import crc32c as crc32c
 from oncelog.records._python import crc_matches as crc_matches
 from oncelog.records._python import decode as decode
-from oncelog.records._python import decode_columns as decode_columns
 from oncelog.records._python import find_batch as find_batch
 from oncelog.records._python import murmur2 as murmur2
 from oncelog.records._python import parse_header as parse_header

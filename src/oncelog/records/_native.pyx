@@ -16,10 +16,15 @@ from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memset
 
+cimport cython
+
 from oncelog.records._appender cimport Appender
-from oncelog.errors import CorruptMessage, InvalidRecord, MessageTooLarge
+from oncelog.errors import CorruptMessage, InvalidRecord, MessageTooLarge, UnsupportedCompressionType
 from oncelog.records import compression, model
-from oncelog.records.model import BatchHeader, BinaryColumn, CheckedRecords, ColumnBuffers, Record
+from oncelog.records.model import (
+    BatchHeader, BinaryColumn, CheckedRecords, ColumnBuffers, Record, RecordDeserializationError
+)
+from oncelog.types import TimestampType, TopicPartition
 
 cdef extern from "_crc32c.h" nogil:
     void oncelog_crc32c_init()
@@ -874,13 +879,6 @@ cdef struct BinaryMark:
     size_t data_size
 
 
-cdef struct ColumnsMark:
-    BinaryMark keys
-    BinaryMark values
-    BinaryMark header_keys
-    BinaryMark header_values
-
-
 cdef BinaryMark mark_binary(const BinaryStore *column) noexcept:
     cdef BinaryMark mark
     mark.count = column.count
@@ -899,9 +897,7 @@ cdef void undo_binary(BinaryStore *column, const BinaryMark *mark) noexcept:
 
 cdef object take_binary(BinaryStore *column):
     cdef size_t count = column.count, null_count = column.null_count
-    made = BinaryColumn(count, null_count, take(&column.validity), take(&column.offsets), take(&column.data))
-    start_binary(column)
-    return made
+    return BinaryColumn(count, null_count, take(&column.validity), take(&column.offsets), take(&column.data))
 
 
 cdef void free_binary(BinaryStore *column) noexcept:
@@ -911,6 +907,7 @@ cdef void free_binary(BinaryStore *column) noexcept:
 
 
 cdef class Columns:
+    """Grows Arrow buffers record by record; `finish` hands them over, and the columns are spent."""
     cdef Store offsets
     cdef Store timestamps
     cdef BinaryStore keys
@@ -918,8 +915,7 @@ cdef class Columns:
     cdef Store header_offsets
     cdef BinaryStore header_keys
     cdef BinaryStore header_values
-    cdef Py_ssize_t taken_bytes
-    cdef bint is_broken  # memory ran out half way through `finish`
+    cdef Py_ssize_t size_bytes
 
     def __cinit__(self):
         start_binary(&self.keys)
@@ -938,18 +934,44 @@ cdef class Columns:
         free_binary(&self.header_keys)
         free_binary(&self.header_values)
 
-    @property
-    def record_count(self):
-        return self.keys.count
+    cdef inline bint has_room(self, size_t max_count) noexcept:
+        return self.size_bytes < CHUNK_BYTES and self.keys.count < max_count
 
-    @property
-    def payload_bytes(self):
-        return self.taken_bytes
+    cdef inline bint push(
+        self, const uint8_t *headers_at, const Fields *fields, int64_t offset, int64_t timestamp, Flaw *flaw
+    ) noexcept:
+        """False if the headers are bad, and then nothing was pushed; or if there is no memory, and then all is lost."""
+        if fields.header_count and not self.push_headers(headers_at, fields, flaw):
+            return False
+        if (
+            push64(&self.offsets, offset)
+            and push64(&self.timestamps, timestamp)
+            and push_span(&self.keys, &fields.key)
+            and push_span(&self.values, &fields.value)
+            and push32(&self.header_offsets, <int32_t>self.header_keys.count)
+        ):
+            return True
+        flaw[0] = NO_MEMORY
+        return False
+
+    cdef bint push_headers(self, const uint8_t *at, const Fields *fields, Flaw *flaw) noexcept:
+        cdef Span key, value
+        cdef BinaryMark keys = mark_binary(&self.header_keys), values = mark_binary(&self.header_values)
+        for _ in range(fields.header_count):
+            at = read_header(at, fields.end, &key, &value, flaw)
+            if at == NULL:
+                break
+            if not (push_span(&self.header_keys, &key) and push_span(&self.header_values, &value)):
+                flaw[0] = NO_MEMORY
+                return False
+        if at != NULL and leave_record(at, fields, flaw) != NULL:
+            return True
+        undo_binary(&self.header_keys, &keys)
+        undo_binary(&self.header_values, &values)
+        return False
 
     def finish(self):
-        self.require_whole()
-        self.is_broken = True
-        made = ColumnBuffers(
+        return ColumnBuffers(
             self.keys.count,
             take(&self.offsets),
             take(&self.timestamps),
@@ -959,104 +981,12 @@ cdef class Columns:
             take_binary(&self.header_keys),
             take_binary(&self.header_values),
         )
-        if not push32(&self.header_offsets, 0):
-            raise MemoryError()
-        self.taken_bytes = 0
-        self.is_broken = False
-        return made
-
-    cdef int require_whole(self) except -1:
-        if self.is_broken:
-            raise MemoryError("memory ran out while these columns were finished: their records are gone")
-        return 0
-
-    cdef ColumnsMark mark(self) noexcept:
-        """How far the columns are filled, for `undo`."""
-        cdef ColumnsMark mark
-        mark.keys = mark_binary(&self.keys)
-        mark.values = mark_binary(&self.values)
-        mark.header_keys = mark_binary(&self.header_keys)
-        mark.header_values = mark_binary(&self.header_values)
-        return mark
-
-    cdef void undo(self, const ColumnsMark *mark) noexcept:
-        undo_binary(&self.keys, &mark.keys)
-        undo_binary(&self.values, &mark.values)
-        undo_binary(&self.header_keys, &mark.header_keys)
-        undo_binary(&self.header_values, &mark.header_values)
-        self.offsets.size = 8 * mark.keys.count
-        self.timestamps.size = 8 * mark.keys.count
-        self.header_offsets.size = 4 * (mark.keys.count + 1)
 
 
-def decode_columns(payload, header, Columns columns not None):
-    cdef Py_buffer view
-    cdef BatchTimes times
-    cdef const uint8_t *end
-    cdef int32_t index = 0
-    cdef Flaw flaw = SOUND
-    cdef ColumnsMark mark
-    read_times(&times, header)
-    PyObject_GetBuffer(payload, &view, PyBUF_SIMPLE)
-    try:
-        columns.require_whole()
-        mark = columns.mark()
-        if view.len > INT32_MAX - columns.taken_bytes:
-            raise MessageTooLarge("columns hold less than 2 GiB; finish them before adding this batch")
-        check_count(view.len, times.record_count)
-        end = fill_columns(columns, <const uint8_t *>view.buf, view.len, &times, &index, &flaw)
-        try:
-            if end == NULL:
-                raise error_of(flaw, index)
-            check_all_read(end, <const uint8_t *>view.buf + view.len, times.record_count)
-        except BaseException:
-            columns.undo(&mark)
-            raise
-        columns.taken_bytes += view.len
-    finally:
-        PyBuffer_Release(&view)
+# ------------------------------------------------------------------------------------------------------ fetched data
 
 
-cdef const uint8_t *fill_columns(
-    Columns columns, const uint8_t *at, Py_ssize_t size, const BatchTimes *times, int32_t *index, Flaw *flaw
-) noexcept:
-    cdef const uint8_t *end = at + size
-    cdef Fields fields
-    cdef int64_t timestamp = times.append_time
-    while index[0] < times.record_count:
-        at = enter_record(at, end, &fields, flaw)
-        if at == NULL:
-            return NULL
-        if not times.is_append_time:
-            timestamp = add64(times.base_timestamp, fields.timestamp_delta)
-        if fields.header_count:
-            at = fill_headers(columns, at, &fields, flaw)
-            if at == NULL:
-                return NULL
-        if not (
-            push64(&columns.offsets, add64(times.base_offset, fields.offset_delta))
-            and push64(&columns.timestamps, timestamp)
-            and push_span(&columns.keys, &fields.key)
-            and push_span(&columns.values, &fields.value)
-            and push32(&columns.header_offsets, <int32_t>columns.header_keys.count)
-        ):
-            flaw[0] = NO_MEMORY
-            return NULL
-        at = fields.end
-        index[0] += 1
-    return at
-
-
-cdef const uint8_t *fill_headers(Columns columns, const uint8_t *at, const Fields *fields, Flaw *flaw) noexcept:
-    cdef Span key, value
-    for _ in range(fields.header_count):
-        at = read_header(at, fields.end, &key, &value, flaw)
-        if at == NULL:
-            return NULL
-        if not (push_span(&columns.header_keys, &key) and push_span(&columns.header_values, &value)):
-            flaw[0] = NO_MEMORY
-            return NULL
-    return leave_record(at, fields, flaw)
+include "_cursor.pxi"
 
 
 # ------------------------------------------------------------------------------------------------------ building

@@ -10,12 +10,23 @@ from __future__ import annotations
 import struct
 from array import array
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, TypedDict, Unpack
-
-import crc32c as _crc32c
+from typing import TypedDict, Unpack
 
 from oncelog.errors import CorruptMessage, InvalidRecord, MessageTooLarge
 from oncelog.records import compression
+from oncelog.records._python_cursor import ConsumerRecord, RecordCursor
+from oncelog.records._python_reading import (
+    CRC,
+    CRC_AT,
+    HEADER,
+    NULL,
+    batch_crc,
+    crc32c,
+    crc_matches,
+    parse_header,
+    walk,
+    wrap_int64,
+)
 from oncelog.records.model import (
     CONTROL_MASK,
     CRC_START,
@@ -24,16 +35,13 @@ from oncelog.records.model import (
     LOG_OVERHEAD,
     MAGIC,
     MAX_BATCH_BYTES,
-    MIN_RECORD_SIZE,
     NO_PARTITION,
     TIMESTAMP_TYPE_MASK,
     TRANSACTIONAL_MASK,
     BatchHeader,
-    BinaryColumn,
     Buffer,
     BytesBuffers,
     CheckedRecords,
-    ColumnBuffers,
     HeaderBuffers,
     HeadersInput,
     Record,
@@ -42,51 +50,39 @@ from oncelog.records.model import (
 )
 from oncelog.types import NO_LEADER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP, TimestampType
 
-_HEADER = struct.Struct(">qiibIhiqqqhii")
+__all__ = [
+    "BatchBuilder",
+    "ConsumerRecord",
+    "RecordCursor",
+    "RowSource",
+    "check_records",
+    "crc32c",
+    "crc_matches",
+    "decode",
+    "find_batch",
+    "murmur2",
+    "parse_header",
+    "partition_of",
+    "renumber",
+    "scan",
+    "stamp",
+    "stamp_append_time",
+    "stamp_create_time",
+]
+
 _LENGTH = struct.Struct(">i")
-_CRC = struct.Struct(">I")
 _PRODUCER = struct.Struct(">qhi")
 _LENGTH_AT = 8
 _LEADER_EPOCH_AT = 12
 _MAGIC_AT = 16
-_CRC_AT = 17
 _LAST_OFFSET_DELTA_AT = 23
 _MAX_TIMESTAMP_AT = 35
 _PRODUCER_ID_AT = 43
 
 _INT32_MAX = 2**31 - 1
-_MAX_VARINT_BYTES = 5
-_MAX_VARLONG_BYTES = 10
-
-
-def crc32c(data: Buffer, value: int = 0) -> int:
-    return _crc32c.crc32c(data, value)
 
 
 # ---------------------------------------------------------------------------------------------------- batches
-
-
-def parse_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    if position < 0 or len(buffer) - position < HEADER_SIZE:
-        raise CorruptMessage(f"a batch header takes {HEADER_SIZE} bytes, {max(0, len(buffer) - position)} are left")
-    header = BatchHeader._make(_HEADER.unpack_from(buffer, position))
-    size_bytes = header.size_bytes + LOG_OVERHEAD
-    if not HEADER_SIZE <= size_bytes <= MAX_BATCH_BYTES:
-        raise CorruptMessage(f"a batch cannot have length {header.size_bytes}")
-    return header._replace(size_bytes=size_bytes)
-
-
-def crc_matches(buffer: Buffer, position: int, size_bytes: int) -> bool:
-    """Whether the batch's CRC is right; a batch that the buffer does not hold whole has no right CRC."""
-    if position < 0 or size_bytes < HEADER_SIZE or size_bytes > len(buffer) - position:
-        return False
-    (expected,) = _CRC.unpack_from(buffer, position + _CRC_AT)
-    return bool(_batch_crc(buffer, position, size_bytes) == expected)
-
-
-def _batch_crc(buffer: Buffer, position: int, size_bytes: int) -> int:
-    with memoryview(buffer) as view, view[position + CRC_START : position + size_bytes] as covered:
-        return crc32c(covered)
 
 
 def scan(buffer: Buffer, start: int, end: int, verify_crc: bool) -> tuple[list[BatchHeader], int]:
@@ -145,7 +141,7 @@ def _stamp_time(buffer: bytearray | memoryview, position: int, size_bytes: int, 
     low_attributes = position + CRC_START + 1
     buffer[low_attributes] = buffer[low_attributes] & ~TIMESTAMP_TYPE_MASK | type_bit
     struct.pack_into(">q", buffer, position + _MAX_TIMESTAMP_AT, timestamp)
-    _CRC.pack_into(buffer, position + _CRC_AT, _batch_crc(buffer, position, size_bytes))
+    CRC.pack_into(buffer, position + CRC_AT, batch_crc(buffer, position, size_bytes))
 
 
 def renumber(
@@ -156,7 +152,7 @@ def renumber(
     size_bytes = _LENGTH.unpack_from(buffer, position + _LENGTH_AT)[0] + LOG_OVERHEAD
     _require_batch(buffer, position, size_bytes)
     _PRODUCER.pack_into(buffer, position + _PRODUCER_ID_AT, producer_id, producer_epoch, base_sequence)
-    _CRC.pack_into(buffer, position + _CRC_AT, _batch_crc(buffer, position, size_bytes))
+    CRC.pack_into(buffer, position + CRC_AT, batch_crc(buffer, position, size_bytes))
 
 
 def _require_batch(buffer: Buffer, position: int, size_bytes: int) -> None:
@@ -196,37 +192,16 @@ def partition_of(key: Buffer, partition_count: int) -> int:
 # ---------------------------------------------------------------------------------------------------- records
 
 
-class _Span(NamedTuple):
-    """Where a nullable run of bytes lies; `start` is -1 for null."""
-
-    start: int
-    end: int
-
-    def of(self, payload: memoryview) -> bytes | None:
-        return None if self.start < 0 else bytes(payload[self.start : self.end])
-
-
-_NULL = _Span(-1, -1)
-
-
-class _Walked(NamedTuple):
-    timestamp_delta: int
-    offset_delta: int
-    key: _Span
-    value: _Span
-    headers: list[tuple[_Span, _Span]]
-
-
 def check_records(payload: Buffer, record_count: int, base_timestamp: int) -> CheckedRecords:
     """Walk decompressed records as a client sent them: whole, well formed, offset deltas exactly 0 to count - 1."""
     max_timestamp = min_timestamp = NO_TIMESTAMP
     offset_delta_of_max = -1
     null_keys = 0
-    for index, record in enumerate(_walk(memoryview(payload), record_count)):
+    for index, record in enumerate(walk(memoryview(payload), record_count)):
         if record.offset_delta != index:
             raise InvalidRecord(f"record {index} has offset delta {record.offset_delta}, expected {index}")
-        null_keys += record.key is _NULL
-        timestamp = _wrap_int64(base_timestamp + record.timestamp_delta)
+        null_keys += record.key is NULL
+        timestamp = wrap_int64(base_timestamp + record.timestamp_delta)
         if timestamp == NO_TIMESTAMP:
             continue
         if timestamp > max_timestamp:
@@ -242,170 +217,14 @@ def decode(payload: Buffer, header: BatchHeader) -> list[Record]:
     is_append_time = header.attributes & TIMESTAMP_TYPE_MASK
     return [
         Record(
-            _wrap_int64(header.base_offset + record.offset_delta),
-            header.max_timestamp if is_append_time else _wrap_int64(header.base_timestamp + record.timestamp_delta),
+            wrap_int64(header.base_offset + record.offset_delta),
+            header.max_timestamp if is_append_time else wrap_int64(header.base_timestamp + record.timestamp_delta),
             record.key.of(view),
             record.value.of(view),
-            tuple((_text(view, key), value.of(view)) for key, value in record.headers),
+            record.headers_of(view),
         )
-        for record in _walk(view, header.record_count)
+        for record in walk(view, header.record_count)
     ]
-
-
-def _text(view: memoryview, span: _Span) -> str:
-    return str(view[span.start : span.end], "utf-8", "surrogateescape")
-
-
-def _walk(payload: memoryview, record_count: int) -> Iterator[_Walked]:
-    if not 0 <= record_count <= len(payload) // MIN_RECORD_SIZE:
-        raise InvalidRecord(f"{record_count} records cannot lie in {len(payload)} bytes")
-    position = 0
-    for index in range(record_count):
-        length, position = _read_varint(payload, position, len(payload))
-        if not 0 < length <= len(payload) - position:
-            raise InvalidRecord(f"record {index} claims {length} bytes, {len(payload) - position} are left")
-        yield _walk_record(payload, position, position + length)
-        position += length
-    if position != len(payload):
-        raise InvalidRecord(f"{len(payload) - position} bytes are left over after {record_count} records")
-
-
-def _walk_record(payload: memoryview, position: int, end: int) -> _Walked:
-    timestamp_delta, position = _read_varint(payload, position + 1, end, _MAX_VARLONG_BYTES)
-    offset_delta, position = _read_varint(payload, position, end)
-    key, position = _read_span(payload, position, end)
-    value, position = _read_span(payload, position, end)
-    header_count, position = _read_varint(payload, position, end)
-    if not 0 <= header_count <= (end - position) // 2:
-        raise InvalidRecord(f"a record claims {header_count} headers in {end - position} bytes")
-    headers = []
-    for _ in range(header_count):
-        header_key, position = _read_span(payload, position, end)
-        if header_key is _NULL:
-            raise InvalidRecord("a record has a header with a null key")
-        header_value, position = _read_span(payload, position, end)
-        headers.append((header_key, header_value))
-    if position != end:
-        raise InvalidRecord(f"a record is {end - position} bytes longer than its fields")
-    return _Walked(timestamp_delta, offset_delta, key, value, headers)
-
-
-def _read_span(payload: memoryview, position: int, end: int) -> tuple[_Span, int]:
-    length, position = _read_varint(payload, position, end)
-    if length == -1:
-        return _NULL, position
-    if not 0 <= length <= end - position:
-        raise InvalidRecord(f"a field claims {length} bytes, {end - position} are left in the record")
-    return _Span(position, position + length), position + length
-
-
-def _read_varint(payload: memoryview, position: int, end: int, max_bytes: int = _MAX_VARINT_BYTES) -> tuple[int, int]:
-    value = shift = 0
-    while position < end and shift < 7 * max_bytes:
-        byte = payload[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            if value >> (32 if max_bytes == _MAX_VARINT_BYTES else 64):
-                break
-            return (value >> 1) ^ -(value & 1), position
-        shift += 7
-    raise InvalidRecord("a variable-length integer is cut off or too large")
-
-
-def _wrap_int64(value: int) -> int:
-    """`value` as Java's and C's 64-bit arithmetic would have it."""
-    return ((value + 2**63) & (2**64 - 1)) - 2**63
-
-
-# ---------------------------------------------------------------------------------------------------- columns
-
-
-class _BinaryColumnBuilder:
-    def __init__(self) -> None:
-        self.null_count = 0
-        self.validity = bytearray()
-        self.offsets = array("i", [0])
-        self.data = bytearray()
-
-    def append(self, view: memoryview, span: _Span) -> None:
-        index = len(self.offsets) - 1
-        if index % 8 == 0:
-            self.validity.append(0)
-        if span.start < 0:
-            self.null_count += 1
-        else:
-            self.validity[-1] |= 1 << index % 8
-            self.data += view[span.start : span.end]
-        self.offsets.append(len(self.data))
-
-    def finish(self) -> BinaryColumn:
-        return BinaryColumn(
-            len(self.offsets) - 1, self.null_count, bytes(self.validity), _raw(self.offsets), bytes(self.data)
-        )
-
-
-class Columns:
-    """Grows Arrow buffers record by record; `finish` hands them over and starts anew."""
-
-    def __init__(self) -> None:
-        self._reset()
-
-    def _reset(self) -> None:
-        self.offsets = array("q")
-        self.timestamps = array("q")
-        self.keys = _BinaryColumnBuilder()
-        self.values = _BinaryColumnBuilder()
-        self.header_offsets = array("i", [0])
-        self.header_keys = _BinaryColumnBuilder()
-        self.header_values = _BinaryColumnBuilder()
-        self._payload_bytes = 0
-
-    @property
-    def record_count(self) -> int:
-        return len(self.offsets)
-
-    @property
-    def payload_bytes(self) -> int:
-        """Bytes of records taken in since the last `finish`: no column's data can be larger."""
-        return self._payload_bytes
-
-    def finish(self) -> ColumnBuffers:
-        buffers = ColumnBuffers(
-            len(self.offsets),
-            _raw(self.offsets),
-            _raw(self.timestamps),
-            self.keys.finish(),
-            self.values.finish(),
-            _raw(self.header_offsets),
-            self.header_keys.finish(),
-            self.header_values.finish(),
-        )
-        self._reset()
-        return buffers
-
-
-def decode_columns(payload: Buffer, header: BatchHeader, columns: Columns) -> None:
-    """Append the records of a batch to `columns`. If the payload is bad, nothing is appended."""
-    view = memoryview(payload)
-    if len(view) > _INT32_MAX - columns._payload_bytes:
-        raise MessageTooLarge("columns hold less than 2 GiB; finish them before adding this batch")
-    is_append_time = header.attributes & TIMESTAMP_TYPE_MASK
-    for record in list(_walk(view, header.record_count)):
-        timestamp = _wrap_int64(header.base_timestamp + record.timestamp_delta)
-        columns.offsets.append(_wrap_int64(header.base_offset + record.offset_delta))
-        columns.timestamps.append(header.max_timestamp if is_append_time else timestamp)
-        columns.keys.append(view, record.key)
-        columns.values.append(view, record.value)
-        for key, value in record.headers:
-            columns.header_keys.append(view, key)
-            columns.header_values.append(view, value)
-        columns.header_offsets.append(len(columns.header_keys.offsets) - 1)
-    columns._payload_bytes += len(view)
-
-
-def _raw(values: array[int]) -> bytes:
-    return values.tobytes()
 
 
 # ---------------------------------------------------------------------------------------------------- rows
@@ -464,7 +283,7 @@ class RowSource:
                 partition = anywhere
             groups.setdefault(partition, array("i")).append(index)
         return [
-            (partition, None if len(rows) == self.row_count else _raw(rows))
+            (partition, None if len(rows) == self.row_count else rows.tobytes())
             for partition, rows in sorted(groups.items())
         ]
 
@@ -676,7 +495,7 @@ class BatchBuilder:
         return stop
 
     def _timestamp_delta(self, timestamp_ms: int) -> int:
-        return 0 if self._base_timestamp is None else _wrap_int64(timestamp_ms - self._base_timestamp)
+        return 0 if self._base_timestamp is None else wrap_int64(timestamp_ms - self._base_timestamp)
 
     def _add(self, timestamp_ms: int, delta: int, record: bytes) -> None:
         self._batch += record
@@ -728,7 +547,7 @@ class BatchBuilder:
             last_offset_delta = self._next_offset_delta - 1
         if last_offset_delta < max(0, self._next_offset_delta - 1):
             raise ValueError("a batch needs a record, or the offset range of the records that were in it")
-        _HEADER.pack_into(
+        HEADER.pack_into(
             self._batch,
             0,
             base_offset,
@@ -757,7 +576,7 @@ def _finished(batch: bytearray, codec: int, compression_level: int | None) -> by
         with memoryview(batch) as view, view[HEADER_SIZE:] as records:
             batch = batch[:HEADER_SIZE] + compression.compress(codec, records, compression_level)
     _LENGTH.pack_into(batch, _LENGTH_AT, len(batch) - LOG_OVERHEAD)
-    _CRC.pack_into(batch, _CRC_AT, _batch_crc(batch, 0, len(batch)))
+    CRC.pack_into(batch, CRC_AT, batch_crc(batch, 0, len(batch)))
     return batch
 
 

@@ -1,34 +1,45 @@
-"""Record batches as Arrow tables, without a Python object for any record. The only module that knows pyarrow.
+"""Fetched records as Arrow tables, without a Python object for any record. The only module that knows pyarrow's reading
+side; `arrow_columns` knows the writing one.
 
-pyarrow is imported on the first call, so that nobody else pays for it. Reads batches as a fetch returns them:
-consecutive, the last one perhaps cut off, control batches among them. Which transactions were aborted is for the
-caller to know.
+pyarrow is imported on the first call, so that nobody else pays for it. What is a record, and which of them a reader may
+see, was decided by the cursor that took the columns.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from array import array
+from collections.abc import Iterable
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, NamedTuple
 
-from oncelog.errors import CorruptMessage
-from oncelog.records import kernel
-from oncelog.records.batch import DEFAULT_MAX_DECOMPRESSED_BYTES, records_payload
-from oncelog.records.model import HEADER_SIZE, BinaryColumn, Buffer, ColumnBuffers
+from oncelog.records.model import BinaryColumn, ColumnBuffers
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
 
-CHUNK_BYTES = 16 * 1024 * 1024
-"""A chunk of the table ends with the batch that takes it past this many bytes of records: far from the 2 GiB that
-Arrow's 32-bit offsets allow, and small enough for its memory to be used again."""
+
+MAX_KNOWN_TOPICS = 256
+"""Of so many topics the name is kept as Arrow wants it."""
 
 
+class TakenColumns(NamedTuple):
+    """What `RecordCursor.take_table` took, and from where."""
+
+    topic: str
+    partition: int
+    columns: ColumnBuffers
+
+
+@cache
 def record_schema() -> pa.Schema:
-    """The columns of `decode_table`. Timestamps are instants in milliseconds since 1970; -1 where none was given."""
+    """The columns of `table_of`. Timestamps are instants in milliseconds since 1970; -1 where none was given."""
     import pyarrow as pa
 
     header = pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())])
     return pa.schema(
         [
+            pa.field("topic", pa.dictionary(pa.int32(), pa.string()), nullable=False),
+            pa.field("partition", pa.int32(), nullable=False),
             pa.field("offset", pa.int64(), nullable=False),
             pa.field("timestamp", pa.timestamp("ms", tz="UTC"), nullable=False),
             pa.field("key", pa.binary()),
@@ -38,72 +49,55 @@ def record_schema() -> pa.Schema:
     )
 
 
-def decode_table(
-    batches: Buffer,
-    *,
-    first_offset: int = 0,
-    max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
-) -> pa.Table:
-    """The records of consecutive batches from `first_offset` on, as a table with the columns of `record_schema`.
-
-    A fetch begins with the batch that holds the wanted offset, so records before it may come along. Raises
-    CorruptMessage where a whole batch has a wrong CRC, rather than skip it.
-    """
+def table_of(taken: Iterable[TakenColumns]) -> pa.Table:
+    """One table of all that was taken, in this order; the columns are its memory, nothing is copied."""
     import pyarrow as pa
-    import pyarrow.compute as pc  # type: ignore[import-untyped]
 
-    headers, good_bytes = kernel.scan(batches, 0, len(batches), True)
-    _require_cut_off(batches, good_bytes)
-    columns = kernel.Columns()
-    chunks: list[pa.RecordBatch] = []
-    position = 0
-    for header in headers:
-        if not header.is_control and header.last_offset >= first_offset:
-            payload = records_payload(batches, header, position, max_decompressed_bytes=max_decompressed_bytes)
-            kernel.decode_columns(payload, header, columns)
-            if columns.payload_bytes >= CHUNK_BYTES:
-                chunks.append(_record_batch(columns.finish()))
-        position += header.size_bytes
-    if columns.record_count:
-        chunks.append(_record_batch(columns.finish()))
-    table = pa.Table.from_batches(chunks, record_schema())
-    unwanted = pc.sum(pc.less(table.column("offset"), first_offset)).as_py() or 0  # all at the front
-    return table.slice(unwanted)
+    chunks = [_record_batch(each) for each in taken if each.columns.record_count]
+    return pa.Table.from_batches(chunks, record_schema())
 
 
-def _require_cut_off(batches: Buffer, good_bytes: int) -> None:
-    """The scan stops at a batch that is cut off, which is normal at the end of a fetch, or bad, which is not."""
-    try:
-        header = kernel.parse_header(batches, good_bytes)
-    except CorruptMessage:
-        if len(batches) - good_bytes < HEADER_SIZE:
-            return
-        raise
-    if header.size_bytes <= len(batches) - good_bytes:
-        raise CorruptMessage(
-            f"the batch at offset {header.base_offset} has a wrong CRC32C, or format {header.magic} instead of 2"
-        )
-
-
-def _record_batch(buffers: ColumnBuffers) -> pa.RecordBatch:
+def _record_batch(taken: TakenColumns) -> pa.RecordBatch:
     import pyarrow as pa
 
     schema = record_schema()
-    count = buffers.record_count
-    header_type = schema.field("headers").type.value_type
-    headers = pa.StructArray.from_arrays(
-        [_text(buffers.header_keys), _binary(buffers.header_values)], fields=list(header_type)
-    )
+    columns = taken.columns
+    count = columns.record_count
     arrays = [
-        pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(buffers.offsets)]),
-        pa.Array.from_buffers(schema.field("timestamp").type, count, [None, pa.py_buffer(buffers.timestamps)]),
-        _binary(buffers.keys),
-        _binary(buffers.values),
-        pa.Array.from_buffers(
-            schema.field("headers").type, count, [None, pa.py_buffer(buffers.header_offsets)], children=[headers]
+        pa.DictionaryArray.from_buffers(
+            schema.field("topic").type, count, [None, _repeated(0, count)], _dictionary(taken.topic)
         ),
+        pa.Array.from_buffers(pa.int32(), count, [None, _repeated(taken.partition, count)]),
+        pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(columns.offsets)]),
+        pa.Array.from_buffers(schema.field("timestamp").type, count, [None, pa.py_buffer(columns.timestamps)]),
+        _binary(columns.keys),
+        _binary(columns.values),
+        _headers(columns, schema.field("headers").type),
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+@lru_cache(MAX_KNOWN_TOPICS)
+def _dictionary(topic: str) -> pa.Array:
+    import pyarrow as pa
+
+    return pa.array([topic], pa.string())
+
+
+def _repeated(number: int, count: int) -> pa.Buffer:
+    import pyarrow as pa
+
+    return pa.py_buffer(array("i", [number]) * count)
+
+
+def _headers(columns: ColumnBuffers, list_type: pa.ListType) -> pa.Array:
+    import pyarrow as pa
+
+    headers = pa.StructArray.from_arrays(
+        [_text(columns.header_keys), _binary(columns.header_values)], fields=list(list_type.value_type)
+    )
+    buffers = [None, pa.py_buffer(columns.header_offsets)]
+    return pa.Array.from_buffers(list_type, columns.record_count, buffers, children=[headers])
 
 
 def _binary(column: BinaryColumn) -> pa.Array:

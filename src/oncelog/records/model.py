@@ -23,6 +23,11 @@ LOG_OVERHEAD = 12  # base offset and length, which the length field does not cou
 HEADER_SIZE = 61  # bytes before the first record
 CRC_START = 21  # the CRC covers everything from the attributes on
 MAX_BATCH_BYTES = 2**31 - 1  # our bound: a position inside a batch always fits an int32
+MAX_OFFSET = 2**63 - 2  # so that the offset after it is one too
+CHUNK_BYTES = 16 * 1024 * 1024
+"""Columns of records end with the record that takes them past this many bytes: far from the 2 GiB that Arrow's 32-bit
+offsets allow, and small enough for their memory to be used again."""
+ABORT_MARKER = b"\x00\x00"  # the type in a control record's key, behind the version
 NO_PARTITION = -1  # of a row that any partition may take
 MIN_RECORD_SIZE = 7  # length, attributes, two deltas, two lengths, header count: one byte each
 
