@@ -301,9 +301,10 @@ class RecordCursor:
             self._skip(header)
 
     def _close(self) -> None:
-        self._payload = memoryview(b"")
-        self._at = self._left = 0
-        self._is_closed = True
+        self._payload: memoryview = memoryview(b"")
+        self._at: int = 0
+        self._left: int = 0
+        self._is_closed: bool = True
 
     def _corrupt(self, error: Exception) -> CorruptMessage:
         return CorruptMessage(
