@@ -1,0 +1,546 @@
+"""What each call of a consumer does, written once for threads and for asyncio.
+
+A call is a generator. It yields what it cannot do itself (`Ask` the core and wait, `AwaitNews`, run a `Callback` of the
+user's) and gets the result sent in; a shell runs it, by blocking or by awaiting. Everything here belongs to the user's
+side: which records are in the user's hands, which are done with, what to commit.
+
+When is a record done with? When the user asks for more. `poll()` is done with all that earlier polls returned,
+iteration with every record before the one in hand; `close()` with everything, unless an error ended the `with` block.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Generator, Iterable, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+from oncelog.client.consumer_config import ConsumerConfig
+from oncelog.client.consumer_core import (
+    CommitEnded,
+    ConsumerCore,
+    Done,
+    Offsets,
+    OnCommit,
+    Subscription,
+    Trouble,
+)
+from oncelog.client.consumer_errors import ConsumerTimedOut, NotAssigned, SubscriptionConflict
+from oncelog.client.consumer_reader import Reader
+from oncelog.client.consumer_records import GroupMetadata, OffsetAndMetadata, OffsetAndTimestamp
+from oncelog.client.fetch.lookups import Survey
+from oncelog.client.fetch.partitions import PartitionState
+from oncelog.client.leaders import EARLIEST_OFFSET, LATEST_OFFSET
+from oncelog.client.membership.news import Assigned, Failed, Lost, Revoking
+from oncelog.client.membership.news import News as GroupNews
+from oncelog.errors import InvalidConfig, OncelogError
+from oncelog.records.arrow import TakenColumns
+from oncelog.records.kernel import ConsumerRecord
+from oncelog.types import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class Ask(NamedTuple):
+    """Run the command in the core's thread, and wait until it calls `done`. What it returns can be cancelled."""
+
+    command: Callable[[int, Done], Survey | None]
+    timeout_ms: int | None = None
+    """None: `default.api.timeout.ms`."""
+
+
+class AwaitNews(NamedTuple):
+    """Wait until something arrived after the first `seen` things that did."""
+
+    seen: int
+    deadline_ms: int | None
+
+
+class Callback(NamedTuple):
+    """Run a function of the user's."""
+
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+
+
+Step = Ask | AwaitNews | Callback
+Call = Generator[Step, Any, T]
+
+OnPartitions = Callable[[Any, list[TopicPartition]], Any]
+OffsetsInput = Mapping[TopicPartition, "int | OffsetAndMetadata"]
+
+
+class Listener(NamedTuple):
+    """Whom to tell of the group's news. `on_lost` falls back to `on_revoked`."""
+
+    on_assigned: OnPartitions | None = None
+    on_revoked: OnPartitions | None = None
+    on_lost: OnPartitions | None = None
+
+
+class Interceptors:
+    """See `oncelog.consumer.interceptors`; by default they do nothing."""
+
+    def on_consume(self, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
+        return records
+
+    def on_commit(self, offsets: Offsets) -> None: ...
+
+
+class ConsumerCalls:
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        core: ConsumerCore,
+        reader: Reader,
+        interceptors: Interceptors,
+        clock: Callable[[], int],
+        wake: Callable[[], None],
+        owner: Any,
+    ) -> None:
+        """`owner` is the consumer that callbacks are given; `wake` rouses the core's driver."""
+        self.in_hand: ConsumerRecord | None = None
+        """While iterating: the record that the user is busy with. Set by the shell."""
+        self.is_interrupted = False
+        """While iterating: the rest of the chunk is not to be handed out."""
+        self._config = config
+        self._core = core
+        self._reader = reader
+        self._interceptors = interceptors
+        self._clock = clock
+        self._wake = wake
+        self._owner = owner
+        self._listener = Listener()
+        self._subscription: Subscription | None = None
+        self._is_assigned_by_hand = False
+        self._chunk: PartitionState | None = None
+        self._done: dict[TopicPartition, OffsetAndMetadata] = {}
+        """What the user has finished with, and auto commit has not committed yet."""
+        self._next_commit_ms = clock() + config.auto_commit_interval_ms
+        self._is_telling = False
+
+    # --- reading ----------------------------------------------------------------------------------------------------
+
+    def poll(self, timeout_ms: int, max_records: int | None) -> Call[list[ConsumerRecord]]:
+        limit = self._config.max_poll_records if max_records is None else max_records
+        return (yield from self._read(self._clock() + timeout_ms, lambda: self._take(limit))) or []
+
+    def _take(self, limit: int) -> list[ConsumerRecord]:
+        return self._interceptors.on_consume(self._reader.take(limit))
+
+    def read_columns(self, timeout_ms: int, max_records: int | None) -> Call[list[TakenColumns]]:
+        found = yield from self._read(self._clock() + timeout_ms, lambda: self._reader.take_columns(max_records))
+        return found or []
+
+    def next_chunk(self) -> Call[list[ConsumerRecord]]:
+        """For iteration: some records of one partition, after whatever wait."""
+        records = yield from self._read(None, self._take_chunk)
+        assert records, "waited without end"
+        return records
+
+    def _take_chunk(self) -> list[ConsumerRecord]:
+        records = self._reader.take_chunk(self._config.max_poll_records)
+        if records:
+            first = records[0]
+            self._chunk = self._core.fetcher.states.get(TopicPartition(first.topic, first.partition))
+            self.is_interrupted = False
+            records = self._interceptors.on_consume(records)
+        return records
+
+    def _read(self, deadline_ms: int | None, take: Callable[[], list[Any]]) -> Call[list[Any] | None]:
+        self._check_readable()
+        self._finish_all()
+        while True:
+            seen = self._core.arrivals
+            now_ms = self._core.polled_ms = self._clock()
+            yield from self._attend(now_ms)
+            found = take()
+            if found:
+                return found
+            if deadline_ms is not None and self._clock() >= deadline_ms:
+                return None
+            self._wake()  # the group may have waited for this poll
+            yield AwaitNews(seen, self._wait_until(deadline_ms))
+
+    def _wait_until(self, deadline_ms: int | None) -> int | None:
+        if not self._config.enable_auto_commit or not self._done:
+            return deadline_ms
+        return self._next_commit_ms if deadline_ms is None else min(deadline_ms, self._next_commit_ms)
+
+    def _check_readable(self) -> None:
+        if self._is_telling:
+            raise RuntimeError("poll() in a rebalance callback would wait for itself: return first")
+        if self._subscription is None and not self._is_assigned_by_hand:
+            raise SubscriptionConflict("nothing to read: call subscribe() or assign() first")
+
+    # --- what is in hand, and what is done --------------------------------------------------------------------------
+
+    def _position_of(self, state: PartitionState) -> int | None:
+        """After the last record that the user has seen."""
+        if self._chunk is state and self.in_hand is not None and not self.is_interrupted:
+            return self.in_hand.offset + 1
+        return state.position
+
+    def _interrupt(self, partitions: Iterable[TopicPartition] | None = None) -> None:
+        """What iteration holds of these partitions, beyond the record in hand, is not handed out from here."""
+        state = self._chunk
+        if state is None or self.is_interrupted or (partitions is not None and state.partition not in set(partitions)):
+            return
+        if self.in_hand is not None:
+            self._reader.give_back(state, self.in_hand.offset + 1)
+        self.is_interrupted = True
+
+    def _finish_all(self) -> None:
+        """The user asks for more: everything handed out is done with."""
+        self._interrupt()
+        self._chunk = self.in_hand = None
+        for state in self._reader.touched:
+            if state.position is not None:
+                self._done[state.partition] = OffsetAndMetadata(state.position, "", state.position_epoch)
+        self._reader.touched.clear()
+
+    def chunk_ended(self) -> None:
+        """Iteration handed out the whole chunk, and the user came back for more."""
+        self._chunk = self.in_hand = None
+
+    def _finish_before_hand(self) -> None:
+        """An error ended the user's work: the record in hand is not done with, nor is what the last poll returned."""
+        state, record = self._chunk, self.in_hand
+        if state is not None and record is not None:
+            self._done[state.partition] = OffsetAndMetadata(record.offset, "", state.position_epoch)
+        self._chunk = self.in_hand = None
+
+    # --- the group's news -------------------------------------------------------------------------------------------
+
+    def _attend(self, now_ms: int) -> Call[None]:
+        """Everything that waits to be heard, and the offset commit that is due."""
+        self._check_alive()
+        while self._core.outbox:
+            news = self._core.outbox.popleft()
+            if isinstance(news, Trouble):
+                raise news.error
+            if isinstance(news, CommitEnded):
+                yield from self._tell_commit(news)
+            else:
+                yield from self._tell_group_news(news)
+        if self._config.enable_auto_commit and now_ms >= self._next_commit_ms:
+            self._next_commit_ms = now_ms + self._config.auto_commit_interval_ms
+            self._commit_done_later()
+
+    def _check_alive(self) -> None:
+        if self._core.fatal is not None:
+            raise self._core.fatal.with_traceback(None)
+
+    def _tell_group_news(self, news: GroupNews) -> Call[None]:
+        """The user acts on it before the group goes on; an error of the user's does not hold up the group."""
+        self._is_telling = True
+        try:
+            yield from self._react_to(news)
+        finally:
+            self._is_telling = False
+            if not any(isinstance(one, GroupNews) for one in self._core.outbox):
+                self._core.submit(self._core.news_done)
+                self._wake()
+        yield Ask(lambda _, done: done(None))  # so that what was revoked is gone before more is read
+
+    def _react_to(self, news: GroupNews) -> Call[None]:
+        listener = self._listener
+        if isinstance(news, Revoking):
+            if self._config.enable_auto_commit:
+                yield from self._commit_done_now()
+            yield from self._tell(listener.on_revoked, news.partitions)
+            self._forget(news.partitions)
+        elif isinstance(news, Lost):
+            self._forget(news.partitions)
+            yield from self._tell(listener.on_lost or listener.on_revoked, news.partitions)
+        elif isinstance(news, Assigned):
+            yield from self._tell(listener.on_assigned, news.added)
+        elif isinstance(news, Failed):
+            raise news.error
+
+    def _tell(self, function: OnPartitions | None, partitions: Iterable[TopicPartition]) -> Call[None]:
+        if function is not None:
+            yield Callback(function, (self._owner, sorted(partitions)))
+
+    def _forget(self, partitions: Iterable[TopicPartition]) -> None:
+        for partition in partitions:
+            self._done.pop(partition, None)
+
+    # --- offset commits ---------------------------------------------------------------------------------------------
+
+    def commit(self, offsets: OffsetsInput | None, timeout_ms: int | None) -> Call[None]:
+        wanted = self._to_commit(offsets)
+        if not wanted:
+            return
+
+        def ask(now_ms: int, done: Done) -> None:
+            self._core.commit(wanted, now_ms, done, retry=True, timeout_ms=timeout_ms)
+
+        yield Ask(ask, timeout_ms)
+        self._committed(wanted)
+
+    def commit_async(self, offsets: OffsetsInput | None, on_commit: OnCommit | None) -> None:
+        wanted = self._to_commit(offsets)
+        self._check_alive()
+        self._core.submit(lambda now_ms: self._core.commit_and_tell(wanted, now_ms, on_commit))
+        self._wake()
+
+    def _to_commit(self, offsets: OffsetsInput | None) -> Offsets:
+        self._check_group("committing offsets")
+        if offsets is not None:
+            return {partition: _offset_and_metadata(offset) for partition, offset in offsets.items()}
+        return self._positions()
+
+    def _positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        found = {}
+        for state in list(self._core.fetcher.states.values()):
+            position = self._position_of(state)
+            if position is not None:
+                found[state.partition] = OffsetAndMetadata(position, "", state.position_epoch)
+        return found
+
+    def _commit_done_later(self) -> None:
+        done = self._take_done()
+        if done:
+
+            def ended(error: Exception | None) -> None:
+                if error is not None:
+                    logger.warning("automatic offset commit of %s failed: %s", _names(done), error)
+
+            self._core.submit(lambda now_ms: self._core.commit(done, now_ms, ended, retry=True))
+            self._wake()
+
+    def _commit_done_now(self) -> Call[None]:
+        """Before partitions are given away. A failure means that some records come again, and is no reason to stop."""
+        done = self._take_done()
+        if not done:
+            return
+        try:
+            yield Ask(lambda now_ms, done_: self._core.commit(done, now_ms, done_, retry=True))
+            self._committed(done)
+        except OncelogError as error:
+            logger.warning("offsets of %s could not be committed, records may come again: %s", _names(done), error)
+
+    def _take_done(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        owned = self._core.assignment
+        done, self._done = self._done, {}
+        return {partition: offset for partition, offset in done.items() if partition in owned}
+
+    def _tell_commit(self, ended: CommitEnded) -> Call[None]:
+        if ended.error is None:
+            self._committed(ended.offsets)
+        elif ended.on_commit is None:
+            logger.warning("offset commit of %s failed: %s", _names(ended.offsets), ended.error)
+        if ended.on_commit is not None:
+            yield Callback(ended.on_commit, (ended.offsets, ended.error))
+
+    def _committed(self, offsets: Offsets) -> None:
+        self._interceptors.on_commit(offsets)
+
+    def committed(
+        self, partitions: Iterable[TopicPartition], timeout_ms: int | None
+    ) -> Call[dict[TopicPartition, OffsetAndMetadata | None]]:
+        self._check_group("asking for committed offsets")
+        wanted = list(partitions) or sorted(self._core.assignment)
+        found = yield Ask(lambda now_ms, done: self._core.committed(wanted, now_ms, done, timeout_ms), timeout_ms)
+        return dict(found)
+
+    def _check_group(self, what: str) -> None:
+        if self._config.group_id is None:
+            raise InvalidConfig(f"{what} needs a group: set group.id")
+
+    # --- what to read -----------------------------------------------------------------------------------------------
+
+    def subscribe(self, topics: Subscription, listener: Listener) -> Call[None]:
+        self._check_group("subscribe()")
+        if self._is_assigned_by_hand:
+            raise SubscriptionConflict("assign() is in force: call unsubscribe() before subscribe()")
+        if not isinstance(topics, re.Pattern) and not topics:
+            yield from self.unsubscribe()
+            return
+        self._listener = listener
+        self._subscription = topics
+        yield _simply(lambda now_ms: self._core.subscribe(topics, now_ms))
+
+    def unsubscribe(self) -> Call[None]:
+        """Own nothing any more; in a group, after the user has heard what is revoked."""
+        self._finish_all()
+        if self._config.enable_auto_commit:
+            yield from self._commit_done_now()
+        yield from self._leave()
+
+    def _leave(self) -> Call[None]:
+        yield _simply(self._core.unsubscribe)
+        problems = []
+        while self._core.outbox:
+            news = self._core.outbox.popleft()
+            if isinstance(news, GroupNews):
+                try:
+                    yield from self._tell_group_news(news)
+                except Exception as error:  # of the user's callback: everything else must go on
+                    problems.append(error)
+        self._subscription = None
+        self._is_assigned_by_hand = False
+        self._done.clear()
+        if problems:
+            raise problems[0]
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> Call[None]:
+        wanted = list(partitions)
+        if self._subscription is not None:
+            raise SubscriptionConflict("subscribe() is in force: call unsubscribe() before assign()")
+        self._interrupt()
+        if self._config.enable_auto_commit:
+            self._finish_all()
+            self._commit_done_later()
+        self._is_assigned_by_hand = bool(wanted)
+        yield _simply(lambda now_ms: self._core.assign(wanted, now_ms))
+
+    @property
+    def subscription(self) -> Subscription | None:
+        return self._subscription
+
+    def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata) -> Call[None]:
+        wanted = _offset_and_metadata(offset)
+        self._check_owned([partition])
+        self._interrupt([partition])
+        yield _simply(lambda _: self._core.fetcher.seek(partition, wanted.offset, wanted.leader_epoch))
+
+    def seek_to(self, spec: int, partitions: Iterable[TopicPartition]) -> Call[None]:
+        """To the beginning, the end or a time; takes effect with the next read."""
+        wanted = list(partitions) or list(self._core.assignment)
+        self._check_owned(wanted)
+        self._interrupt(wanted)
+
+        def reset(_: int) -> None:
+            for partition in wanted:
+                self._core.fetcher.reset(partition, spec)
+
+        yield _simply(reset)
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> Call[None]:
+        wanted = list(partitions)
+        self._check_owned(wanted)
+        self._interrupt(wanted)
+        self._reader.close()
+        yield _simply(lambda _: self._core.fetcher.pause(wanted))
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> Call[None]:
+        wanted = list(partitions)
+        self._check_owned(wanted)
+        yield _simply(lambda _: self._core.fetcher.resume(wanted))
+
+    def paused(self) -> frozenset[TopicPartition]:
+        return frozenset(state.partition for state in list(self._core.fetcher.states.values()) if state.is_paused)
+
+    def position(self, partition: TopicPartition, timeout_ms: int | None) -> Call[int]:
+        """The offset of the next record; waits until it is known."""
+        self._check_owned([partition])
+        timeout_ms = self._config.default_api_timeout_ms if timeout_ms is None else timeout_ms
+        deadline_ms = self._clock() + timeout_ms
+        while True:
+            seen = self._core.arrivals
+            self._check_alive()
+            state = self._core.fetcher.states.get(partition)
+            if state is None:
+                raise NotAssigned([partition])
+            position = self._position_of(state)
+            if position is not None:
+                return position
+            self._raise_trouble()
+            if self._clock() >= deadline_ms:
+                raise ConsumerTimedOut(f"the position of {partition} is not known after {timeout_ms} ms")
+            yield AwaitNews(seen, deadline_ms)
+
+    def _raise_trouble(self) -> None:
+        for news in list(self._core.outbox):
+            if isinstance(news, Trouble):
+                self._core.outbox.remove(news)
+                raise news.error
+
+    def lag(self, partition: TopicPartition) -> int | None:
+        """How many offsets lie between the position and the end, as of the last answer; None if neither is known."""
+        self._check_owned([partition])
+        state = self._core.fetcher.states[partition]
+        end = state.last_stable_offset if self._config.reads_committed else state.high_watermark
+        position = self._position_of(state)
+        return None if end is None or position is None else max(0, end - position)
+
+    def list_offsets(
+        self, specs: Mapping[TopicPartition, int], timeout_ms: int | None
+    ) -> Call[dict[TopicPartition, OffsetAndTimestamp | None]]:
+        if not specs:
+            return {}
+        found = yield Ask(lambda _, done: self._core.list_offsets(specs, done), timeout_ms)
+        return dict(found)
+
+    def end_offsets(
+        self, spec: int, partitions: Iterable[TopicPartition], timeout_ms: int | None
+    ) -> Call[dict[TopicPartition, int]]:
+        assert spec in (EARLIEST_OFFSET, LATEST_OFFSET)
+        found = yield from self.list_offsets(dict.fromkeys(partitions, spec), timeout_ms)
+        return {partition: one.offset for partition, one in found.items() if one is not None}
+
+    def group_metadata(self) -> GroupMetadata:
+        self._check_group("group_metadata()")
+        return self._core.identity
+
+    def enforce_rebalance(self) -> Call[None]:
+        self._check_group("enforce_rebalance()")
+        membership = self._core.membership
+        assert membership is not None
+        yield _simply(lambda _: membership.ask_rebalance("the user asked for it"))
+
+    def _check_owned(self, partitions: Iterable[TopicPartition]) -> None:
+        foreign = [partition for partition in partitions if partition not in self._core.assignment]
+        if foreign:
+            raise NotAssigned(foreign)
+
+    # --- the end ----------------------------------------------------------------------------------------------------
+
+    def close(self, timeout_ms: int, *, is_failing: bool) -> Call[None]:
+        """Commit what is done with, tell the user what goes, leave the group."""
+        deadline_ms = self._clock() + timeout_ms
+        if is_failing:
+            self._finish_before_hand()
+        else:
+            self._finish_all()
+        if self._core.fatal is not None:
+            return
+        try:
+            if self._config.enable_auto_commit:
+                yield from self._commit_done_now()
+            yield from self._leave()
+        finally:
+            self._core.submit(lambda _: self._core.close(deadline_ms))
+            self._wake()
+
+
+def _simply(command: Callable[[int], Any]) -> Ask:
+    """A command that is done when it has run."""
+
+    def run(now_ms: int, done: Done) -> None:
+        try:
+            command(now_ms)
+        except OncelogError as error:  # the user's mistake, not the core's
+            done(error)
+        else:
+            done(None)
+
+    return Ask(run)
+
+
+def _offset_and_metadata(offset: int | OffsetAndMetadata) -> OffsetAndMetadata:
+    wanted = OffsetAndMetadata(offset) if isinstance(offset, int) else OffsetAndMetadata(*offset)
+    if wanted.offset < 0:
+        raise ValueError(f"an offset is 0 or more, not {wanted.offset}; see seek_to_beginning() and seek_to_end()")
+    return wanted
+
+
+def _names(offsets: Mapping[TopicPartition, Any]) -> str:
+    return ", ".join(map(str, sorted(offsets)))
+
+
+__all__ = ["Ask", "AwaitNews", "Call", "Callback", "ConsumerCalls", "Interceptors", "Listener"]

@@ -1,0 +1,343 @@
+"""The consumer without I/O: one network under fetching, group membership and offset commits.
+
+A driver calls `poll` when something may be due and `handle` for each event of the network. All state here belongs to
+the driver's thread, except what is made to be shared: the inbox (fetched data), `outbox` (what the user must hear),
+`arrivals`, `assignment` and `polled_ms`. Everything a user asks for comes in as a command (`submit`) and runs here, in
+order.
+
+The user hears of the group in steps: news goes out, the user's callbacks run, `news_done` comes back. In between nobody
+else gets the partitions that are being revoked, and new ones are not positioned, so that a callback may seek.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from oncelog.client.cluster import Cluster
+from oncelog.client.consumer_config import ConsumerConfig
+from oncelog.client.consumer_errors import ConsumerClosed
+from oncelog.client.consumer_records import GroupMetadata, OffsetAndMetadata
+from oncelog.client.driven import MAX_POLL_MS
+from oncelog.client.fetch.fetcher import Fetcher
+from oncelog.client.fetch.inbox import Inbox
+from oncelog.client.fetch.lookups import Survey
+from oncelog.client.membership.assignors.catalogue import assignors_named
+from oncelog.client.membership.classic import ClassicMembership
+from oncelog.client.membership.coordinator_link import CoordinatorLink
+from oncelog.client.membership.kip848 import Kip848Membership
+from oncelog.client.membership.membership import Membership, MembershipSettings
+from oncelog.client.membership.news import Assigned
+from oncelog.client.membership.news import News as GroupNews
+from oncelog.client.membership.offset_commits import OffsetCommits
+from oncelog.client.metadata_cache import MetadataCache
+from oncelog.client.network import Event, Network
+from oncelog.types import TopicPartition
+from oncelog.wire.api import ApiKey
+
+Command = Callable[[int], None]
+Done = Callable[[Any], None]
+"""Takes the result, or the exception that there is instead."""
+Offsets = Mapping[TopicPartition, OffsetAndMetadata]
+Subscription = Collection[str] | re.Pattern[str]
+
+NEVER_POLLED = -1
+
+
+class Trouble(NamedTuple):
+    """What the next `poll()` raises."""
+
+    error: Exception
+
+
+OnCommit = Callable[[Offsets, "Exception | None"], Any]
+
+
+class CommitEnded(NamedTuple):
+    """An asynchronous offset commit has its answer, and the user wants to hear it."""
+
+    offsets: Offsets
+    error: Exception | None
+    on_commit: OnCommit | None
+
+
+UserNews = GroupNews | Trouble | CommitEnded
+
+
+class ConsumerCore:
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        network: Network,
+        inbox: Inbox,
+        *,
+        jitter: Callable[[], float],
+        new_id: Callable[[], str],
+        wall_ms: Callable[[], int],
+        on_news: Callable[[], None],
+    ) -> None:
+        self.network = network
+        self.outbox: deque[UserNews] = deque()
+        """What the user must hear, in order: at most one step of the group, each trouble once, and the answers that
+        the user asked for."""
+        self.arrivals = 0
+        """Grows with everything that a waiting user may want to look at."""
+        self.assignment: frozenset[TopicPartition] = frozenset()
+        self.polled_ms = NEVER_POLLED
+        """When the user last called `poll()`. Set by the shell."""
+        self.fatal: Exception | None = None
+        """Why nothing works any more."""
+        self.metadata = MetadataCache(
+            max_age_ms=config.metadata_max_age_ms,
+            max_idle_ms=config.metadata_max_age_ms,
+            retry_backoff_ms=config.retry_backoff_ms,
+            may_create_topics=config.allow_auto_create_topics,
+        )
+        self._config = config
+        self._on_news = on_news
+        self._commands: deque[Command] = deque()
+        self._cluster = Cluster(network, self.metadata, config.bootstrap_servers)
+        self.fetcher = Fetcher(config, network, self.metadata, inbox, jitter=jitter, wall_ms=wall_ms)
+        self.membership: Membership | None = None
+        self._link: CoordinatorLink | None = None
+        self._commits: OffsetCommits | None = None
+        if config.group_id is not None:
+            self._join_rooms(config, jitter, new_id)
+        self._subscribed: Subscription | None = None
+        self._is_telling = False
+        """The user is being told of the group's news, and has not finished with it."""
+        self._awaiting_offsets: set[TopicPartition] = set()
+        self._user_poll_seen_ms = NEVER_POLLED
+        self._close_at_ms: int | None = None
+        self._is_finished = False
+
+    def _join_rooms(self, config: ConsumerConfig, jitter: Callable[[], float], new_id: Callable[[], str]) -> None:
+        settings = membership_settings(config)
+        link = self._link = CoordinatorLink(settings, self.network, jitter)
+        commits = self._commits = OffsetCommits(settings, link, self.metadata, jitter)
+        if config.uses_kip848:
+            self.membership = Kip848Membership(settings, link, commits, self.metadata, jitter, new_id)
+        else:
+            self.membership = ClassicMembership(settings, link, commits, self.metadata, jitter)
+
+    # --- from any thread --------------------------------------------------------------------------------------------
+
+    def submit(self, command: Command) -> None:
+        """Run the command in the core's thread, after those that came before. The caller wakes the driver."""
+        self._commands.append(command)
+
+    # --- what a driver calls ----------------------------------------------------------------------------------------
+
+    @property
+    def is_finished(self) -> bool:
+        return self._is_finished
+
+    def poll(self, now_ms: int) -> int:
+        while self._commands:
+            self._commands.popleft()(now_ms)
+        self._want_topics(now_ms)
+        self._cluster.refresh(now_ms)
+        wait_ms = MAX_POLL_MS
+        if self.membership is not None and self._commits is not None:
+            wait_ms = min(wait_ms, self._poll_group(self.membership, now_ms), self._commits.poll(now_ms))
+        self._find_positions(now_ms)
+        wait_ms = min(wait_ms, self.fetcher.poll(now_ms))
+        for error in self.fetcher.take_errors():
+            self._tell(Trouble(error))
+        if self._close_at_ms is not None:
+            self._close_if_done(self._close_at_ms, now_ms)
+            wait_ms = min(wait_ms, self._close_at_ms - now_ms)
+        due_ms = self._cluster.due_ms()
+        if due_ms is not None:
+            wait_ms = min(wait_ms, due_ms - now_ms)
+        return max(0, wait_ms)
+
+    def handle(self, event: Event, now_ms: int) -> None:
+        if event.tag == ApiKey.METADATA:
+            self._cluster.arrived(event, now_ms)
+        elif not self.fetcher.handle(event, now_ms) and self._link is not None:
+            self._link.handle(event, now_ms)
+        self._arrived()
+
+    def failed(self, error: BaseException) -> None:
+        """We have a bug: everybody who waits must know."""
+        self.fatal = ConsumerClosed(f"the consumer broke and stopped: {error!r}")
+        self.fatal.__cause__ = error
+        self._is_finished = True
+        self._arrived()
+
+    # --- topics -----------------------------------------------------------------------------------------------------
+
+    def _want_topics(self, now_ms: int) -> None:
+        """Of what we read; the membership asks about what it may come to read."""
+        for topic in {partition.topic for partition in self.assignment}:
+            self.metadata.want(topic, now_ms)
+
+    # --- what is read -----------------------------------------------------------------------------------------------
+
+    def subscribe(self, topics: Subscription, now_ms: int) -> None:
+        assert self.membership is not None
+        self._subscribed = topics
+        self.membership.subscribe(topics)
+
+    def unsubscribe(self, now_ms: int) -> None:
+        """Own nothing any more. In a group, the user hears what is revoked first."""
+        self.metadata.wants_all = False
+        if self._subscribed is None or self.membership is None:
+            self._own(())
+            return
+        self._subscribed = ()
+        self.membership.leave(now_ms, "the consumer unsubscribed")
+        self._take_group_news(self.membership)
+
+    def assign(self, partitions: Iterable[TopicPartition], now_ms: int) -> None:
+        """Own these partitions, whoever else reads them."""
+        self._subscribed = None
+        self._own(partitions)
+
+    def _own(self, partitions: Iterable[TopicPartition]) -> None:
+        self.assignment = frozenset(partitions)
+        self.fetcher.assign(self.assignment)
+
+    # --- the group --------------------------------------------------------------------------------------------------
+
+    @property
+    def identity(self) -> GroupMetadata:
+        """Who we are in the group; a reader that assigns for itself is nobody in particular."""
+        assert self._config.group_id is not None
+        if self._subscribed is None or self.membership is None:
+            return GroupMetadata(self._config.group_id)
+        return self.membership.identity
+
+    def news_done(self, now_ms: int) -> None:
+        """The user has heard the group's news, and acted on it."""
+        assert self.membership is not None
+        self._is_telling = False
+        self.membership.news_done(now_ms)
+        self._own(self.membership.assignment)
+
+    def _poll_group(self, membership: Membership, now_ms: int) -> int:
+        if self.polled_ms != self._user_poll_seen_ms:
+            self._user_poll_seen_ms = self.polled_ms
+            membership.user_polled(now_ms)
+        wait_ms = membership.poll(now_ms)
+        self._take_group_news(membership)
+        return wait_ms
+
+    def _take_group_news(self, membership: Membership) -> None:
+        news = membership.take_news()
+        if any(isinstance(one, Assigned) for one in news):
+            self._own(membership.assignment)
+        for one in news:
+            self._is_telling = True
+            self._tell(one)
+
+    # --- positions --------------------------------------------------------------------------------------------------
+
+    def _find_positions(self, now_ms: int) -> None:
+        """Where reading begins: at the group's committed offset, else by `auto.offset.reset`."""
+        if self._is_telling:
+            return
+        lost = [state.partition for state in self.fetcher.unpositioned()]
+        if self._commits is None:
+            for partition in lost:
+                self.fetcher.reset(partition)
+            return
+        asked = [partition for partition in lost if partition not in self._awaiting_offsets]
+        if asked:
+            self._awaiting_offsets.update(asked)
+            self._commits.fetch(asked, now_ms, lambda found: self._found_offsets(asked, found))
+
+    def _found_offsets(
+        self, asked: list[TopicPartition], found: Mapping[TopicPartition, OffsetAndMetadata | None] | Exception
+    ) -> None:
+        self._awaiting_offsets.difference_update(asked)
+        if isinstance(found, Exception):
+            self._tell(Trouble(found))
+            return
+        still_lost = {state.partition for state in self.fetcher.unpositioned()}  # a seek may have come first
+        for partition in still_lost.intersection(asked):
+            committed = found.get(partition)
+            if committed is None:
+                self.fetcher.reset(partition)
+            else:
+                self.fetcher.seek(partition, committed.offset, committed.leader_epoch)
+
+    def list_offsets(self, specs: Mapping[TopicPartition, int], done: Done) -> Survey:
+        return self.fetcher.list_offsets(specs, done)
+
+    # --- offset commits ---------------------------------------------------------------------------------------------
+
+    def commit(
+        self,
+        offsets: Offsets,
+        now_ms: int,
+        done: Callable[[Exception | None], None],
+        *,
+        retry: bool,
+        timeout_ms: int | None = None,
+    ) -> None:
+        assert self._commits is not None
+        self._commits.commit(offsets, self.identity, now_ms, done, retry=retry, timeout_ms=timeout_ms)
+
+    def commit_and_tell(self, offsets: Offsets, now_ms: int, on_commit: OnCommit | None) -> None:
+        """Commit offsets, and let the user hear of it in some later `poll()`."""
+
+        def tell(error: Exception | None) -> None:
+            self._tell(CommitEnded(offsets, error, on_commit))
+
+        self.commit(offsets, now_ms, tell, retry=False)
+
+    def committed(
+        self, partitions: Collection[TopicPartition], now_ms: int, done: Done, timeout_ms: int | None
+    ) -> None:
+        assert self._commits is not None
+        self._commits.fetch(partitions, now_ms, done, timeout_ms=timeout_ms)
+
+    # --- what the user hears ----------------------------------------------------------------------------------------
+
+    def _tell(self, news: UserNews) -> None:
+        self.outbox.append(news)
+        self._arrived()
+
+    def _arrived(self) -> None:
+        self.arrivals += 1
+        self._on_news()
+
+    # --- the end ----------------------------------------------------------------------------------------------------
+
+    def close(self, deadline_ms: int) -> None:
+        """End when the group knows that we left, or at the deadline."""
+        self._close_at_ms = deadline_ms
+
+    def _close_if_done(self, deadline_ms: int, now_ms: int) -> None:
+        is_gone = self.membership is None or self.membership.is_gone
+        is_committing = self._commits is not None and not self._commits.is_idle
+        if now_ms < deadline_ms and (not is_gone or is_committing):
+            return
+        self.network.close()
+        self.fatal = self.fatal or ConsumerClosed("the consumer is closed; make a new one to read more")
+        self._is_finished = True
+        self._arrived()
+
+
+def membership_settings(config: ConsumerConfig) -> MembershipSettings:
+    assert config.group_id is not None
+    return MembershipSettings(
+        group_id=config.group_id,
+        group_instance_id=config.group_instance_id,
+        client_rack=config.client_rack,
+        session_timeout_ms=config.session_timeout_ms,
+        heartbeat_interval_ms=config.heartbeat_interval_ms,
+        max_poll_interval_ms=config.max_poll_interval_ms,
+        request_timeout_ms=config.request_timeout_ms,
+        default_api_timeout_ms=config.default_api_timeout_ms,
+        retry_backoff_ms=config.retry_backoff_ms,
+        retry_backoff_max_ms=config.retry_backoff_max_ms,
+        assignors=() if config.uses_kip848 else assignors_named(config.partition_assignment_strategy),
+        group_remote_assignor=config.group_remote_assignor,
+        exclude_internal_topics=config.exclude_internal_topics,
+        require_stable=config.reads_committed,
+    )

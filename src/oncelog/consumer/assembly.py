@@ -1,0 +1,99 @@
+"""Puts a consumer together from its parts; both shells use it. Brings in chance, ids and the wall clock."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+from uuid import uuid4
+
+from oncelog.consumer.deserializers import deserializer_for
+from oncelog.consumer.interceptors import InterceptorChain
+
+from oncelog.client.consumer_calls import ConsumerCalls
+from oncelog.client.consumer_config import ConsumerConfig
+from oncelog.client.consumer_core import ConsumerCore
+from oncelog.client.consumer_reader import Reader
+from oncelog.client.fetch.inbox import Inbox
+from oncelog.client.network import Network, NetworkSettings
+from oncelog.client.sockets import SocketOptions, monotonic_ms
+
+MAX_IN_FLIGHT = 100
+"""Requests to one broker at once: a fetch, and the questions beside it."""
+ANSWER_OVERHEAD_BYTES = 16 * 1024 * 1024
+"""What an answer may be larger than `fetch.max.bytes`: a first batch that is larger than that, and metadata."""
+
+
+class Driver(Protocol):
+    def wake(self) -> None: ...
+
+
+class Waker:
+    """Rouses a driver that is made later than those who wake it. Keeps no consumer alive."""
+
+    def __init__(self) -> None:
+        self.driver: Driver | None = None
+
+    def wake(self) -> None:
+        if self.driver is not None:
+            self.driver.wake()
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    config: ConsumerConfig
+    core: ConsumerCore
+    calls: ConsumerCalls
+    socket_options: SocketOptions
+    clock: Callable[[], int]
+
+    def why_silent(self) -> str:
+        """What is known about brokers that do not answer."""
+        return self.core.network.why_unreachable() or "the brokers are slow; give the call more time"
+
+    def metrics(self) -> dict[str, float]:
+        return {}
+
+
+def wall_clock_ms() -> int:
+    return int(time.time() * 1000)
+
+
+def assemble(config: ConsumerConfig, owner: Any, on_news: Callable[[], None], wake: Callable[[], None]) -> Parts:
+    network = Network(_network_settings(config), random.random)
+    inbox = Inbox(config.fetch_queue_max_bytes, wake)
+    core = ConsumerCore(
+        config,
+        network,
+        inbox,
+        jitter=random.random,
+        new_id=lambda: str(uuid4()),
+        wall_ms=wall_clock_ms,
+        on_news=on_news,
+    )
+    reader = Reader(
+        inbox,
+        config,
+        deserializer_for(config.key_deserializer, "key"),
+        deserializer_for(config.value_deserializer, "value"),
+    )
+    interceptors = InterceptorChain(config.interceptors)
+    calls = ConsumerCalls(config, core, reader, interceptors, monotonic_ms, wake, owner)
+    options = SocketOptions(config.send_buffer_bytes, config.receive_buffer_bytes)
+    return Parts(config, core, calls, options, monotonic_ms)
+
+
+def _network_settings(config: ConsumerConfig) -> NetworkSettings:
+    return NetworkSettings(
+        client_id=config.client_id,
+        max_in_flight=MAX_IN_FLIGHT,
+        request_timeout_ms=config.request_timeout_ms,
+        socket_connection_setup_timeout_ms=config.socket_connection_setup_timeout_ms,
+        socket_connection_setup_timeout_max_ms=config.socket_connection_setup_timeout_max_ms,
+        reconnect_backoff_ms=config.reconnect_backoff_ms,
+        reconnect_backoff_max_ms=config.reconnect_backoff_max_ms,
+        connections_max_idle_ms=config.connections_max_idle_ms,
+        max_answer_bytes=config.fetch_max_bytes + ANSWER_OVERHEAD_BYTES,
+    )

@@ -1,0 +1,332 @@
+"""`Consumer`: the consumer for threads. A thin shell: a background thread runs the core, the user's runs the calls.
+
+One thread at a time uses a consumer; `wakeup()` alone may come from another. The two sides meet in the inbox, in the
+outbox, and in commands that the background thread executes in order. Nothing here decides what is read.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from oncelog.client.consumer_calls import Ask, AwaitNews, Call, Callback, Listener, OffsetsInput, OnPartitions
+from oncelog.client.consumer_config import ConsumerConfig
+from oncelog.client.consumer_errors import ConsumerClosed, ConsumerInUse, ConsumerTimedOut, WokenUp
+from oncelog.client.consumer_records import OffsetAndMetadata, OffsetAndTimestamp
+from oncelog.client.fetch.partitions import EARLIEST, LATEST
+from oncelog.client.selecting import SelectingDriver
+from oncelog.consumer.assembly import Waker, assemble
+from oncelog.consumer.face import (
+    CLOSE_TIMEOUT_S,
+    ConsumerFace,
+    PartitionInput,
+    Topics,
+    all_named,
+    answer_of,
+    cancel,
+    checked_limit,
+    checked_timestamp,
+    checked_topics,
+    milliseconds,
+    named,
+    named_offsets,
+)
+from oncelog.records.arrow import table_of
+from oncelog.records.kernel import ConsumerRecord
+from oncelog.types import TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa  # type: ignore[import-untyped]
+
+T = TypeVar("T")
+
+JOIN_GRACE_S = 5.0  # how long the thread may take to end after it was told to give up
+
+
+class _Bell:
+    """Where the user's thread waits for the core's."""
+
+    def __init__(self) -> None:
+        self._condition = threading.Condition()
+        self._is_awaited = False
+        self.is_woken = False
+        """Somebody called `wakeup()`."""
+
+    def ring(self) -> None:
+        if self._is_awaited:
+            with self._condition:
+                self._condition.notify_all()
+
+    def wait_for(self, is_there: Callable[[], bool], timeout_s: float | None) -> bool:
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        with self._condition:
+            self._is_awaited = True
+            try:
+                while not is_there():
+                    if self.is_woken:
+                        self.is_woken = False
+                        raise WokenUp("wakeup() was called")
+                    left = None if deadline is None else deadline - time.monotonic()
+                    if left is not None and left <= 0:
+                        return False
+                    self._condition.wait(left)
+            finally:
+                self._is_awaited = False
+        return True
+
+
+class Consumer(ConsumerFace):
+    """Reads Kafka topics, alone or as a member of a group.
+
+        with oncelog.Consumer("127.0.0.1:9092", group_id="billing", auto_offset_reset="earliest") as consumer:
+            consumer.subscribe(["orders"])
+            for record in consumer:
+                print(record.key, record.value)
+
+    Settings are Kafka's, with dots or underscores, as keywords or as one mapping.
+    """
+
+    def __init__(
+        self, bootstrap_servers: str | Iterable[str] | Mapping[str, Any] | None = None, **settings: Any
+    ) -> None:
+        self.config = ConsumerConfig.of(bootstrap_servers if bootstrap_servers is not None else {}, **settings)
+        self._bell = _Bell()
+        waker = Waker()
+        self._wake = waker.wake
+        self._parts = assemble(self.config, self, self._bell.ring, self._wake)
+        self._calls = self._parts.calls
+        self._core = self._parts.core
+        self._user = threading.RLock()
+        self._process = os.getpid()
+        self._is_closed = False
+        self._driver = waker.driver = SelectingDriver(self._core, self._parts.socket_options)
+        name = f"{self.config.client_id}-consumer"
+        self._thread = threading.Thread(target=self._driver.run, name=name, daemon=True)
+        self._thread.start()
+
+    # --- reading ----------------------------------------------------------------------------------------------------
+
+    def poll(self, timeout: float = 1.0, *, max_records: int | None = None) -> list[ConsumerRecord]:
+        """Up to `max_records` records (by default `max.poll.records`), or none after `timeout` seconds.
+
+        Calling it says that what earlier calls returned is done with, and that this consumer is alive: it must be
+        called within `max.poll.interval.ms`. Rebalance callbacks run in here. Raises what the group, the brokers or a
+        deserializer object to; the position stays before the record that could not be read.
+        """
+        return self._run(self._calls.poll(int(timeout * 1000), checked_limit(max_records)))
+
+    def read_table(self, timeout: float = 1.0, *, max_records: int | None = None) -> pa.Table:
+        """What was fetched, as a `pyarrow.Table`: all that waits, or `max_records` rows; empty after `timeout` seconds.
+        Keys and values stay bytes: deserializers and interceptors are for single records."""
+        return table_of(self._run(self._calls.read_columns(int(timeout * 1000), checked_limit(max_records))))
+
+    def __iter__(self) -> Iterator[ConsumerRecord]:
+        """One record after the other, without end: it waits for what is not written yet. Ends when the consumer is
+        closed."""
+        calls = self._calls
+        while not self._is_closed:
+            for record in self._run(calls.next_chunk()):
+                calls.in_hand = record
+                yield record
+                if calls.is_interrupted:
+                    break
+            else:
+                calls.chunk_ended()
+
+    # --- what to read -----------------------------------------------------------------------------------------------
+
+    def subscribe(
+        self,
+        topics: Topics,
+        *,
+        on_assigned: OnPartitions | None = None,
+        on_revoked: OnPartitions | None = None,
+        on_lost: OnPartitions | None = None,
+    ) -> None:
+        """Share these topics with the other members of the group: names, or a compiled pattern (a text that begins
+        with ^ is one). Replaces an earlier subscription.
+
+        The callbacks get this consumer and a list of partitions, and run inside `poll()`: `on_assigned` when partitions
+        came, `on_revoked` before they go (commit in there what is processed), `on_lost` when they are gone already (by
+        default, `on_revoked` is called then as well).
+        """
+        listener = Listener(on_assigned, on_revoked, on_lost)
+        self._run(self._calls.subscribe(checked_topics(topics), listener))
+
+    def unsubscribe(self) -> None:
+        """Read nothing any more, and leave the group."""
+        self._run(self._calls.unsubscribe())
+
+    def assign(self, partitions: Iterable[PartitionInput]) -> None:
+        """Read exactly these partitions, whoever else does. Replaces an earlier assignment."""
+        self._run(self._calls.assign(all_named(partitions)))
+
+    def pause(self, *partitions: PartitionInput) -> None:
+        """Keep the partitions, and read nothing from them until `resume()`."""
+        self._run(self._calls.pause(all_named(partitions)))
+
+    def resume(self, *partitions: PartitionInput) -> None:
+        self._run(self._calls.resume(all_named(partitions)))
+
+    def enforce_rebalance(self) -> None:
+        """Let the group share its partitions anew."""
+        self._run(self._calls.enforce_rebalance())
+
+    # --- positions --------------------------------------------------------------------------------------------------
+
+    def seek(self, partition: PartitionInput, offset: int | OffsetAndMetadata) -> None:
+        """Read on from this offset."""
+        self._run(self._calls.seek(named(partition), offset))
+
+    def seek_to_beginning(self, *partitions: PartitionInput) -> None:
+        """Read from the first record on; all assigned partitions if none is named."""
+        self._run(self._calls.seek_to(EARLIEST, all_named(partitions)))
+
+    def seek_to_end(self, *partitions: PartitionInput) -> None:
+        """Read what is written from now on; all assigned partitions if none is named."""
+        self._run(self._calls.seek_to(LATEST, all_named(partitions)))
+
+    def seek_to_timestamp(self, timestamp_ms: int, *partitions: PartitionInput) -> None:
+        """Read from the first record that is not older; all assigned partitions if none is named."""
+        self._run(self._calls.seek_to(checked_timestamp(timestamp_ms), all_named(partitions)))
+
+    def position(self, partition: PartitionInput, timeout: float | None = None) -> int:
+        """The offset of the next record. Waits until the group or the broker has told where reading begins."""
+        return self._run(self._calls.position(named(partition), milliseconds(timeout)))
+
+    def beginning_offsets(self, *partitions: PartitionInput, timeout: float | None = None) -> dict[TopicPartition, int]:
+        """The first offset of each partition, assigned or not."""
+        return self._run(self._calls.end_offsets(EARLIEST, all_named(partitions), milliseconds(timeout)))
+
+    def end_offsets(self, *partitions: PartitionInput, timeout: float | None = None) -> dict[TopicPartition, int]:
+        """The offset that the next record of each partition will have; under `read_committed`, the first offset of the
+        oldest transaction that has not ended."""
+        return self._run(self._calls.end_offsets(LATEST, all_named(partitions), milliseconds(timeout)))
+
+    def offsets_for_times(
+        self, timestamps_ms: Mapping[PartitionInput, int], timeout: float | None = None
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """For each partition the first record that is not older than its time; None if there is none."""
+        specs = {named(partition): checked_timestamp(moment) for partition, moment in timestamps_ms.items()}
+        return self._run(self._calls.list_offsets(specs, milliseconds(timeout)))
+
+    # --- offset commits ---------------------------------------------------------------------------------------------
+
+    def commit(self, offsets: OffsetsInput | None = None, *, timeout: float | None = None) -> None:
+        """Commit offsets for the group, and return when it has them. By default the positions: everything that was
+        handed out. An offset is that of the next record to read. Raises CommitFailed if the partitions are another
+        member's by now."""
+        wanted = None if offsets is None else named_offsets(offsets)
+        self._run(self._calls.commit(wanted, milliseconds(timeout)))
+
+    def committed(
+        self, *partitions: PartitionInput, timeout: float | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What the group has committed; None where it has not. All assigned partitions if none is named."""
+        return self._run(self._calls.committed(all_named(partitions), milliseconds(timeout)))
+
+    # --- life -------------------------------------------------------------------------------------------------------
+
+    def wakeup(self) -> None:
+        """From any thread: whoever waits in this consumer gets WokenUp, or else the next one who would wait."""
+        self._bell.is_woken = True
+        self._bell.ring()
+
+    def close(self, timeout: float | None = None) -> None:
+        """Commit what was handed out (with `enable.auto.commit`), give the partitions back, leave the group, end. Takes
+        `timeout` seconds at most (30 by default). Closing twice is harmless."""
+        self._close(timeout, is_failing=False)
+
+    def _close(self, timeout: float | None, *, is_failing: bool) -> None:
+        if self._is_closed or os.getpid() != self._process:
+            self._is_closed = True
+            return
+        timeout_s = CLOSE_TIMEOUT_S if timeout is None else timeout
+        try:
+            self._bell.is_woken = False
+            self._run(self._calls.close(int(timeout_s * 1000), is_failing=is_failing))
+        finally:
+            self._is_closed = True
+            if threading.current_thread() is not self._thread:
+                self._thread.join(timeout_s + JOIN_GRACE_S)
+
+    def __enter__(self) -> Consumer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._close(None, is_failing=error is not None)
+
+    def __del__(self) -> None:
+        if getattr(self, "_driver", None) is None or self._is_closed:  # it was never made, or all is well
+            return
+        warnings.warn(
+            f"consumer {self.config.client_id} was not closed; its group hears of it when its session ends",
+            ResourceWarning,
+            source=self,
+            stacklevel=1,
+        )
+        if os.getpid() == self._process:
+            self._driver.close()
+
+    # --- running calls ----------------------------------------------------------------------------------------------
+
+    def _check_usable(self) -> None:
+        if os.getpid() != self._process:
+            raise ConsumerClosed(
+                "this consumer was made before a fork and belongs to the parent process; make a new one"
+            )
+        if self._is_closed:
+            raise ConsumerClosed("the consumer is closed; make a new one to read more")
+
+    def _run(self, call: Call[T]) -> T:
+        self._check_usable()
+        if not self._user.acquire(blocking=False):
+            raise ConsumerInUse("another thread uses this consumer; give each thread its own")
+        try:
+            result: Any = None
+            error: BaseException | None = None
+            while True:
+                try:
+                    step = call.send(result) if error is None else call.throw(error)
+                except StopIteration as end:
+                    return end.value  # type: ignore[no-any-return]
+                result = error = None
+                try:
+                    result = self._perform(step)
+                except BaseException as raised:
+                    error = raised
+        finally:
+            self._user.release()
+
+    def _perform(self, step: Ask | AwaitNews | Callback) -> Any:
+        if isinstance(step, Callback):
+            return step.function(*step.arguments)
+        if isinstance(step, Ask):
+            return self._ask(step)
+        seen, core = step.seen, self._core
+        timeout_s = None if step.deadline_ms is None else (step.deadline_ms - self._parts.clock()) / 1000
+        return self._bell.wait_for(lambda: core.arrivals != seen, timeout_s)
+
+    def _ask(self, ask: Ask) -> Any:
+        answers: list[Any] = []
+        pending: list[Any] = []
+
+        def done(answer: Any) -> None:
+            answers.append(answer)
+            self._bell.ring()
+
+        self._core.submit(lambda now_ms: pending.append(ask.command(now_ms, done)))
+        self._wake()
+        core = self._core
+        timeout_ms = self.config.default_api_timeout_ms if ask.timeout_ms is None else ask.timeout_ms
+        if not self._bell.wait_for(lambda: bool(answers) or core.fatal is not None, timeout_ms / 1000):
+            self._core.submit(lambda _: cancel(pending))
+            raise ConsumerTimedOut(f"no answer within {timeout_ms} ms: {self._parts.why_silent()}")
+        return answer_of(answers, core.fatal)
