@@ -100,6 +100,9 @@ class RecordCursor:
         self._read_key = read_key
         self._read_value = read_value
         self._is_busy = False
+        self._payload = memoryview(b"")
+        self._at = self._left = 0
+        self._is_closed = True
         self._rewind((self.next_offset, self.leader_epoch, self.bytes_taken))
         self._look_ahead()
 
@@ -301,10 +304,9 @@ class RecordCursor:
             self._skip(header)
 
     def _close(self) -> None:
-        self._payload: memoryview = memoryview(b"")
-        self._at: int = 0
-        self._left: int = 0
-        self._is_closed: bool = True
+        self._payload = memoryview(b"")
+        self._at = self._left = 0
+        self._is_closed = True
 
     def _corrupt(self, error: Exception) -> CorruptMessage:
         return CorruptMessage(
