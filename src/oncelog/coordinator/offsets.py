@@ -8,9 +8,10 @@ served yet: nothing is ever unstable.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import NamedTuple
+from uuid import UUID
 
 from oncelog.coordinator.effects import Caller, Effects, GroupSettings, Reply, TopicsView
 from oncelog.coordinator.groups import Group, GroupMap
@@ -31,6 +32,7 @@ from oncelog.errors import (
 from oncelog.types import NO_LEADER_EPOCH, NO_OFFSET
 from oncelog.wire.codec import Message
 from oncelog.wire.primitives import MAX_STRING_BYTES
+from oncelog.wire.schema import ZERO_UUID
 
 FIRST_COMMIT_WITH_MEMBER_EPOCH = 9
 FIRST_WITH_TOPIC_IDS = 10
@@ -48,6 +50,8 @@ class CommittedOffset(NamedTuple):
     commit_timestamp_ms: int
     expire_timestamp_ms: int
     """NO_EXPIRY unless the client that committed it had its own idea."""
+    topic_id: UUID = ZERO_UUID
+    """Tells offsets of a topic from those of an earlier one of the same name."""
 
 
 _Topics = dict[str, dict[int, CommittedOffset]]
@@ -72,20 +76,27 @@ class Offsets:
             return Effects([], [Reply(caller.ticket, _commit_refused(request, error.code))])
         retention_ms = request["retention_time_ms"]
         expire_ms = NO_EXPIRY if retention_ms == NO_RETENTION else now_ms + retention_ms
+        group_id = request["group_id"]
         records: list[CoordinatorRecord] = []
         topics = []
         for topic in request["topics"]:
-            name, error_code = self._resolve(topic, caller.version)
+            name = self._name_of(topic, caller.version)
+            partition_count = self._topics.partition_count(name) or 0
+            topic_id = self._topics.topic_id(name) or ZERO_UUID
             partitions = []
             for partition in topic["partitions"]:
                 metadata = partition["committed_metadata"] or ""
-                code = error_code or self._metadata_error(metadata)
                 index = partition["partition_index"]
+                if 0 <= index < partition_count:
+                    code = self._metadata_error(metadata)
+                else:
+                    code = UnknownTopicOrPartition.code if name else UnknownTopicId.code
                 partitions.append({"partition_index": index, "error_code": code})
                 if code == NONE:
                     offset, epoch = partition["committed_offset"], partition["committed_leader_epoch"]
-                    record = offset_commit(request["group_id"], name, index, offset, epoch, metadata, now_ms, expire_ms)
-                    records.append(record)
+                    records.append(
+                        offset_commit(group_id, name, index, offset, epoch, metadata, now_ms, expire_ms, topic_id)
+                    )
             topics.append({"name": name, "topic_id": topic["topic_id"], "partitions": partitions})
         return Effects(records, [Reply(caller.ticket, {"topics": topics})])
 
@@ -110,13 +121,10 @@ class Offsets:
         limit = min(self._settings.offset_metadata_max_bytes, MAX_STRING_BYTES)
         return OffsetMetadataTooLarge.code if metadata and len(metadata.encode()) > limit else NONE
 
-    def _resolve(self, topic: Message, version: int) -> tuple[str, int]:
-        """The topic's name, and what is wrong with it."""
-        if version >= FIRST_WITH_TOPIC_IDS:
-            name = self._topics.topic_name(topic["topic_id"])
-            return (name, NONE) if name is not None else ("", UnknownTopicId.code)
-        is_known = self._topics.partition_count(topic["name"]) is not None
-        return topic["name"], NONE if is_known else UnknownTopicOrPartition.code
+    def _name_of(self, topic: Message, version: int) -> str:
+        """Empty for an id that nobody has."""
+        name: str = topic["name"]
+        return name if version < FIRST_WITH_TOPIC_IDS else self._topics.topic_name(topic["topic_id"]) or ""
 
     # OffsetFetch
 
@@ -152,26 +160,28 @@ class Offsets:
         return {"group_id": group_id, "topics": topics, "error_code": NONE}
 
     def _fetch_topic(self, asked: Message, offsets: _Topics, version: int) -> Message:
-        if version < FIRST_WITH_TOPIC_IDS:
-            committed = offsets.get(asked["name"], {})
-            partitions = [_fetched(index, committed.get(index)) for index in asked["partition_indexes"]]
-            return {"name": asked["name"], "partitions": partitions}
-        name = self._topics.topic_name(asked["topic_id"])
-        committed = offsets.get(name, {}) if name is not None else {}
-        code = UnknownTopicId.code if name is None else NONE
+        name = self._name_of(asked, version)
+        committed = self._current(name, offsets.get(name, {}))
+        code = NONE if name else UnknownTopicId.code
         partitions = [_fetched(index, committed.get(index), code) for index in asked["partition_indexes"]]
-        return {"topic_id": asked["topic_id"], "partitions": partitions}
+        return {**_topic_key(asked, version), "partitions": partitions}
+
+    def _current(self, name: str, committed: dict[int, CommittedOffset]) -> dict[int, CommittedOffset]:
+        """Without offsets of an earlier topic of this name."""
+        topic_id = self._topics.topic_id(name)
+        if topic_id is None:
+            return committed
+        return {index: offset for index, offset in committed.items() if offset.topic_id in (topic_id, ZERO_UUID)}
 
     def _all_topics(self, offsets: _Topics, version: int) -> list[Message]:
         topics: list[Message] = []
         for name, committed in offsets.items():
-            partitions = [_fetched(index, offset) for index, offset in committed.items()]
-            if version < FIRST_WITH_TOPIC_IDS:
-                topics.append({"name": name, "partitions": partitions})
-                continue
             topic_id = self._topics.topic_id(name)
-            if topic_id is not None:
-                topics.append({"topic_id": topic_id, "partitions": partitions})
+            if topic_id is None and version >= FIRST_WITH_TOPIC_IDS:
+                continue
+            current = self._current(name, committed)
+            partitions = [_fetched(index, offset) for index, offset in current.items()]
+            topics.append({**_topic_key({"name": name, "topic_id": topic_id}, version), "partitions": partitions})
         return topics
 
     # OffsetDelete
@@ -216,13 +226,14 @@ class Offsets:
         if committed is None:
             committed = topics[topic] = {}
             self._groups_of_topic.setdefault(topic, set()).add(group_id)
-        # Old records lack the leader's epoch, those of all versions but one the expiry.
+        # Records of the legacy type have three of these.
         committed[partition] = CommittedOffset(
             value["offset"],
             value.get("leader_epoch", NO_LEADER_EPOCH),
             value["metadata"],
             value["commit_timestamp"],
             value.get("expire_timestamp", NO_EXPIRY),
+            value.get("topic_id", ZERO_UUID),
         )
 
     def _forget(self, group_id: str, topic: str, partition: int) -> None:
@@ -257,14 +268,18 @@ class Offsets:
 
     def of_deleted_topics(self, limit: int) -> list[CoordinatorRecord]:
         """Tombstones, at most so many, for the offsets in topics that are no more."""
-        gone = [topic for topic in self._groups_of_topic if self._topics.partition_count(topic) is None]
         tombstones = (
             offset_tombstone(group_id, topic, index)
-            for topic in gone
-            for group_id in self._groups_of_topic[topic]
-            for index in self._offsets[group_id][topic]
+            for topic, group_ids in self._groups_of_topic.items()
+            for group_id in group_ids
+            for index in self._gone(topic, self._offsets[group_id][topic])
         )
         return list(islice(tombstones, limit))
+
+    def _gone(self, topic: str, committed: dict[int, CommittedOffset]) -> Iterable[int]:
+        if self._topics.partition_count(topic) is None:
+            return committed
+        return committed.keys() - self._current(topic, committed).keys()
 
     def expired(self, group: Group, now_ms: int) -> list[CoordinatorRecord]:
         """Tombstones for the offsets of a group whose time is over (KIP-211). Offsets in topics that a member reads
@@ -313,6 +328,10 @@ def _commit_refused(request: Message, error_code: int) -> Message:
             for topic in request["topics"]
         ]
     }
+
+
+def _topic_key(topic: Message, version: int) -> Message:
+    return {"topic_id": topic["topic_id"]} if version >= FIRST_WITH_TOPIC_IDS else {"name": topic["name"]}
 
 
 def _not_fetched(asked: list[Message], error_code: int) -> list[Message]:

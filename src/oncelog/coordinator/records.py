@@ -10,9 +10,12 @@ from __future__ import annotations
 import struct
 from enum import IntEnum
 from typing import NamedTuple
+from uuid import UUID
 
 from oncelog.errors import OncelogError, UnsupportedVersion
 from oncelog.wire.codec import MalformedMessage, Message, decode_exactly, encode
+from oncelog.wire.primitives import uvarint
+from oncelog.wire.schema import ZERO_UUID
 
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
@@ -46,11 +49,14 @@ class RecordType(IntEnum):
         return "".join(word.capitalize() for word in self.name.split("_"))
 
 
-WRITTEN_VALUE_VERSIONS = {RecordType.OFFSET_COMMIT: 3, RecordType.GROUP_METADATA: 3}
+WRITTEN_VALUE_VERSIONS = {RecordType.OFFSET_COMMIT: 4, RecordType.GROUP_METADATA: 3}
 """The versions that Kafka 4.3 writes, where they are not 0. An offset with an expiry of its own is version 1, the
 only one that has the field."""
 
 _EXPIRING_OFFSET_VERSION = 1
+_NO_TAGS = b"\x00"
+_TOPIC_ID_TAG = b"\x01\x00\x10"
+"""One tagged field, of tag 0 and 16 bytes."""
 
 _KNOWN_TYPES = {int(record_type): record_type for record_type in RecordType}
 _SCHEMAS = {
@@ -111,10 +117,10 @@ def _offset_value(value: Message) -> bytes:
         version = _EXPIRING_OFFSET_VERSION
         return _INT16.pack(version) + encode("OffsetCommitValue", version, value)
     metadata = value["metadata"].encode()
-    head = _OFFSET_AND_EPOCH.pack(
-        WRITTEN_VALUE_VERSIONS[RecordType.OFFSET_COMMIT], value["offset"], value.get("leader_epoch", -1)
-    )
-    return b"".join((head, _INT16.pack(len(metadata)), metadata, _INT64.pack(value["commit_timestamp"])))
+    head = _OFFSET_AND_EPOCH.pack(4, value["offset"], value["leader_epoch"])
+    topic_id = value["topic_id"]
+    tags = _NO_TAGS if topic_id == ZERO_UUID else _TOPIC_ID_TAG + topic_id.bytes
+    return b"".join((head, uvarint(len(metadata) + 1), metadata, _INT64.pack(value["commit_timestamp"]), tags))
 
 
 def offset_commit(
@@ -126,6 +132,7 @@ def offset_commit(
     metadata: str,
     commit_timestamp_ms: int,
     expire_timestamp_ms: int = -1,
+    topic_id: UUID = ZERO_UUID,
 ) -> CoordinatorRecord:
     return CoordinatorRecord(
         RecordType.OFFSET_COMMIT,
@@ -136,6 +143,7 @@ def offset_commit(
             "metadata": metadata,
             "commit_timestamp": commit_timestamp_ms,
             "expire_timestamp": expire_timestamp_ms,
+            "topic_id": topic_id,
         },
     )
 

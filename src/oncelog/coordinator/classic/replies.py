@@ -14,7 +14,7 @@ FIRST_LEAVE_WITH_MEMBERS = 3
 
 def join_failed(caller: Caller, member_id: str, error_code: int) -> Reply:
     body = {"error_code": error_code, "generation_id": UNKNOWN_GENERATION, "member_id": member_id}
-    return Reply(caller.ticket, {**body, "protocol_name": "", "leader": "", "members": []})
+    return Reply(caller.ticket, {**body, "protocol_name": _nullable(caller, None), "leader": "", "members": []})
 
 
 def joined(
@@ -28,21 +28,23 @@ def joined(
     members: Sequence[Message] = (),
     skip_assignment: bool = False,
 ) -> Reply:
-    if protocol is None and caller.version < FIRST_JOIN_WITH_NULL_PROTOCOL:
-        protocol = ""
     return Reply(
         caller.ticket,
         {
             "error_code": 0,
             "generation_id": generation,
             "protocol_type": protocol_type,
-            "protocol_name": protocol,
+            "protocol_name": _nullable(caller, protocol),
             "leader": leader,
             "skip_assignment": skip_assignment,
             "member_id": member_id,
             "members": list(members),
         },
     )
+
+
+def _nullable(caller: Caller, protocol: str | None) -> str | None:
+    return "" if protocol is None and caller.version < FIRST_JOIN_WITH_NULL_PROTOCOL else protocol
 
 
 def sync_failed(caller: Caller, error_code: int) -> Reply:
