@@ -14,7 +14,7 @@ from oncelog.cli.audit import observe_topic
 from oncelog.faults import FaultProxy, Report, Rule
 
 PARTITIONS = 4
-SETTLE_S = 20.0
+SETTLE_S = 60.0
 POLL_S = 0.01
 
 PATIENT: dict[str, Any] = {
