@@ -68,6 +68,27 @@ class MembershipCounters:
     last_rebalance_ms: int | None = None
     """When the last rebalance ended."""
 
+    def count_join(self, took_ms: int) -> None:
+        self.joins += 1
+        self.join_ms += took_ms
+        self.join_ms_max = max(self.join_ms_max, took_ms)
+
+    def count_sync(self, took_ms: int) -> None:
+        self.syncs += 1
+        self.sync_ms += took_ms
+        self.sync_ms_max = max(self.sync_ms_max, took_ms)
+
+    def count_rebalance(self, took_ms: int, now_ms: int) -> None:
+        self.rebalances += 1
+        self.rebalance_ms += took_ms
+        self.rebalance_ms_max = max(self.rebalance_ms_max, took_ms)
+        self.last_rebalance_ms = now_ms
+
+    def count_heartbeat(self, took_ms: int, now_ms: int) -> None:
+        self.heartbeats += 1
+        self.heartbeat_ms_max = max(self.heartbeat_ms_max, took_ms)
+        self.last_heartbeat_ms = now_ms
+
 
 class Membership(Protocol):
     """One consumer's place in its group. Called by one thread at a time; `CoordinatorLink.handle` hands it its answers.

@@ -39,9 +39,12 @@ Done = Callable[[Exception | None], None]
 
 
 class _Commit:
-    __slots__ = ("deadline_ms", "done", "identity", "is_disowned", "last_error", "offsets", "retry")
+    __slots__ = ("deadline_ms", "done", "identity", "is_disowned", "last_error", "number", "offsets", "retry")
 
-    def __init__(self, offsets: Offsets, identity: GroupMetadata, deadline_ms: int, done: Done, retry: bool) -> None:
+    def __init__(
+        self, number: int, offsets: Offsets, identity: GroupMetadata, deadline_ms: int, done: Done, retry: bool
+    ) -> None:
+        self.number = number
         self.offsets = dict(offsets)
         self.identity = identity
         self.deadline_ms = deadline_ms
@@ -63,6 +66,8 @@ class OffsetCommits:
         """The consumer subscribes: without a generation nothing may be committed. One that assigns has none ever."""
         self.tell_member: Callable[[KafkaError, GroupMetadata, int], None] | None = None
         """What an answer said against the membership itself."""
+        self.last_number = 0
+        """Of the last commit that was asked for; they are numbered from 1 on."""
         self.commits = 0
         self.commit_ms = 0
         self.commit_ms_max = 0
@@ -83,6 +88,10 @@ class OffsetCommits:
         """No commit waits or is under way."""
         return not self._waiting and not self._under_way
 
+    def is_settled(self, number: int) -> bool:
+        """Every commit up to this one has ended."""
+        return not any(commit.number <= number for commit in (*self._under_way, *self._waiting))
+
     def commit(
         self,
         offsets: Offsets,
@@ -102,7 +111,8 @@ class OffsetCommits:
             done(CoordinatorNotAvailable(f"{MAX_WAITING} offset commits wait already: {self._link.why_not_ready}"))
         else:
             timeout_ms = self._settings.default_api_timeout_ms if timeout_ms is None else timeout_ms
-            self._waiting.append(_Commit(offsets, identity, now_ms + timeout_ms, done, retry))
+            self.last_number += 1
+            self._waiting.append(_Commit(self.last_number, offsets, identity, now_ms + timeout_ms, done, retry))
 
     def fetch(
         self,

@@ -1,0 +1,1 @@
+"""The assignors that every Kafka client brings: range, roundrobin, sticky, cooperative-sticky."""

@@ -1,0 +1,509 @@
+"""A member of a classic group: JoinGroup, SyncGroup, Heartbeat, LeaveGroup, and what each answer means.
+
+The life of a member is the table `TRANSITIONS`. Eager members give up everything before they join; cooperative ones
+keep what they have, give up what the new assignment takes from them, and join again. Whatever the user must do first is
+news, and the member waits in that phase, with heartbeats, until it is done.
+
+An answer that says that we are no member any more is believed at once: partitions are lost, offset commits of them
+fail, and the member joins as a new one. A coordinator that does not answer is searched again, and nothing is lost until
+one says so: the group's generation, which every offset commit carries, keeps a member that it forgot from doing harm.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Collection
+from enum import Enum, auto
+from functools import partial
+
+from oncelog.client.consumer_records import NO_GENERATION, NO_MEMBER
+from oncelog.client.membership.assignor import COOPERATIVE
+from oncelog.client.membership.classic_requests import join_request, leave_request, sync_request
+from oncelog.client.membership.consumer_protocol import PROTOCOL_TYPE, decode_assignment, encode_subscription
+from oncelog.client.membership.coordinator_link import CoordinatorLink
+from oncelog.client.membership.heartbeats import Heartbeats, Identity
+from oncelog.client.membership.leader import Leader
+from oncelog.client.membership.member import Member
+from oncelog.client.membership.membership import MAX_POLL_MS, MembershipSettings
+from oncelog.client.membership.news import Assigned, Revoking
+from oncelog.client.membership.offset_commits import OffsetCommits
+from oncelog.client.membership.standing import Standing, standing_of
+from oncelog.client.metadata_cache import MetadataCache
+from oncelog.client.network import Answered, Event, Lost, LostKind
+from oncelog.errors import (
+    NONE,
+    InconsistentGroupProtocol,
+    KafkaError,
+    MemberIdRequired,
+    UnsupportedVersion,
+    error_for_code,
+)
+from oncelog.types import TopicPartition
+from oncelog.wire.api import ApiKey
+from oncelog.wire.codec import MalformedMessage, Message
+
+JOIN_GRACE_MS = 5_000
+"""A JoinGroup is answered when all members have come, or after the rebalance timeout; so much later it is lost."""
+FIRST_VERSION_OF_INSTANCES = 5
+
+_log = logging.getLogger(__name__)
+
+
+class Phase(Enum):
+    OUTSIDE = auto()
+    REVOKING = auto()
+    """Before a JoinGroup: the user gives up what must be given up."""
+    JOINING = auto()
+    """JoinGroup is due, or under way."""
+    ASSIGNING = auto()
+    """We lead, and wait for the metadata of all topics of the group."""
+    SYNCING = auto()
+    """SyncGroup is due, or under way."""
+    SETTLING = auto()
+    """After a SyncGroup: the user gives up what moves to others."""
+    STABLE = auto()
+    LEAVING = auto()
+    """The user gives up everything; LeaveGroup is due, or under way."""
+
+
+TRANSITIONS = {
+    (Phase.OUTSIDE, Phase.JOINING),
+    (Phase.STABLE, Phase.REVOKING),
+    (Phase.REVOKING, Phase.JOINING),
+    (Phase.JOINING, Phase.ASSIGNING),
+    (Phase.JOINING, Phase.SYNCING),
+    (Phase.ASSIGNING, Phase.JOINING),
+    (Phase.ASSIGNING, Phase.SYNCING),
+    (Phase.SYNCING, Phase.JOINING),
+    (Phase.SYNCING, Phase.SETTLING),
+    (Phase.SETTLING, Phase.STABLE),
+    *((phase, Phase.LEAVING) for phase in Phase),
+    *((phase, Phase.OUTSIDE) for phase in Phase),
+}
+_BEATING = (Phase.REVOKING, Phase.ASSIGNING, Phase.SYNCING, Phase.SETTLING, Phase.STABLE)
+_SEATED = (Phase.REVOKING, Phase.SETTLING, Phase.STABLE)
+"""Where the coordinator knows us by the generation that our assignment is from."""
+
+
+class ClassicMembership(Member):
+    def __init__(
+        self,
+        settings: MembershipSettings,
+        link: CoordinatorLink,
+        commits: OffsetCommits,
+        metadata: MetadataCache,
+        jitter: Callable[[], float],
+    ) -> None:
+        super().__init__(settings, link, commits, metadata, jitter)
+        assert settings.assignors, "a classic member needs an assignor"
+        commits.tell_member = self._commit_told
+        self._is_cooperative = all(COOPERATIVE in assignor.protocols for assignor in settings.assignors)
+        self._heartbeats = Heartbeats(settings, link, self.counters, self._heartbeat_told)
+        self._phase = Phase.OUTSIDE
+        self._member_id = NO_MEMBER
+        self._generation_id = NO_GENERATION
+        self._rejoin_reason: str | None = None
+        self._joined_topics: frozenset[str] = frozenset()
+        self._seen_cluster: object = None
+        self._protocol_name = ""
+        self._leader: Leader | None = None
+        self._assignments: dict[str, bytes] = {}
+        self._revoking: frozenset[TopicPartition] = frozenset()
+        self._next_assignment: frozenset[TopicPartition] = frozenset()
+        self._last_owned: frozenset[TopicPartition] = frozenset()  # what sticky assignors remember, and since when
+        self._last_generation_id = NO_GENERATION
+        self._asking: object = None  # stands for the JoinGroup, SyncGroup or LeaveGroup under way
+        self._ask_at_ms = 0
+        self._began_ms = 0
+        self._leave_reason = ""
+        self._leave_by_ms = 0
+
+    # --- for the consumer -------------------------------------------------------------------------------------------
+
+    @property
+    def is_joined(self) -> bool:
+        return self._phase is Phase.STABLE and self._rejoin_reason is None
+
+    @property
+    def is_gone(self) -> bool:
+        return self._phase is Phase.OUTSIDE
+
+    def subscribe(self, topics: Collection[str] | re.Pattern[str]) -> None:
+        super().subscribe(topics)
+        if self._phase not in (Phase.OUTSIDE, Phase.LEAVING):
+            self.ask_rebalance("the subscription changed")
+
+    def ask_rebalance(self, reason: str) -> None:
+        self._rejoin_reason = self._rejoin_reason or reason
+
+    def leave(self, now_ms: int, reason: str) -> None:
+        self._choice = None
+        if self._phase is not Phase.LEAVING and (self._phase is not Phase.OUTSIDE or self._member_id):
+            self._begin_leaving(reason, now_ms)
+            self._revoke(self._assignment)
+
+    def poll(self, now_ms: int) -> int:
+        self._check_user(now_ms)
+        refusal = self._take_refusal()
+        if refusal is not None and self._phase not in (Phase.OUTSIDE, Phase.LEAVING):
+            self._fail(refusal)
+        if self._choice is not None:
+            self._want_topics(self._group_topics(), now_ms)
+        while self._step(now_ms):
+            pass
+        wait_ms = self._wait_ms(now_ms)
+        if self._phase in _BEATING and self._generation_id != NO_GENERATION:
+            wait_ms = min(wait_ms, self._heartbeats.poll((self._member_id, self._generation_id), now_ms))
+        return wait_ms
+
+    def _wait_ms(self, now_ms: int) -> int:
+        waits_ms = [MAX_POLL_MS, self._user_late_ms(now_ms)]
+        if self._phase in _ASK and self._asking is None:
+            waits_ms.append(self._ask_at_ms - now_ms if now_ms < self._ask_at_ms else self._link.wait_ms(now_ms))
+        if self._revoking and self._news.is_clear:
+            waits_ms.append(self._give_up_at_ms - now_ms)
+        return max(0, min(waits_ms))
+
+    # --- phases -----------------------------------------------------------------------------------------------------
+
+    def _enter(self, phase: Phase) -> None:
+        assert (self._phase, phase) in TRANSITIONS, f"{self._phase} -> {phase}"
+        self._phase = phase
+
+    def _step(self, now_ms: int) -> bool:
+        """One step forward, if one is possible."""
+        phase = self._phase
+        if phase in _ASK:
+            if self._asking is None and now_ms >= self._ask_at_ms:
+                _ASK[phase](self, now_ms)
+        else:
+            _GO_ON[phase](self, now_ms)
+        return self._phase is not phase
+
+    def _begin_joining(self, now_ms: int) -> None:
+        if self._may_join and self._topics is not None:
+            self._began_ms = now_ms
+            self._enter(Phase.JOINING)
+
+    def _begin_rejoining(self, now_ms: int) -> None:
+        self._notice_topics()
+        topics = self._topics
+        if self._rejoin_reason is None or not self._may_join or topics is None:
+            return
+        self._began_ms = now_ms
+        self._enter(Phase.REVOKING)
+        wanted = topics if self._is_cooperative else frozenset()
+        self._revoke(frozenset(one for one in self._assignment if one.topic not in wanted))
+
+    def _revoke(self, partitions: frozenset[TopicPartition]) -> None:
+        self._revoking = partitions
+        if partitions:
+            self._news.put(Revoking(partitions))
+
+    def _has_let_go(self, now_ms: int) -> bool:
+        return not self._revoking or self._may_let_go(now_ms)
+
+    def _let_go(self, now_ms: int) -> None:
+        if self._has_let_go(now_ms):
+            self._assignment -= self._revoking
+            self._revoking = frozenset()
+            self._enter(Phase.JOINING)
+
+    def _assign(self, now_ms: int) -> None:
+        assert self._leader is not None
+        if not self._leader.knows_topics:
+            return
+        try:
+            self._assignments = self._leader.assign()
+        except Exception as error:  # of an assignor that the user wrote
+            self._fail_joining(error)
+        else:
+            self._enter(Phase.SYNCING)
+
+    def _settle(self, now_ms: int) -> None:
+        if not self._has_let_go(now_ms):
+            return
+        if self._revoking:
+            self.ask_rebalance("partitions were given up that others are to get")
+        self._revoking = frozenset()
+        added = self._next_assignment - self._assignment
+        self._assignment = self._next_assignment
+        self._news.put(Assigned(self._assignment, added))
+        self._seen_cluster = None
+        self.counters.count_rebalance(now_ms - self._began_ms, now_ms)
+        self._enter(Phase.STABLE)
+
+    # --- topics -----------------------------------------------------------------------------------------------------
+
+    def _group_topics(self) -> frozenset[str]:
+        own = self._topics or frozenset()
+        return own if self._leader is None else own | self._leader.topics
+
+    def _notice_topics(self) -> None:
+        """Rejoin where the topics are not those any more that the group joined for."""
+        if self._metadata.cluster is self._seen_cluster:
+            return
+        self._seen_cluster = self._metadata.cluster
+        if self._topics not in (None, self._joined_topics):
+            self.ask_rebalance("the topics that the subscription matches changed")
+        elif self._leader is not None and self._leader.is_outdated:
+            self.ask_rebalance("topics of the group came, went or grew")
+
+    # --- requests ---------------------------------------------------------------------------------------------------
+
+    def _ask(
+        self, api_key: ApiKey, body: Message, now_ms: int, ended: Callable[[Event, int], None], timeout_ms: int | None
+    ) -> None:
+        """While it is under way nothing else is sent: the coordinator may answer late, and nothing behind it sooner."""
+        asking = self._asking = object()
+        done = partial(self._ended, asking, ended)
+        self._link.send(api_key, body, now_ms, done, exclusive=True, timeout_ms=timeout_ms)
+
+    def _ended(self, asking: object, ended: Callable[[Event, int], None], event: Event, now_ms: int) -> None:
+        if self._asking is asking:  # otherwise we have turned to something else meanwhile
+            self._asking = None
+            ended(event, now_ms)
+
+    def _send_join(self, now_ms: int) -> None:
+        if self._is_failed or not self._link.is_ready(now_ms) or not self._is_understood():
+            return
+        self._commits.hold(self._assignment)
+        self._joined_topics = self._topics or frozenset()
+        reason, self._rejoin_reason = self._rejoin_reason, None
+        body = join_request(self._settings, self._member_id, self._subscriptions(), reason)
+        timeout_ms = max(self._settings.request_timeout_ms, self._settings.max_poll_interval_ms + JOIN_GRACE_MS)
+        self._ask(ApiKey.JOIN_GROUP, body, now_ms, self._join_ended, timeout_ms)
+
+    def _is_understood(self) -> bool:
+        """The coordinator knows what an instance id is, if we have one."""
+        if self._settings.group_instance_id is None:
+            return True
+        try:
+            if self._link.version_of(ApiKey.JOIN_GROUP) >= FIRST_VERSION_OF_INSTANCES:
+                return True
+            error = UnsupportedVersion("the coordinator is too old for group.instance.id (JoinGroup version 5)")
+        except UnsupportedVersion as too_old:
+            error = too_old
+        self._fail(error, final=True)
+        return False
+
+    def _subscriptions(self) -> dict[str, bytes]:
+        return {
+            assignor.name: encode_subscription(
+                self._joined_topics,
+                user_data=assignor.user_data(self._last_owned, self._last_generation_id),
+                owned=self._assignment,
+                generation_id=self._identity.generation_id,
+                rack=self._settings.client_rack or None,
+            )
+            for assignor in self._settings.assignors
+        }
+
+    def _join_ended(self, event: Event, now_ms: int) -> None:
+        error = _error_of(event)
+        if error is not None or isinstance(event, Lost):
+            if isinstance(error, MemberIdRequired) and isinstance(event, Answered):
+                self._member_id = event.body["member_id"]
+            else:
+                self._judge_rebalance(error, event, now_ms)
+            return
+        self.counters.count_join(now_ms - event.sent_ms)
+        self._backoff.reset()
+        self._heartbeats.begin(now_ms)
+        body = event.body
+        self._member_id = body["member_id"]
+        self._generation_id = body["generation_id"]
+        self._joined(body, now_ms)
+
+    def _joined(self, body: Message, now_ms: int) -> None:
+        self._protocol_name = body["protocol_name"] or ""
+        assignor = next((one for one in self._settings.assignors if one.name == self._protocol_name), None)
+        if assignor is None or body["protocol_type"] not in (None, PROTOCOL_TYPE):
+            what = f"{body['protocol_type']} {self._protocol_name!r}"
+            self._fail_joining(InconsistentGroupProtocol(f"the group uses {what}, which this member did not offer"))
+            return
+        self._assignments = {}
+        self._leader = None
+        if body["leader"] != self._member_id:
+            self._enter(Phase.SYNCING)
+            return
+        self._leader = Leader(assignor, body["members"], self._metadata)
+        self._want_at_ms = now_ms  # metadata of what all the members want
+        if body["skip_assignment"]:
+            self._leader.skip()
+            self._enter(Phase.SYNCING)
+        else:
+            self._enter(Phase.ASSIGNING)
+
+    def _send_sync(self, now_ms: int) -> None:
+        if self._link.is_ready(now_ms):
+            body = sync_request(
+                self._settings, self._member_id, self._generation_id, self._protocol_name, self._assignments
+            )
+            self._ask(ApiKey.SYNC_GROUP, body, now_ms, self._sync_ended, None)
+
+    def _sync_ended(self, event: Event, now_ms: int) -> None:
+        error = _error_of(event)
+        if error is not None or isinstance(event, Lost):
+            self._enter(Phase.JOINING)
+            self._judge_rebalance(error, event, now_ms)
+            return
+        self.counters.count_sync(now_ms - event.sent_ms)
+        self._heartbeats.begin(now_ms)
+        try:
+            if event.body["protocol_name"] not in (None, self._protocol_name):
+                raise MalformedMessage(f"it is made for the protocol {event.body['protocol_name']!r}")
+            assigned = decode_assignment(event.body["assignment"])
+        except MalformedMessage as garbled:
+            self._fail_joining(InconsistentGroupProtocol(f"the leader's assignment makes no sense: {garbled}"))
+            return
+        self._assigned(assigned)
+
+    def _assigned(self, assigned: frozenset[TopicPartition]) -> None:
+        """What the leader gave us of topics that we do not want any more is given back at once, by joining again."""
+        self._identity = self._nobody._replace(generation_id=self._generation_id, member_id=self._member_id)
+        self._commits.moved_on(self._identity, self._assignment)
+        wanted = self._joined_topics if self._topics is None else self._topics
+        self._next_assignment = frozenset(one for one in assigned if one.topic in wanted)
+        self._last_owned, self._last_generation_id = assigned, self._generation_id
+        self._enter(Phase.SETTLING)
+        self._revoke(self._assignment - self._next_assignment)
+
+    # --- what the coordinator says about us -------------------------------------------------------------------------
+
+    def _judge_rebalance(self, error: KafkaError | None, event: Event, now_ms: int) -> None:
+        """A JoinGroup or a SyncGroup did not bring us in."""
+        if error is None:  # lost: the same member joins again, when there is a coordinator
+            assert isinstance(event, Lost)
+            if event.kind is LostKind.UNSUPPORTED:
+                self._fail(UnsupportedVersion(event.reason), final=True)
+            return
+        self.counters.failed_rebalances += 1
+        standing = standing_of(error)
+        if standing is Standing.REFUSED:
+            self._fail(error)
+            self._ask_at_ms = now_ms + self._backoff.next_ms()
+        elif standing is Standing.MOVED:
+            self._link.forget(f"{error.name} from {_name_of(event)}", now_ms)
+        elif standing in (Standing.OUTDATED, Standing.EXPELLED, Standing.FENCED):
+            self._expel(standing, error)
+        if standing is Standing.UNCHANGED or (standing is Standing.REBALANCING and _name_of(event) == "JOIN_GROUP"):
+            self._ask_at_ms = now_ms + self._backoff.next_ms()
+
+    def _heartbeat_told(self, error: KafkaError, identity: Identity, now_ms: int) -> None:
+        if identity == (self._member_id, self._generation_id) and self._phase in _BEATING:
+            self._judge_standing(error, "HEARTBEAT", now_ms)
+
+    def _commit_told(self, error: KafkaError, identity: object, now_ms: int) -> None:
+        if identity == self._identity and self._phase in _SEATED:
+            self._judge_standing(error, "OFFSET_COMMIT", now_ms)
+
+    def _judge_standing(self, error: KafkaError, where: str, now_ms: int) -> None:
+        standing = standing_of(error)
+        if standing is Standing.MOVED:
+            self._link.forget(f"{error.name} from {where}", now_ms)
+        elif standing is Standing.REBALANCING:
+            if self._phase in (Phase.STABLE, Phase.SETTLING):
+                self.ask_rebalance("the group rebalances")
+        elif standing in (Standing.OUTDATED, Standing.EXPELLED, Standing.FENCED):
+            self._expel(standing, error)
+        elif standing is Standing.REFUSED:
+            self._fail(error)
+
+    def _expel(self, standing: Standing, error: KafkaError) -> None:
+        """The group went on without us."""
+        _log.warning("group %s: %s: %s", self._settings.group_id, error.name, error)
+        self._forget_place(keep_member_id=standing is Standing.OUTDATED)
+        self._enter(Phase.OUTSIDE)
+        if standing is Standing.FENCED:
+            self._fail(error, final=True)
+
+    def _forget_place(self, *, keep_member_id: bool = False) -> None:
+        """Without those that the user is giving up just now: that is what becomes of them anyway."""
+        is_giving_up = self._revoking and self._news.being_revoked
+        self._lose_partitions(self._assignment - self._revoking if is_giving_up else self._assignment)
+        self._revoking = frozenset()
+        self._generation_id = self._last_generation_id = NO_GENERATION
+        self._last_owned = frozenset()
+        self._leader = None
+        self._asking = None
+        if not keep_member_id:
+            self._member_id = NO_MEMBER
+
+    def _fail_joining(self, error: Exception) -> None:
+        """Joined again with the next poll of the user, if that helps."""
+        self.counters.failed_rebalances += 1
+        if self._phase is not Phase.JOINING:
+            self._enter(Phase.JOINING)
+        self._fail(error)
+
+    # --- leaving ----------------------------------------------------------------------------------------------------
+
+    def _check_user(self, now_ms: int) -> None:
+        """A user who does not poll would keep partitions from being processed."""
+        if not self._is_user_late(now_ms) or self._link.is_taken:
+            return
+        self._is_user_away = True
+        if self._phase in (Phase.OUTSIDE, Phase.LEAVING):
+            return
+        _log.warning("group %s: %s", self._settings.group_id, self._late_text)
+        member_id = self._member_id
+        self._forget_place()
+        self._member_id = member_id
+        self._begin_leaving("max.poll.interval.ms passed without a poll", now_ms)
+
+    def _begin_leaving(self, reason: str, now_ms: int) -> None:
+        if self._link.is_taken:
+            self._link.forget("the member leaves while it is joining", now_ms)
+        self._asking = None
+        self._rejoin_reason = None
+        self._leave_reason = reason
+        self._leave_by_ms = now_ms + min(self._settings.session_timeout_ms, self._settings.request_timeout_ms)
+        self._ask_at_ms = now_ms
+        self._enter(Phase.LEAVING)
+
+    def _send_leave(self, now_ms: int) -> None:
+        if not self._has_let_go(now_ms):
+            return
+        is_silent = not self._member_id or self._settings.group_instance_id is not None
+        if is_silent or now_ms >= self._leave_by_ms:
+            self._left()
+        elif self._link.is_ready(now_ms):
+            body = leave_request(self._settings, self._member_id, self._leave_reason)
+            self._ask(ApiKey.LEAVE_GROUP, body, now_ms, self._leave_ended, None)
+
+    def _leave_ended(self, event: Event, now_ms: int) -> None:
+        """Whatever the answer is: if it was not heard, the session ends by itself."""
+        self._left()
+
+    def _left(self) -> None:
+        self._assignment = frozenset()
+        self._forget_place()
+        self._commits.needs_member = self._choice is not None
+        self._enter(Phase.OUTSIDE)
+
+
+_GO_ON: dict[Phase, Callable[[ClassicMembership, int], None]] = {
+    Phase.OUTSIDE: ClassicMembership._begin_joining,
+    Phase.REVOKING: ClassicMembership._let_go,
+    Phase.ASSIGNING: ClassicMembership._assign,
+    Phase.SETTLING: ClassicMembership._settle,
+    Phase.STABLE: ClassicMembership._begin_rejoining,
+}
+_ASK: dict[Phase, Callable[[ClassicMembership, int], None]] = {
+    Phase.JOINING: ClassicMembership._send_join,
+    Phase.SYNCING: ClassicMembership._send_sync,
+    Phase.LEAVING: ClassicMembership._send_leave,
+}
+
+
+def _error_of(event: Event) -> KafkaError | None:
+    """What the coordinator has against it; None if nothing, or if it was not heard."""
+    if isinstance(event, Lost) or event.body["error_code"] == NONE:
+        return None
+    return error_for_code(event.body["error_code"])
+
+
+def _name_of(event: Event) -> str:
+    return event.api_key.name if isinstance(event, Answered) else ""
