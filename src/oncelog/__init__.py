@@ -13,6 +13,22 @@ if TYPE_CHECKING:
     from oncelog.broker.process import Broker as Broker
     from oncelog.broker.process import BrokerFailed as BrokerFailed
     from oncelog.client.accumulator import RecordTooLarge as RecordTooLarge
+    from oncelog.client.consumer_errors import CommitFailed as CommitFailed
+    from oncelog.client.consumer_errors import ConsumerClosed as ConsumerClosed
+    from oncelog.client.consumer_errors import ConsumerInUse as ConsumerInUse
+    from oncelog.client.consumer_errors import ConsumerTimedOut as ConsumerTimedOut
+    from oncelog.client.consumer_errors import InvalidOffset as InvalidOffset
+    from oncelog.client.consumer_errors import LogTruncated as LogTruncated
+    from oncelog.client.consumer_errors import MaxPollExceeded as MaxPollExceeded
+    from oncelog.client.consumer_errors import NoOffsetForPartition as NoOffsetForPartition
+    from oncelog.client.consumer_errors import NotAssigned as NotAssigned
+    from oncelog.client.consumer_errors import PositionOutOfRange as PositionOutOfRange
+    from oncelog.client.consumer_errors import RecordDeserializationError as RecordDeserializationError
+    from oncelog.client.consumer_errors import SubscriptionConflict as SubscriptionConflict
+    from oncelog.client.consumer_errors import WokenUp as WokenUp
+    from oncelog.client.consumer_records import GroupMetadata as GroupMetadata
+    from oncelog.client.consumer_records import OffsetAndMetadata as OffsetAndMetadata
+    from oncelog.client.consumer_records import OffsetAndTimestamp as OffsetAndTimestamp
     from oncelog.client.delivery import NotDeliveredYet as NotDeliveredYet
     from oncelog.client.delivery import RecordFuture as RecordFuture
     from oncelog.client.partitioner import PartitionerError as PartitionerError
@@ -33,6 +49,10 @@ if TYPE_CHECKING:
     from oncelog.client.table_result import TableFailed as TableFailed
     from oncelog.client.table_result import TableFuture as TableFuture
     from oncelog.client.table_result import TableMetadata as TableMetadata
+    from oncelog.consumer.async_consumer import AsyncConsumer as AsyncConsumer
+    from oncelog.consumer.consumer import Consumer as Consumer
+    from oncelog.consumer.deserializers import Deserializer as Deserializer
+    from oncelog.consumer.interceptors import ConsumerInterceptor as ConsumerInterceptor
     from oncelog.errors import KafkaError as KafkaError
     from oncelog.errors import OncelogError as OncelogError
     from oncelog.producer.async_producer import AsyncProducer as AsyncProducer
@@ -41,6 +61,7 @@ if TYPE_CHECKING:
     from oncelog.producer.producer import Producer as Producer
     from oncelog.producer.serializers import SerializationError as SerializationError
     from oncelog.producer.serializers import Serializer as Serializer
+    from oncelog.records.kernel import ConsumerRecord as ConsumerRecord
     from oncelog.records.model import TableError as TableError
     from oncelog.types import TopicPartition as TopicPartition
 
@@ -48,21 +69,40 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "Admin": "oncelog.admin",
+    "AsyncConsumer": "oncelog.consumer.async_consumer",
     "AsyncProducer": "oncelog.producer.async_producer",
     "Broker": "oncelog.broker.process",
     "BrokerFailed": "oncelog.broker.process",
     "BufferExhausted": "oncelog.client.producer_errors",
+    "CommitFailed": "oncelog.client.consumer_errors",
+    "Consumer": "oncelog.consumer.consumer",
+    "ConsumerClosed": "oncelog.client.consumer_errors",
+    "ConsumerInUse": "oncelog.client.consumer_errors",
+    "ConsumerInterceptor": "oncelog.consumer.interceptors",
+    "ConsumerRecord": "oncelog.records.kernel",
+    "ConsumerTimedOut": "oncelog.client.consumer_errors",
     "DeliveryFailed": "oncelog.client.producer_errors",
     "DeliveryTimedOut": "oncelog.client.producer_errors",
+    "Deserializer": "oncelog.consumer.deserializers",
+    "GroupMetadata": "oncelog.client.consumer_records",
     "Interceptor": "oncelog.producer.interceptors",
+    "InvalidOffset": "oncelog.client.consumer_errors",
     "KafkaError": "oncelog.errors",
+    "LogTruncated": "oncelog.client.consumer_errors",
+    "MaxPollExceeded": "oncelog.client.consumer_errors",
+    "NoOffsetForPartition": "oncelog.client.consumer_errors",
+    "NotAssigned": "oncelog.client.consumer_errors",
     "NotDeliveredYet": "oncelog.client.delivery",
+    "OffsetAndMetadata": "oncelog.client.consumer_records",
+    "OffsetAndTimestamp": "oncelog.client.consumer_records",
     "OncelogError": "oncelog.errors",
     "PartitionOffsets": "oncelog.client.table_result",
     "PartitionerError": "oncelog.client.partitioner",
+    "PositionOutOfRange": "oncelog.client.consumer_errors",
     "Producer": "oncelog.producer.producer",
     "ProducerClosed": "oncelog.client.producer_errors",
     "ProducerRecord": "oncelog.client.records",
+    "RecordDeserializationError": "oncelog.client.consumer_errors",
     "RecordFuture": "oncelog.client.delivery",
     "RecordMetadata": "oncelog.client.records",
     "RecordTooLarge": "oncelog.client.accumulator",
@@ -74,32 +114,53 @@ _HOMES = {
     "SpoolFull": "oncelog.client.spool.errors",
     "SpoolInUse": "oncelog.client.spool.errors",
     "SpoolWriteFailed": "oncelog.client.spool.errors",
+    "SubscriptionConflict": "oncelog.client.consumer_errors",
     "TableError": "oncelog.records.model",
     "TableFailed": "oncelog.client.table_result",
     "TableFuture": "oncelog.client.table_result",
     "TableMetadata": "oncelog.client.table_result",
     "TopicPartition": "oncelog.types",
     "TopicUnavailable": "oncelog.client.producer_errors",
+    "WokenUp": "oncelog.client.consumer_errors",
     "prometheus_collector": "oncelog.producer.metrics",
 }
 
 __all__ = [
     "Admin",
+    "AsyncConsumer",
     "AsyncProducer",
     "Broker",
     "BrokerFailed",
     "BufferExhausted",
+    "CommitFailed",
+    "Consumer",
+    "ConsumerClosed",
+    "ConsumerInUse",
+    "ConsumerInterceptor",
+    "ConsumerRecord",
+    "ConsumerTimedOut",
     "DeliveryFailed",
     "DeliveryTimedOut",
+    "Deserializer",
+    "GroupMetadata",
     "Interceptor",
+    "InvalidOffset",
     "KafkaError",
+    "LogTruncated",
+    "MaxPollExceeded",
+    "NoOffsetForPartition",
+    "NotAssigned",
     "NotDeliveredYet",
+    "OffsetAndMetadata",
+    "OffsetAndTimestamp",
     "OncelogError",
     "PartitionOffsets",
     "PartitionerError",
+    "PositionOutOfRange",
     "Producer",
     "ProducerClosed",
     "ProducerRecord",
+    "RecordDeserializationError",
     "RecordFuture",
     "RecordMetadata",
     "RecordTooLarge",
@@ -111,12 +172,14 @@ __all__ = [
     "SpoolFull",
     "SpoolInUse",
     "SpoolWriteFailed",
+    "SubscriptionConflict",
     "TableError",
     "TableFailed",
     "TableFuture",
     "TableMetadata",
     "TopicPartition",
     "TopicUnavailable",
+    "WokenUp",
     "__version__",
     "prometheus_collector",
 ]

@@ -112,7 +112,7 @@ def test_what_is_not_there(at_broker: Run, topic: str) -> None:
     assert "oncelog topics create nope" in at_broker("consume", "nope", code=1).err
     assert "no partition 9" in at_broker("produce", topic, "--partition", "9", code=1, stdin=b"x\n").err
     assert "no partition 9" in at_broker("consume", topic, "--partition", "9", code=1).err
-    assert "groups are not served yet" in at_broker("consume", topic, "--group", "g", code=1).err
+    assert "do not go together" in at_broker("consume", topic, "--group", "g", "--offset", "3", code=1).err
     assert "'%z' is unknown" in at_broker("consume", topic, "--format", "%z", code=1).err
 
 

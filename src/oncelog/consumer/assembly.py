@@ -73,12 +73,9 @@ def assemble(config: ConsumerConfig, owner: Any, on_news: Callable[[], None], wa
         wall_ms=wall_clock_ms,
         on_news=on_news,
     )
-    reader = Reader(
-        inbox,
-        config,
-        deserializer_for(config.key_deserializer, "key"),
-        deserializer_for(config.value_deserializer, "value"),
-    )
+    read_key = deserializer_for(config.key_deserializer, "key")
+    read_value = deserializer_for(config.value_deserializer, "value")
+    reader = Reader(inbox, config, read_key, read_value)
     interceptors = InterceptorChain(config.interceptors)
     calls = ConsumerCalls(config, core, reader, interceptors, monotonic_ms, wake, owner)
     options = SocketOptions(config.send_buffer_bytes, config.receive_buffer_bytes)
