@@ -46,6 +46,7 @@ class GroupCoordinator:
         self._uncleaned: deque[str] = deque()
         """Groups that the cleaning under way has still to look at."""
         self._has_deleted_topics = False
+        """There are more of them than one call could take away."""
         self._handlers: dict[ApiKey, _Handler] = {
             ApiKey.OFFSET_COMMIT: self._commit_offsets,
             ApiKey.OFFSET_FETCH: self._offsets.fetch,
@@ -172,10 +173,11 @@ class GroupCoordinator:
             del self._groups[group_id]
 
     def loaded(self, now_ms: int) -> Effects:
-        """The whole log was replayed: sessions begin anew, and what happened meanwhile is caught up with."""
+        """The whole log was replayed: sessions begin anew, and what happened to topics meanwhile is caught up with. The
+        topics must be known by now: offsets in those that are not are given up."""
         self._classic.loaded(now_ms)
         effects = self._consumer.loaded(now_ms)
-        self._has_deleted_topics = True
+        effects.records.extend(self._follow_topics())
         if self._cleaning_due_ms is not None:
             self._cleaning_due_ms = now_ms + self._settings.offsets_retention_check_interval_ms
         return effects
@@ -189,8 +191,7 @@ class GroupCoordinator:
         if self._cleaning_due_ms is not None and now_ms >= self._cleaning_due_ms:
             self._cleaning_due_ms = now_ms + self._settings.offsets_retention_check_interval_ms
             self._uncleaned.extend(self._groups)
-        if self._has_deleted_topics or self._uncleaned:
-            effects.records.extend(self._clean(now_ms))
+        effects.records.extend(self._follow_topics() if self._has_deleted_topics else self._clean(now_ms))
         return effects
 
     def next_deadline_ms(self) -> int | None:
@@ -203,20 +204,20 @@ class GroupCoordinator:
     def topics_changed(self, now_ms: int) -> Effects:
         """Topics were created, grew, or were deleted."""
         effects = self._consumer.topics_changed(now_ms)
-        self._has_deleted_topics = True
-        effects.records.extend(self._clean(now_ms))
+        effects.records.extend(self._follow_topics())
         return effects
 
+    def _follow_topics(self) -> list[CoordinatorRecord]:
+        """Tombstones, as many as one call may write, for offsets in topics that are no more."""
+        records = self._offsets.of_deleted_topics(MAX_CLEANING_RECORDS)
+        self._has_deleted_topics = len(records) == MAX_CLEANING_RECORDS
+        return records
+
     def _clean(self, now_ms: int) -> list[CoordinatorRecord]:
-        """Tombstones, as many as one call may write, for offsets in deleted topics, else for what has expired."""
-        if self._has_deleted_topics:
-            records = self._offsets.of_deleted_topics(MAX_CLEANING_RECORDS)
-            self._has_deleted_topics = len(records) == MAX_CLEANING_RECORDS
-            return records
-        records = []
+        """Tombstones, as many as one call may write, for what has expired."""
+        records: list[CoordinatorRecord] = []
         while self._uncleaned and len(records) < MAX_CLEANING_RECORDS:
-            group_id = self._uncleaned.popleft()
-            group = self._groups.get(group_id)
+            group = self._groups.get(self._uncleaned.popleft())
             if group is not None:
                 records += self._clean_group(group, MAX_CLEANING_RECORDS - len(records), now_ms)
         return records

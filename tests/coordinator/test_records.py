@@ -1,0 +1,84 @@
+"""The records of `__consumer_offsets`: Kafka's bytes, and what is not known."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oncelog.coordinator.records import (
+    CoordinatorRecord,
+    RecordType,
+    UnreadableCoordinatorRecord,
+    decode_record,
+    encode_record,
+    offset_commit,
+    offset_tombstone,
+)
+from oncelog.wire.codec import encode
+
+text = st.text(max_size=40)
+int64 = st.integers(-(2**63), 2**63 - 1)
+
+
+@given(text, text, st.integers(0, 2**31 - 1), int64, st.integers(-1, 2**31 - 1), text, int64, st.booleans(), st.uuids())
+def test_an_offset_by_hand_is_as_by_its_definition(
+    group: str,
+    topic: str,
+    partition: int,
+    offset: int,
+    epoch: int,
+    metadata: str,
+    timestamp: int,
+    expires: bool,
+    topic_id: UUID,
+) -> None:
+    record = offset_commit(
+        group, topic, partition, offset, epoch, metadata, timestamp, 5_000 if expires else -1, topic_id
+    )
+    key, value = encode_record(record)
+    assert record.value is not None
+    version = 1 if expires else 4
+    assert key == b"\x00\x01" + encode("OffsetCommitKey", 0, record.key)
+    assert value == bytes((0, version)) + encode("OffsetCommitValue", version, record.value)
+    decoded = decode_record(key, value)
+    assert decoded is not None
+    assert decoded.key == record.key
+
+
+def test_tombstones_have_no_value() -> None:
+    record = offset_tombstone("g", "t", 3)
+    key, value = encode_record(record)
+    assert value is None
+    assert decode_record(key, value) == record
+
+
+def test_a_group_goes_there_and_back() -> None:
+    member = {"member_id": "m", "group_instance_id": None, "client_id": "c", "client_host": "/h"}
+    member |= {"rebalance_timeout": 1, "session_timeout": 2, "subscription": b"s", "assignment": b"a"}
+    value = {"protocol_type": "consumer", "generation": 3, "protocol": "range", "leader": "m"}
+    value |= {"current_state_timestamp": 9, "members": [member]}
+    record = CoordinatorRecord(RecordType.GROUP_METADATA, {"group": "g"}, value)
+    assert decode_record(*encode_record(record)) == record
+
+
+def test_types_of_other_brokers_are_skipped() -> None:
+    assert decode_record(b"\x00\x0b\x00\x01g", b"\x00\x00whatever") is None
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        (b"", None),
+        (b"\x00", None),
+        (b"\x00\x02\x00\x05g", None),
+        (b"\x00\x02\x00\x01g", b""),
+        (b"\x00\x02\x00\x01g", b"\x00\x63"),
+        (b"\x00\x02\x00\x01g", b"\x00\x03\x00"),
+    ],
+)
+def test_what_cannot_be_read_is_never_guessed(key: bytes, value: bytes | None) -> None:
+    with pytest.raises(UnreadableCoordinatorRecord):
+        decode_record(key, value)
