@@ -109,13 +109,13 @@ class ProducerCounters(Totals):
         oldest = windows[0]
         happened = (now - then for now, then in zip(astuple(self._now()), astuple(oldest.before), strict=True))
         highest = (max(peaks) for peaks in zip(*(astuple(each.peaks) for each in windows), strict=True))
-        return Recent(_spanned_ms(now_ms - oldest.start_ms), Totals(*happened), Peaks(*highest))
+        return Recent(spanned_ms(now_ms - oldest.start_ms), Totals(*happened), Peaks(*highest))
 
     def _now(self) -> Totals:
         return Totals(*(getattr(self, name) for name in Totals.__slots__))
 
 
-def _spanned_ms(elapsed_ms: int) -> int:
+def spanned_ms(elapsed_ms: int) -> int:
     """As Kafka reckons: all windows but the last count as full, so that a young producer's rates do not jump."""
     missing = max(0, WINDOWS - 1 - elapsed_ms // WINDOW_MS)
     return elapsed_ms + missing * WINDOW_MS
