@@ -1,34 +1,64 @@
-"""Writes the tables of docs/producer-settings.md from the code: `python -m tools.document_settings`.
+"""Writes the tables of docs/*-settings.md from the code: `python -m tools.document_settings`.
 
-The page is written by hand around them. Each table stands between two comments that name it; a test holds the page to
-what this module makes.
+The pages are written by hand around them. Each table stands between two comments that name it; a test holds the pages
+to what this module makes.
 """
 
 from __future__ import annotations
 
 import ast
 import inspect
-from dataclasses import MISSING, fields
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, fields
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from oncelog.client.producer_config import ACKS_ALL, ELSEWHERE, ProducerConfig
+from oncelog.client import consumer_config, producer_config
+from oncelog.client.consumer_config import ConsumerConfig
+from oncelog.client.producer_config import ACKS_ALL, ProducerConfig
 from oncelog.client.settings import dotted, kinds_of
 
-PAGE = Path(__file__).parent.parent / "docs" / "producer-settings.md"
+DOCS = Path(__file__).parent.parent / "docs"
 
 
-def settings_table() -> str:
-    meanings, kinds = field_docstrings(ProducerConfig), kinds_of(ProducerConfig)
+@dataclass(frozen=True)
+class Page:
+    path: Path
+    config: type[Any]
+    elsewhere: Mapping[str, str]
+
+    def filled_in(self, text: str) -> str:
+        """The page with its tables as the code says."""
+        for name, content in {
+            "settings": settings_table(self.config),
+            "refused": refused_table(self.elsewhere),
+        }.items():
+            begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+            before, _, rest = text.partition(begin)
+            _, found, after = rest.partition(end)
+            assert found, f"the page has no place for the table of {name}"
+            text = f"{before}{begin}\n{content}\n{end}{after}"
+        return text
+
+
+PAGES = (
+    Page(DOCS / "producer-settings.md", ProducerConfig, producer_config.ELSEWHERE),
+    Page(DOCS / "consumer-settings.md", ConsumerConfig, consumer_config.ELSEWHERE),
+)
+
+
+def settings_table(config: type[Any]) -> str:
+    meanings, kinds = field_docstrings(config), kinds_of(config)
     rows = [
         (f"`{dotted(each.name)}`", default_text(each.name, each.default), kinds[each.name].allowed, meanings[each.name])
-        for each in fields(ProducerConfig)
+        for each in fields(config)
     ]
     return table(("key", "default", "allowed", "meaning"), rows)
 
 
-def refused_table() -> str:
-    rows = [(f"`{dotted(key)}{'*' if key.endswith('_') else ''}`", remedy) for key, remedy in ELSEWHERE.items()]
+def refused_table(elsewhere: Mapping[str, str]) -> str:
+    rows = [(f"`{dotted(key)}{'*' if key.endswith('_') else ''}`", remedy) for key, remedy in elsewhere.items()]
     return table(("key", "what to do"), rows)
 
 
@@ -47,10 +77,14 @@ def field_docstrings(config: type[Any]) -> dict[str, str]:
 def default_text(name: str, value: Any) -> str:
     if value is MISSING:
         return "required"
-    if value in (None, ()):
+    if value in (None, (), ""):
         return ""
     if name == "acks" and value == ACKS_ALL:
         return "`all`"
+    if isinstance(value, Enum):
+        return f"`{value.name.lower()}`"
+    if isinstance(value, tuple):
+        return f"`{','.join(value)}`"
     return f"`{str(value).lower() if isinstance(value, bool) else value}`"
 
 
@@ -59,15 +93,6 @@ def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
-def filled_in(page: str) -> str:
-    for name, content in {"settings": settings_table(), "refused": refused_table()}.items():
-        begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
-        before, _, rest = page.partition(begin)
-        _, found, after = rest.partition(end)
-        assert found, f"the page has no place for the table of {name}"
-        page = f"{before}{begin}\n{content}\n{end}{after}"
-    return page
-
-
 if __name__ == "__main__":
-    PAGE.write_text(filled_in(PAGE.read_text()))
+    for page in PAGES:
+        page.path.write_text(page.filled_in(page.path.read_text()))

@@ -265,7 +265,7 @@ class ConsumerConfig:
     session_timeout_ms: Annotated[int, milliseconds(1, MAX_INT)] = 45_000
     """With `group.protocol=classic`: after this time without a heartbeat the group takes a member for dead."""
     heartbeat_interval_ms: Annotated[int, milliseconds(1, MAX_INT)] = 3_000
-    """With `group.protocol=classic`: how often a member says that it lives; a third of the session at most."""
+    """With `group.protocol=classic`: how often a member says that it lives."""
     max_poll_interval_ms: Annotated[int, milliseconds(1, MAX_INT)] = 300_000
     """After this time without a `poll()` the consumer leaves its group, and others get its partitions."""
     max_poll_records: Annotated[int, Number(1)] = 500
