@@ -26,7 +26,15 @@ SERVED = {
     "fetch": (4, 18),
     "list_offsets": (1, 11),
     "metadata": (0, 13),
+    "offset_commit": (2, 10),
+    "offset_fetch": (1, 10),
     "find_coordinator": (0, 6),
+    "join_group": (0, 9),
+    "heartbeat": (0, 4),
+    "leave_group": (0, 5),
+    "sync_group": (0, 5),
+    "describe_groups": (0, 6),
+    "list_groups": (0, 5),
     "api_versions": (0, 4),
     "create_topics": (2, 7),
     "delete_topics": (1, 6),
@@ -37,11 +45,15 @@ SERVED = {
     "alter_configs": (0, 2),
     "describe_log_dirs": (1, 5),
     "create_partitions": (0, 3),
+    "delete_groups": (0, 2),
     "incremental_alter_configs": (0, 1),
+    "offset_delete": (0, 0),
     "describe_client_quotas": (0, 1),
     "alter_client_quotas": (0, 1),
     "describe_cluster": (0, 2),
     "describe_producers": (0, 0),
+    "consumer_group_heartbeat": (0, 1),
+    "consumer_group_describe": (0, 1),
     "list_config_resources": (0, 1),
     "describe_topic_partitions": (0, 0),
 }
@@ -280,12 +292,3 @@ def test_an_api_versions_request_with_a_bad_client_name(both_brokers: Brokers, n
             software = {"client_software_name": name, "client_software_version": "1"}
             answers[kind] = client.request("api_versions", 3, software)["error_code"]
     assert set(answers.values()) == {42}
-
-
-@pytest.mark.parametrize("version", versions("find_coordinator"))
-def test_finding_a_coordinator(broker: BrokerProcess, version: int) -> None:
-    """Until groups exist here, the honest answer is that no coordinator is available (which clients retry)."""
-    with RawClient(broker.address) as client:
-        answer = client.request("find_coordinator", version, {"key": "some-group", "coordinator_keys": ["some-group"]})
-    (found,) = answer.get("coordinators", [answer])
-    assert found["error_code"] in ((15,) if broker.kind == "oncelog" else (0, 15))

@@ -25,7 +25,7 @@ MASKED = frozenset(
         "usable_bytes",
     }
 )
-SORT_KEYS = ("name", "topic", "topic_name", "partition_index", "partition", "resource_name", "key")
+SORT_KEYS = ("name", "topic", "topic_name", "partition_index", "partition", "resource_name", "key", "group_id")
 
 
 class Ask(NamedTuple):

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import socket
 import subprocess
 import time
 from pathlib import Path
 
 from tests.support import parts
+from tests.support.ports import unused_port
 from tests.support.process import BrokerProcess
 from tests.support.raw import RawClient
 
-READY_TIMEOUT_S = 60
-TOOL_TIMEOUT_S = 120
+READY_TIMEOUT_S = 120
+TOOL_TIMEOUT_S = 240
 CLUSTER_ID = "b25jZWxvZy10ZXN0cy0wMQ"
 # Short-lived JVMs: the first compiler tier alone and the serial collector start fastest on two cores.
 QUICK_JVM = ("-Xms128m", "-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
@@ -32,6 +32,7 @@ SETTINGS = {
     "share.coordinator.state.topic.replication.factor": "1",
     "share.coordinator.state.topic.min.isr": "1",
     "group.initial.rebalance.delay.ms": "0",
+    "group.consumer.assignment.interval.ms": "0",  # else assignments come up to a second late
     "num.network.threads": "2",
     "num.io.threads": "4",
     "log.cleaner.dedupe.buffer.size": "4194304",
@@ -78,7 +79,7 @@ class KafkaBroker(BrokerProcess):
 
     def _format(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
-        self.port, controller_port = _free_ports(2)
+        self.port, controller_port = unused_port(), unused_port()
         settings = {
             **self.config,
             "listeners": f"PLAINTEXT://{self.host}:{self.port},CONTROLLER://{self.host}:{controller_port}",
@@ -107,11 +108,3 @@ def _serves(client: RawClient) -> bool:
     listed = client.request("metadata", 12, {"topics": []})["brokers"]
     fresh = {"transactional_id": None, "transaction_timeout": 1_000, "producer_id": -1, "producer_epoch": -1}
     return bool(listed) and client.request("init_producer_id", 4, fresh)["error_code"] == 0
-
-
-def _free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]

@@ -24,6 +24,8 @@ from oncelog.types import NO_OFFSET
 from oncelog.wire.api import ApiKey
 from oncelog.wire.codec import Message
 
+NO_PLACE = -1
+FIRST_JOIN_WITH_NULL_PROTOCOL = 7
 FIRST_FETCH_WITH_GROUP_ERRORS = 2
 FIRST_FETCH_OF_MANY_GROUPS = 8
 
@@ -47,6 +49,10 @@ def refusal(api_key: int, version: int, body: Message, error: KafkaError) -> Mes
         return {"error_code": 0}  # as Kafka: nobody's session ends while groups are being loaded
     shape = _REFUSALS.get(api_key)
     return {"error_code": error.code} if shape is None else shape(version, body, error)
+
+
+def _refused_join(version: int, _: Message, error: KafkaError) -> Message:
+    return {"error_code": error.code, "protocol_name": None if version >= FIRST_JOIN_WITH_NULL_PROTOCOL else ""}
 
 
 def _refused_commit(_: int, body: Message, error: KafkaError) -> Message:
@@ -94,7 +100,7 @@ def _refused_heartbeat(_: int, __: Message, error: KafkaError) -> Message:
 
 
 def _each_refused(api_key: ApiKey) -> Callable[[int, Message, KafkaError], Message]:
-    asked, answered, _ = MANY_GROUPS[api_key]
+    asked, answered = MANY_GROUPS[api_key][:2]
 
     def refuse(_: int, body: Message, error: KafkaError) -> Message:
         return {answered: [{"group_id": group_id, "error_code": error.code} for group_id in body[asked]]}
@@ -108,12 +114,16 @@ class ManyGroups(NamedTuple):
     asked: str
     answered: str
     id_of: Callable[[object], str]
+    wants_names: bool = False
+    """Whether the empty id is refused, where the other APIs only find no such group."""
 
     def split(self, body: Message, place_of: Callable[[str], int]) -> dict[int, Message]:
-        """One body for each place, with its own groups only."""
+        """One body for each place, with its own groups only; for NO_PLACE those whose ids are none."""
         parts: dict[int, list[object]] = {}
         for asked in body[self.asked]:
-            parts.setdefault(place_of(self.id_of(asked)), []).append(asked)
+            group_id = self.id_of(asked)
+            place = NO_PLACE if self.wants_names and not group_id else place_of(group_id)
+            parts.setdefault(place, []).append(asked)
         return {place: {**body, self.asked: groups} for place, groups in parts.items()}
 
     def merge(self, body: Message, answers: Iterable[Message]) -> Message:
@@ -135,11 +145,12 @@ def _its_group_id(asked: object) -> str:
 MANY_GROUPS: dict[int, ManyGroups] = {
     ApiKey.DESCRIBE_GROUPS: ManyGroups("groups", "groups", _itself),
     ApiKey.DELETE_GROUPS: ManyGroups("groups_names", "results", _itself),
-    ApiKey.CONSUMER_GROUP_DESCRIBE: ManyGroups("group_ids", "groups", _itself),
+    ApiKey.CONSUMER_GROUP_DESCRIBE: ManyGroups("group_ids", "groups", _itself, wants_names=True),
     ApiKey.OFFSET_FETCH: ManyGroups("groups", "groups", _its_group_id),
 }
 
 _REFUSALS: dict[int, Callable[[int, Message, KafkaError], Message]] = {
+    ApiKey.JOIN_GROUP: _refused_join,
     ApiKey.OFFSET_COMMIT: _refused_commit,
     ApiKey.OFFSET_FETCH: _refused_fetch,
     ApiKey.CONSUMER_GROUP_HEARTBEAT: _refused_heartbeat,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from oncelog.broker.config.group_keys import GROUP_KEYS, HEARTBEAT_INTERVAL, SESSION_TIMEOUT
-from oncelog.broker.groups.answers import MANY_GROUPS, as_client_knows, refusal
+from oncelog.broker.groups.answers import MANY_GROUPS, NO_PLACE, as_client_knows, refusal
 from oncelog.broker.groups.partition import CoordinatedPartition
 from oncelog.broker.groups.ticket import Gathering, Ticket
 from oncelog.broker.request import Answer, Request
@@ -30,6 +30,7 @@ from oncelog.coordinator.groups import coordinator_for
 from oncelog.errors import (
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
+    InvalidGroupId,
     KafkaError,
     NotCoordinator,
 )
@@ -220,6 +221,8 @@ class Coordination:
 
     def _ask_part(self, request: Request, index: int, body: Message, ticket: Ticket) -> None:
         try:
+            if index == NO_PLACE:
+                raise InvalidGroupId
             partition = self._partition(index)
         except KafkaError as error:
             ticket.settle(self._refused(ticket, error))

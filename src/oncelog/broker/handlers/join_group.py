@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from oncelog.broker.groups.answers import refusal
 from oncelog.broker.request import Answer, Request
 from oncelog.errors import InvalidGroupId
 from oncelog.wire.api import ApiKey
@@ -22,5 +23,6 @@ API_KEY = ApiKey.JOIN_GROUP
 
 def handle(broker: BrokerState, request: Request) -> Answer:
     if not request.body["group_id"]:
-        return {"error_code": InvalidGroupId.code, "member_id": request.body["member_id"]}
+        refused = refusal(API_KEY, request.version, request.body, InvalidGroupId())
+        return {**refused, "member_id": request.body["member_id"]}
     return broker.coordination.serve(request, request.body["group_id"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from oncelog.broker.request import Answer, Request
+from oncelog.errors import InvalidGroupId
 from oncelog.wire.api import ApiKey
 
 if TYPE_CHECKING:
@@ -14,4 +15,6 @@ API_KEY = ApiKey.OFFSET_DELETE
 
 
 def handle(broker: BrokerState, request: Request) -> Answer:
+    if not request.body["group_id"]:
+        return {"error_code": InvalidGroupId.code}
     return broker.coordination.serve(request, request.body["group_id"])
