@@ -76,10 +76,7 @@ class ClassicMembers:
             and holder.classic is None
             and may_downgrade(draft.group.members.values(), around.settings)
         ):
-            self._sessions.end(draft.group)
-            if draft.group.group_epoch != epoch_before:
-                self._groups.rebalance_wanted.add(group_id)
-            draft.records.extend(downgrade(draft.group, draft.group.members.values(), around))
+            draft.records.extend(self._downgrade(draft.group, moved, epoch_before, around))
         else:
             self._sessions.stop(group_id, moved.member_id, Clock.JOIN)
             self._sessions.alive(group_id, moved, around.now_ms)
@@ -94,6 +91,16 @@ class ClassicMembers:
             leader="",
         )
         return Effects(draft.records, [reply])
+
+    def _downgrade(
+        self, group: ConsumerGroup, joined: Member, epoch_before: int, around: Surroundings
+    ) -> list[CoordinatorRecord]:
+        """The last member of the new protocol was replaced. Where everybody had arrived at the target, all go on."""
+        members = [joined if member.member_id == joined.member_id else member for member in group.members.values()]
+        if group.group_epoch != epoch_before or not all(member.reached(group.group_epoch) for member in members):
+            self._groups.rebalance_wanted.add(group.group_id)
+        self._sessions.end(group)
+        return downgrade(group, members, around)
 
     def sync(self, group: ConsumerGroup, body: Message, caller: Caller, around: Surroundings) -> Effects:
         try:

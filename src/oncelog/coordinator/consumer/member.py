@@ -111,6 +111,10 @@ def partitions_of(held: HeldPartitions) -> dict[UUID, frozenset[int]]:
     return {topic_id: frozenset(partitions) for topic_id, partitions in held.items()}
 
 
+def merged(*parts: HeldPartitions) -> dict[UUID, frozenset[int]]:
+    return gather((topic_id, partitions) for held in parts for topic_id, partitions in held.items())
+
+
 def holds_any(held: HeldPartitions, partitions: Partitions) -> bool:
     return any(not partition_set.isdisjoint(held.get(topic_id, ())) for topic_id, partition_set in partitions.items())
 

@@ -6,7 +6,7 @@ last such member goes; `group.consumer.migration.policy` may forbid either. Owns
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from oncelog.coordinator.classic.group import ClassicGroup
 from oncelog.coordinator.classic.member import Member as OfClassicGroup
@@ -20,7 +20,15 @@ from oncelog.coordinator.consumer.group_records import (
     target_epoch_record,
     target_record,
 )
-from oncelog.coordinator.consumer.member import ClassicPart, ClassicProtocol, Member, partitions_of
+from oncelog.coordinator.consumer.member import (
+    ClassicPart,
+    ClassicProtocol,
+    HeldPartitions,
+    Member,
+    MemberState,
+    merged,
+    partitions_of,
+)
 from oncelog.coordinator.consumer.membership import Surroundings
 from oncelog.coordinator.consumer.subscription import metadata_hash
 from oncelog.coordinator.effects import GroupSettings, Reply, TopicsView
@@ -37,14 +45,16 @@ def upgrade(group: Group, around: Surroundings) -> tuple[Draft, list[Reply]]:
     assert isinstance(group, ClassicGroup)
     _check_upgrade(group, around.settings)
     try:
-        members = [_upgraded_member(group, member, around.topics) for member in group.members.values()]
+        assigned = {member_id: _assignment(group, member) for member_id, member in group.members.items()}
+        members = [_upgraded_member(group, member, assigned, around.topics) for member in group.members.values()]
     except InconsistentGroupProtocol as error:
         raise _cannot_upgrade(group, f"a member's consumer protocol cannot be read ({error.message})") from error
     draft = Draft(ConsumerGroup(group.group_id), group.tombstones())
     topics = frozenset[str]().union(*(member.topics for member in members))
     draft.write(
         *(member_record(group.group_id, member) for member in members),
-        epoch_record(group.group_id, group.generation, metadata_hash(topics, around.topics)),
+        # A member made the assignment; one of the coordinator is due, even if whoever comes changes nothing else.
+        epoch_record(group.group_id, group.generation + 1, metadata_hash(topics, around.topics)),
         *(target_record(group.group_id, member.member_id, partitions_of(member.assigned)) for member in members),
         target_epoch_record(group.group_id, group.generation, around.now_ms),
         *(current_record(group.group_id, member) for member in members),
@@ -65,16 +75,27 @@ def _cannot_upgrade(group: ClassicGroup, reason: str) -> GroupIdNotFound:
     return GroupIdNotFound(f"classic group {group.group_id!r} cannot become a consumer group: {reason}")
 
 
-def _upgraded_member(group: ClassicGroup, member: OfClassicGroup, topics: TopicsView) -> Member:
-    """Its assignment is that of the last generation, and it has all of it."""
-    subscription = read_subscription(member.metadata(group.protocol) or member.protocols[0][1])
+def _assignment(group: ClassicGroup, member: OfClassicGroup) -> Mapping[str, frozenset[int]]:
     assignment = read_assignment(member.assignment)
     if assignment.has_user_data:
         raise _cannot_upgrade(group, "its assignor is a custom one, whose data would be lost; use one of Kafka's own")
-    assigned = {
-        topic_id: dict.fromkeys(partitions, group.generation)
-        for topic_id, partitions in with_ids(assignment.partitions, topics).items()
+    return assignment.partitions
+
+
+def _upgraded_member(
+    group: ClassicGroup,
+    member: OfClassicGroup,
+    assigned: Mapping[str, Mapping[str, frozenset[int]]],
+    topics: TopicsView,
+) -> Member:
+    """It has what the last generation gave it, and perhaps still what it had when it joined that generation."""
+    subscription = read_subscription(member.metadata(group.protocol) or member.protocols[0][1])
+    given = {(name, number) for parts in assigned.values() for name, numbers in parts.items() for number in numbers}
+    unclear = {
+        name: frozenset(number for number in numbers if (name, number) not in given)
+        for name, numbers in subscription.owned.items()
     }
+    revoking = _held(unclear, group.generation, topics)
     return Member(
         member.member_id,
         instance_id=member.instance_id,
@@ -88,8 +109,14 @@ def _upgraded_member(group: ClassicGroup, member: OfClassicGroup, topics: Topics
         ),
         epoch=group.generation,
         previous_epoch=group.generation,
-        assigned=assigned,
+        state=MemberState.UNREVOKED_PARTITIONS if revoking else MemberState.STABLE,
+        assigned=_held(assigned[member.member_id], group.generation, topics),
+        revoking=revoking,
     )
+
+
+def _held(partitions: Mapping[str, frozenset[int]], epoch: int, topics: TopicsView) -> HeldPartitions:
+    return {topic_id: dict.fromkeys(numbers, epoch) for topic_id, numbers in with_ids(partitions, topics).items()}
 
 
 def may_downgrade(staying: Collection[Member], settings: GroupSettings) -> bool:
@@ -102,15 +129,17 @@ def may_downgrade(staying: Collection[Member], settings: GroupSettings) -> bool:
 
 
 def downgrade(group: ConsumerGroup, staying: Collection[Member], around: Surroundings) -> list[CoordinatorRecord]:
-    """The consumer group goes, and comes again as a classic one whose generation is the group's epoch."""
+    """The consumer group goes, and comes again as a classic one whose generation is the group's epoch. Its assignment
+    is what members still hold, not the target: should the group be upgraded again before they have rejoined, nobody
+    may get a partition that another one reads."""
     classic_group = ClassicGroup(group.group_id)
     classic_group.generation, classic_group.state_timestamp_ms = group.group_epoch, around.now_ms
     assignments = {}
     for member in staying:
         assert member.classic is not None
         classic_group.add(_downgraded_member(member, member.classic), CONSUMER_PROTOCOL_TYPE)
-        target = group.target_of(member.member_id)
-        assignments[member.member_id] = write_assignment(target, around.topics, member.classic.protocols[0].metadata)
+        held = merged(member.assigned, member.revoking)
+        assignments[member.member_id] = write_assignment(held, around.topics, member.classic.protocols[0].metadata)
     classic_group.protocol = classic_group.select_protocol()
     return [*group.tombstones(), classic_group.record(classic_group.members.values(), assignments)]
 
