@@ -13,6 +13,7 @@ from uuid import UUID
 
 from oncelog.errors import (
     FencedMemberEpoch,
+    GroupIdNotFound,
     IllegalGeneration,
     MemberIdRequired,
     RebalanceInProgress,
@@ -22,7 +23,8 @@ from oncelog.wire.codec import Message, decode_exactly, encode
 from tests.coordinator.consumer.support import GROUP, Coordinator
 
 Place = tuple[UUID, int]
-ISOLATED = (FencedMemberEpoch.code, UnknownMemberId.code)
+ISOLATED = (FencedMemberEpoch.code, UnknownMemberId.code, GroupIdNotFound.code)
+"""What makes a member give up everything and begin anew."""
 
 
 class NewClient:
