@@ -179,6 +179,15 @@ class TestLeave:
         assert error_of(static) == UnknownMemberId.code
         assert rig.state() == "Empty"
 
+    def test_whoever_goes_while_its_sync_waits_is_told(self) -> None:
+        rig = Rig()
+        rig.new_member()
+        follower, _ = rig.new_member()
+        rig.pass_time(0)
+        waiting = rig.sync(follower, 1)
+        rig.leave(follower)
+        assert error_of(waiting) == UnknownMemberId.code
+
     def test_a_pending_member_may_go(self) -> None:
         rig = Rig()
         (leader,) = rig.stable_group()
