@@ -93,11 +93,23 @@ def _repeated(number: int, count: int) -> pa.Buffer:
 def _headers(columns: ColumnBuffers, list_type: pa.ListType) -> pa.Array:
     import pyarrow as pa
 
-    headers = pa.StructArray.from_arrays(
-        [_text(columns.header_keys), _binary(columns.header_values)], fields=list(list_type.value_type)
-    )
+    headers = _header_items(columns, list_type) if columns.header_keys.length else _no_header_items()
     buffers = [None, pa.py_buffer(columns.header_offsets)]
     return pa.Array.from_buffers(list_type, columns.record_count, buffers, children=[headers])
+
+
+def _header_items(columns: ColumnBuffers, list_type: pa.ListType) -> pa.Array:
+    import pyarrow as pa
+
+    parts = [_text(columns.header_keys), _binary(columns.header_values)]
+    return pa.StructArray.from_arrays(parts, fields=list(list_type.value_type))
+
+
+@cache
+def _no_header_items() -> pa.Array:
+    import pyarrow as pa
+
+    return pa.array([], record_schema().field("headers").type.value_type)
 
 
 def _binary(column: BinaryColumn) -> pa.Array:
