@@ -24,8 +24,14 @@ BOTH_BY_DEFAULT = "conformance"
 BOTH_MARKER = "on_both_brokers"
 # Tests write records with old timestamps; retention must not take them away meanwhile. Quotas look back three seconds
 # instead of eleven, so that nobody waits long for a throttled client. The first member of a group need not wait for
-# others.
-SETTINGS = {"log.retention.ms": "-1", "quota.window.num": "3", "group.initial.rebalance.delay.ms": "0"}
+# others, and members of KIP-848 groups, whose news come with heartbeats, send them often.
+SETTINGS = {
+    "log.retention.ms": "-1",
+    "quota.window.num": "3",
+    "group.initial.rebalance.delay.ms": "0",
+    "group.consumer.min.heartbeat.interval.ms": "300",
+    "group.consumer.heartbeat.interval.ms": "300",
+}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

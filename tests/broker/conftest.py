@@ -14,7 +14,7 @@ from tests.support.raw import RawClient
 
 @pytest.fixture(scope="session")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    settings = {"metrics.port": "0", "log.retention.ms": "-1"}
+    settings = {"metrics.port": "0", "log.retention.ms": "-1", "group.initial.rebalance.delay.ms": "0"}
     with OncelogBroker(tmp_path_factory.mktemp("measured"), settings) as broker:
         yield broker
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from oncelog.broker.metrics_endpoint import gauges
 from oncelog.log.storage import FileStorage
 from tests.broker.support import NOW_MS, Desk, MetricsPage, await_that
 from tests.support.batches import make_batch
+from tests.support.groups import await_coordinator, commit_request, join_alone
 from tests.support.process import BrokerProcess
 from tests.support.raw import RawClient
 from tests.support.requests import create_topic, fetch, fetch_request, produce, produce_request
@@ -75,7 +77,7 @@ def test_names_of_topics_cannot_break_the_page() -> None:
     for topic in ('quote"d', "back\\slash", "new\nline", "plain"):
         metrics.appended(topic, 1, 1)
     registry = CollectorRegistry()
-    registry.register(PrometheusCollector(metrics, dict))
+    registry.register(PrometheusCollector(metrics, dict, Counter))
     page = generate_latest(registry).decode()
     families = {family.name: family for family in text_string_to_metric_families(page)}
     samples = families["kafka_server_brokertopicmetrics_bytesin"].samples
@@ -213,3 +215,29 @@ def test_scrapes_do_not_disturb_and_are_not_disturbed(
             poller.join()
     assert failures == []
     assert "Traceback" not in measured.log
+
+
+# --- groups ---
+
+COORDINATOR = "kafka_server_group_coordinator_metrics"
+
+
+def test_groups_are_counted_by_their_states(client: RawClient, page: MetricsPage, new_topic: Topics) -> None:
+    def counted() -> list[float]:
+        states = [
+            page.value(f"{COORDINATOR}_group_count", protocol="classic", state=one) for one in ("Stable", "Empty")
+        ]
+        counters = ("offset_commit_count", "offset_deletion_count", "group_completed_rebalance_count")
+        return states + [page.value(f"{COORDINATOR}_{name}_total") for name in counters]
+
+    topic, group = new_topic(), "counted"
+    create_topic(client, topic, partitions=2)
+    await_coordinator(client, group)
+    before = counted()
+    member = join_alone(client, group)
+    client.request("offset_commit", 8, commit_request(group, (topic, 0, 5), (topic, 1, 7), member=member))
+    assert [now - then for now, then in zip(counted(), before, strict=True)] == [1, 0, 2, 0, 1]
+    client.request("leave_group", 5, {"group_id": group, "members": [{"member_id": member["member_id"]}]})
+    client.request("delete_topics", 5, {"topic_names": [topic], "timeout": 10_000})
+    assert [now - then for now, then in zip(counted(), before, strict=True)] == [0, 1, 2, 2, 2]
+    assert page.value(f"{LATENCY}_count", request="OffsetCommit") > 0

@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 import oncelog
-from oncelog.audit.ports import unused_port
+from tests.support.ports import unused_port
 
-END_TIMEOUT_S = 15
+END_TIMEOUT_S = 60
 
 
 def is_alive(pid: int) -> bool:
@@ -39,7 +39,7 @@ def await_end(pid: int) -> None:
 def connects(bootstrap_servers: str) -> bool:
     host, _, port = bootstrap_servers.rpartition(":")
     try:
-        socket.create_connection((host, int(port)), timeout=5).close()
+        socket.create_connection((host, int(port)), timeout=END_TIMEOUT_S).close()
     except OSError:
         return False
     return True
@@ -161,9 +161,9 @@ import oncelog, os, sys, time
 broker = oncelog.Broker()
 broker.start()
 if sys.argv[1:] == ["fork"] and os.fork() == 0:
-    time.sleep(60)  # a sibling that inherited everything
+    time.sleep(600)  # a sibling that inherited everything
 print(broker.pid, broker.log_path.parent, flush=True)
-time.sleep(60)
+time.sleep(600)
 """
 
 
@@ -207,8 +207,8 @@ def test_works_in_a_multiprocessing_child(method: str) -> None:
     answers = context.Queue()
     child = context.Process(target=start_in_child, args=(answers,))
     child.start()
-    pid, connected = answers.get(timeout=30)
-    child.join(30)
+    pid, connected = answers.get(timeout=END_TIMEOUT_S)
+    child.join(END_TIMEOUT_S)
     assert connected
     assert child.exitcode == 0
     await_end(pid)

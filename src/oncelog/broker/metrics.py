@@ -67,6 +67,8 @@ class BrokerMetrics:
         self.throttled_ms: Counter[str] = Counter()
         self.topics: dict[str, TopicTraffic] = {}
         self.latency: dict[str, Latency] = {}
+        self.group_records: Counter[tuple[str, bool]] = Counter()
+        """What coordinators have written: by the type of the record, and whether it took something back."""
 
     def appended(self, topic: str, size_bytes: int, records: int) -> None:
         traffic = self.topics.get(topic)
@@ -120,14 +122,30 @@ def _error_codes(value: Any) -> Iterator[int]:
                 yield from _error_codes(item)
 
 
+GROUP_COUNTERS = {
+    ("OFFSET_COMMIT", False): ("offset_commit_count", "Offsets committed"),
+    ("OFFSET_COMMIT", True): ("offset_deletion_count", "Committed offsets that expired or were deleted"),
+    ("GROUP_METADATA", False): ("group_completed_rebalance_count", "Generations of classic groups"),
+    ("CONSUMER_GROUP_METADATA", False): ("consumer_group_rebalance_count", "Epochs of consumer groups"),
+}
+"""Records of coordinators that mean something to those who watch."""
+
+
 class PrometheusCollector:
     """Turns the counters, and gauges that are asked for at each scrape, into Prometheus metrics.
 
     A scrape comes from another thread, so it copies each dictionary (one step under the interpreter's lock) first."""
 
-    def __init__(self, metrics: BrokerMetrics, gauges: Callable[[], Described]) -> None:
+    def __init__(
+        self,
+        metrics: BrokerMetrics,
+        gauges: Callable[[], Described],
+        groups: Callable[[], Counter[tuple[str, str]]],
+    ) -> None:
+        """`groups` counts the groups by type and state."""
         self._metrics = metrics
         self._gauges = gauges
+        self._groups = groups
 
     def collect(self) -> Iterator[Metric]:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -137,12 +155,17 @@ class PrometheusCollector:
         yield from self._per_topic()
         yield from self._per_request()
         yield from self._per_quota()
+        yield from self._groups_per_state()
         for name, (text, value) in self._gauges().items():
             yield GaugeMetricFamily(name, text, value=value)
 
     def _counters(self) -> Described:
         metrics = self._metrics
         return {
+            **{
+                f"kafka_server_group_coordinator_metrics_{name}": (text, metrics.group_records[kind])
+                for kind, (name, text) in GROUP_COUNTERS.items()
+            },
             "oncelog_duplicates_recognised": (
                 "Batches answered from memory of an earlier append",
                 metrics.duplicates_recognised,
@@ -188,6 +211,18 @@ class PrometheusCollector:
         for api, histogram in list(self._metrics.latency.items()):
             latency.add_metric([api], buckets=histogram.cumulative(), sum_value=histogram.total_ms)
         yield latency
+
+    def _groups_per_state(self) -> Iterator[Metric]:
+        from prometheus_client.core import GaugeMetricFamily
+
+        count = GaugeMetricFamily(
+            "kafka_server_group_coordinator_metrics_group_count",
+            "Groups, per protocol and state",
+            labels=["protocol", "state"],
+        )
+        for (protocol, state), groups in self._groups().items():
+            count.add_metric([protocol, state], groups)
+        yield count
 
     def _per_quota(self) -> Iterator[Metric]:
         from prometheus_client.core import CounterMetricFamily

@@ -15,7 +15,7 @@ def serve_metrics(broker: BrokerState, host: str, port: int) -> int:
     from prometheus_client import CollectorRegistry, start_http_server
 
     registry = CollectorRegistry()
-    registry.register(PrometheusCollector(broker.metrics, lambda: gauges(broker)))
+    registry.register(PrometheusCollector(broker.metrics, lambda: gauges(broker), broker.groups_by_state))
     server, _ = start_http_server(port, addr=host, registry=registry)
     logger.info("metrics at http://%s:%d/metrics", host, server.server_port)
     return int(server.server_port)

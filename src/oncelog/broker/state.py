@@ -8,6 +8,7 @@ endpoint and threads. All calls come from one thread.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable
 from itertools import groupby
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -226,6 +227,10 @@ class BrokerState:
         """After a start: members that never came back must be noticed, also if nobody asks about their groups."""
         if self.controller.state.topic(OFFSETS_TOPIC) is not None:
             self.coordination.start()
+
+    def groups_by_state(self) -> Counter[tuple[str, str]]:
+        """How many groups of each type are in each state. May be asked from any thread."""
+        return Counter() if self._coordination is None else self._coordination.groups_by_state()
 
     def log_failed(self, partition: TopicPartition) -> None:
         """A log went offline: whoever waits for it must hear."""

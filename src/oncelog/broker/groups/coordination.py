@@ -10,6 +10,7 @@ The time that coordinators are told is the timers': it never goes back, whatever
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields
 from functools import lru_cache
@@ -24,7 +25,7 @@ from oncelog.broker.request import Answer, Request
 from oncelog.controller.state import ConfigResource, ControllerState, ResourceType
 from oncelog.controller.topic_names import OFFSETS_TOPIC
 from oncelog.controller.topics import NewTopic, create_topics
-from oncelog.coordinator.effects import NO_OVERRIDES, GroupOverrides, GroupSettings
+from oncelog.coordinator.effects import NO_OVERRIDES, Caller, GroupOverrides, GroupSettings
 from oncelog.coordinator.group_coordinator import GroupCoordinator
 from oncelog.coordinator.groups import coordinator_for
 from oncelog.errors import (
@@ -35,6 +36,7 @@ from oncelog.errors import (
     NotCoordinator,
 )
 from oncelog.types import TopicPartition
+from oncelog.wire.api import ApiKey
 from oncelog.wire.codec import Message
 
 if TYPE_CHECKING:
@@ -43,6 +45,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MINUTE_MS = 60_000
+MAX_COUNTING_ATTEMPTS = 10
+LISTING_VERSION = 5
 RELOAD_DELAY_MS = 1_000
 """After a write failed: the disk may have recovered by then, and a full one is not tried without pause."""
 REMEMBERED_PLACES = 4_096
@@ -292,8 +296,25 @@ class Coordination:
 
     # --- numbers ---
 
-    def loaded_coordinators(self) -> list[GroupCoordinator]:
-        return [partition.coordinator for partition in list(self._partitions.values()) if partition.loading is None]
+    def groups_by_state(self) -> Counter[tuple[str, str]]:
+        """By type and state. Asked from the thread of the metrics: if groups come or go meanwhile, it counts again."""
+        counted: Counter[tuple[str, str]] = Counter()
+        for partition in list(self._partitions.values()):
+            if partition.loading is None:
+                counted.update((group["group_type"], group["group_state"]) for group in _listing(partition.coordinator))
+        return counted
+
+
+def _listing(coordinator: GroupCoordinator) -> list[Message]:
+    everything: Message = {"states_filter": [], "types_filter": []}
+    for _ in range(MAX_COUNTING_ATTEMPTS):
+        try:
+            effects = coordinator.handle(ApiKey.LIST_GROUPS, everything, Caller(None, "", "", LISTING_VERSION), 0)
+            groups: list[Message] = effects.replies[0].body["groups"]
+            return groups
+        except RuntimeError:  # the groups changed while they were walked through
+            continue
+    return []
 
 
 def _merge_listings(answers: list[Message]) -> Message:

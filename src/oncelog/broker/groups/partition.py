@@ -87,10 +87,12 @@ class CoordinatedPartition:
 
     def _append(self, records: Sequence[CoordinatorRecord], now_ms: int) -> None:
         log = self.log
+        written = self._broker.metrics.group_records
         builder = kernel.BatchBuilder()
         for record in records:
             key, value = encode_record(record)
             builder.append(now_ms, key, value, ())
+            written[record.type.name, value is None] += 1
         batch = builder.build(leader_epoch=self._leader_epoch, codec=self._codec)
         if len(batch) > log.config.max_message_bytes:
             raise MessageTooLarge(
