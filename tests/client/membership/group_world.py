@@ -337,6 +337,12 @@ class World:
             assert self.now_ms < end_ms, f"not within {limit_ms} ms: {self.alive}"
             self.pass_time(20)
 
+    def settle(self) -> None:
+        """Until all are members, and nothing moves any more for a while."""
+        self.until(self.is_settled)
+        self.pass_time(1_000)
+        self.until(self.is_settled)
+
     def is_settled(self) -> bool:
         return all(reader.member.is_joined and reader.member.assignment == reader.owned for reader in self.alive)
 

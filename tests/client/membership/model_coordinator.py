@@ -129,6 +129,10 @@ class ModelCoordinator:
         self.commits: list[tuple[TopicPartition, int]] = []
         """Every offset that was written, in order."""
         self.asked: list[tuple[ApiKey, int, Message]] = []
+        """Every request: its API, its version, its body."""
+        self._refusals: dict[ApiKey, list[int]] = {}
+        self._losses: dict[ApiKey, int] = {}
+        self._is_silent = False
         self._versions = {api: newest(api) for api in APIS} | (versions or {})
         self._settings = settings
         self._log: list[CoordinatorRecord] = []
@@ -146,9 +150,24 @@ class ModelCoordinator:
         return line
 
     def serve(self, line: Line, now_ms: int) -> None:
-        while line.waiting and line.under_way is None and line.is_open:
+        while line.waiting and line.under_way is None and line.is_open and not self._is_silent:
             line.under_way, body = line.waiting.pop(0)
             self._serve_one(line, line.under_way, body, now_ms)
+
+    def refuse(self, api_key: ApiKey, *codes: int) -> None:
+        """The next requests of this kind are answered with these errors, one each."""
+        self._refusals.setdefault(api_key, []).extend(codes)
+
+    def lose_answers(self, api_key: ApiKey, number: int = 1) -> None:
+        """The next requests of this kind are worked on, and their connection breaks before the answer has left."""
+        self._losses[api_key] = number
+
+    def be_silent(self, is_silent: bool = True) -> None:
+        """Requests arrive, and nothing happens."""
+        self._is_silent = is_silent
+
+    def bodies(self, api_key: ApiKey) -> list[Message]:
+        return [body for one, _, body in self.asked if one is api_key]
 
     def hang_up(self, line: Line) -> None:
         line.is_open = False
@@ -213,12 +232,19 @@ class ModelCoordinator:
         elif api_key is ApiKey.METADATA:
             line.answer(self._metadata(body))
         elif api_key is ApiKey.FIND_COORDINATOR:
-            line.answer(self._found(header.api_version))
+            codes = self._refusals.get(api_key)
+            line.answer(self._found(header.api_version, codes.pop(0) if codes else NONE))
+        elif self._refusals.get(api_key):
+            line.answer(_refusal(api_key, header.api_version, body, self._refusals[api_key].pop(0)))
         elif line.node_id != self.coordinator_id:
             line.answer(_refusal(api_key, header.api_version, body, NotCoordinator.code))
         else:
             caller = Caller(line, header.client_id or "", "somewhere", header.api_version)
             self._perform(self._core.handle(api_key, body, caller, now_ms), now_ms)
+        if self._losses.get(api_key) and line.is_open:
+            self._losses[api_key] -= 1
+            line.answers.clear()
+            self.hang_up(line)
 
     def _perform(self, effects: Effects, now_ms: int) -> None:
         for record in effects.records:
@@ -235,11 +261,11 @@ class ModelCoordinator:
             if isinstance(line, Line) and line.is_open:
                 line.answer(reply.body)
 
-    def _found(self, version: int) -> Message:
+    def _found(self, version: int, code: int) -> Message:
         where = {"node_id": self.coordinator_id, "host": "h", "port": FIRST_PORT + self.coordinator_id}
         if version < 4:
-            return {"error_code": NONE, "error_message": None, **where}
-        return {"coordinators": [{"key": GROUP, "error_code": NONE, "error_message": None, **where}]}
+            return {"error_code": code, "error_message": None, **where}
+        return {"coordinators": [{"key": GROUP, "error_code": code, "error_message": None, **where}]}
 
     def _metadata(self, body: Message) -> Message:
         names = list(self.topics.names()) if body["topics"] is None else [one["name"] for one in body["topics"]]
@@ -277,4 +303,8 @@ def _refusal(api_key: ApiKey, version: int, body: Message, code: int) -> Message
         }
     if api_key is ApiKey.OFFSET_FETCH and version >= 8:
         return {"groups": [{"group_id": GROUP, "error_code": code, "topics": []}]}
+    if api_key is ApiKey.OFFSET_FETCH:
+        return {"error_code": code, "topics": []}
+    if api_key in (ApiKey.JOIN_GROUP, ApiKey.CONSUMER_GROUP_HEARTBEAT):
+        return {"error_code": code, "member_id": body["member_id"]}
     return {"error_code": code}

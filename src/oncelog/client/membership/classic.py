@@ -138,7 +138,7 @@ class ClassicMembership(Member):
         self._rejoin_reason = self._rejoin_reason or reason
 
     def leave(self, now_ms: int, reason: str) -> None:
-        self._choice = None
+        self._unsubscribe()
         if self._phase is not Phase.LEAVING and (self._phase is not Phase.OUTSIDE or self._member_id):
             self._begin_leaving(reason, now_ms)
             self._revoke(self._assignment)
@@ -480,7 +480,6 @@ class ClassicMembership(Member):
     def _left(self) -> None:
         self._assignment = frozenset()
         self._forget_place()
-        self._commits.needs_member = self._choice is not None
         self._enter(Phase.OUTSIDE)
 
 

@@ -126,7 +126,7 @@ class Kip848Membership(Member):
         self._ask_at_ms = 0
 
     def leave(self, now_ms: int, reason: str) -> None:
-        self._choice = None
+        self._unsubscribe()
         if self._phase in (Phase.JOINING, Phase.MEMBER):
             self._begin_leaving(now_ms)
             self._revoke(self._owned)
@@ -353,7 +353,6 @@ class Kip848Membership(Member):
         """Whatever the answer was: if the coordinator did not hear it, our session ends by itself."""
         self._owned = NOTHING
         self._forget_place()
-        self._commits.needs_member = self._choice is not None
 
 
 def _too_old(why: object) -> UnsupportedVersion:

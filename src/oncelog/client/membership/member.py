@@ -76,6 +76,11 @@ class Member:
         self._want_at_ms = 0
         self._answers_needed = self._metadata.answers + self.wants_all_topics
 
+    def _unsubscribe(self) -> None:
+        self._choice = None
+        self._metadata.wants_all = False
+        self._commits.needs_member = False
+
     def user_polled(self, now_ms: int) -> None:
         self._polled_ms = now_ms
         self._is_user_away = False

@@ -20,6 +20,7 @@ from oncelog.client.membership.assignors.sticky import (
 from oncelog.types import TopicPartition
 
 GENERATION = 7
+EXAMPLES = settings(max_examples=100, deadline=None)
 Group = tuple[dict[str, list[frozenset[str]]], dict[str, Subscription]]
 
 
@@ -87,6 +88,7 @@ def moves(group: Group, given_out: Assignments) -> int:
     return sum(len(set(one.owned) - set(given_out[member_id])) for member_id, one in group[1].items())
 
 
+@EXAMPLES
 @given(owned_groups(uniform=True))
 def test_with_equal_subscriptions_it_is_even_and_as_few_move_as_possible(group: Group) -> None:
     topics, members = group
@@ -100,6 +102,7 @@ def test_with_equal_subscriptions_it_is_even_and_as_few_move_as_possible(group: 
     assert moves(group, given_out) == fewest
 
 
+@EXAMPLES
 @given(owned_groups(uniform=False))
 def test_with_any_subscriptions_it_is_as_even_as_can_be(group: Group) -> None:
     topics, members = group
@@ -108,6 +111,7 @@ def test_with_any_subscriptions_it_is_as_even_as_can_be(group: Group) -> None:
     nobody_can_be_relieved(group, given_out)
 
 
+@EXAMPLES
 @given(owned_groups(uniform=False))
 def test_no_moved_partition_could_go_back_to_its_owner(group: Group) -> None:
     topics, members = group
@@ -119,6 +123,7 @@ def test_no_moved_partition_could_go_back_to_its_owner(group: Group) -> None:
                 assert len(given_out[now[partition]]) <= len(given_out[member_id])
 
 
+@EXAMPLES
 @given(owned_groups(uniform=False))
 def test_assigned_again_nothing_moves(group: Group) -> None:
     topics, members = group
@@ -193,6 +198,7 @@ def test_members_of_old_clients_tell_their_generation_in_the_user_data() -> None
     assert assign({"t": 2}, members) == {"a": list(partitions("t", 0)), "b": list(partitions("t", 1))}
 
 
+@EXAMPLES
 @given(st.binary(max_size=60))
 def test_rubbish_claims_nothing_or_something_but_never_fails(data: bytes) -> None:
     claim = decode_claim(data)
