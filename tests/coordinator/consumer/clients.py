@@ -135,6 +135,7 @@ class OldClient:
         self.must_join = True
         self._joining: Any = None
         self._syncing: Any = None
+        self._joined_with: list[str] = []
         self._led_with: object = None
         """The topics as they were when it assigned them; None for one that does not lead."""
 
@@ -206,7 +207,7 @@ class OldClient:
     def _join(self) -> None:
         if not self.is_cooperative:
             self.has = set()
-        metadata = self._subscription()
+        metadata, self._joined_with = self._subscription(), self.topics
         names = ["cooperative-sticky", "range"] if self.is_cooperative else ["range", "cooperative-sticky"]
         body = {
             "group_id": GROUP,
@@ -279,7 +280,7 @@ class OldClient:
         else:
             assigned = self._assignment(bytes(answer["assignment"]))
             # A cooperative member joins again at once when it had to give something up.
-            self.must_join = self.is_cooperative and not self.has <= assigned
+            self.must_join = (self.is_cooperative and not self.has <= assigned) or self.topics != self._joined_with
             self.has = assigned
 
     def _assignment(self, data: bytes) -> set[Place]:

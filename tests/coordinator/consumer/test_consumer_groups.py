@@ -93,7 +93,7 @@ class TestRequests:
 
     def test_a_member_without_topics_is_a_member(self, coordinator: Coordinator) -> None:
         answer = coordinator.ask("ConsumerGroupHeartbeat", 1, self.JOIN | {"subscribed_topic_names": []})
-        assert (answer["member_epoch"], answer["assignment"]) == (1, {"topic_partitions": []})
+        assert (answer["member_epoch"], answer["assignment"]) == (2, {"topic_partitions": []})
         assert coordinator.group().state_name == "Stable"
 
     @pytest.mark.parametrize("epoch", [1, -1])
@@ -119,15 +119,15 @@ class TestRequests:
 class TestEpochs:
     def test_every_member_shares_the_topic_after_one_has_given_up(self, coordinator: Coordinator) -> None:
         a, b = Kip848Client(coordinator, "a"), Kip848Client(coordinator, "b")
-        assert a.beat()["member_epoch"] == 1
+        assert a.beat()["member_epoch"] == 2
         assert len(a.owned) == 4
-        assert b.beat()["member_epoch"] == 2
+        assert b.beat()["member_epoch"] == 3
         assert b.owned == set()
-        assert a.beat_in_silence()["member_epoch"] == 1
+        assert a.beat_in_silence()["member_epoch"] == 2
         b.beat()
         assert b.owned == set(), "nobody has said that it was given up"
         assert coordinator.group().state_name == "Reconciling"
-        assert a.beat()["member_epoch"] == 2
+        assert a.beat()["member_epoch"] == 3
         b.beat()
         assert len(a.owned) == len(b.owned) == 2
         assert coordinator.group().state_name == "Stable"
@@ -147,7 +147,7 @@ class TestEpochs:
         b.beat(**b.everything())
         assert len(coordinator.log) == written
 
-    @pytest.mark.parametrize("epoch", [3, 99])
+    @pytest.mark.parametrize("epoch", [4, 99])
     def test_an_epoch_of_the_future_is_fenced(self, coordinator: Coordinator, epoch: int) -> None:
         a, _ = joined(coordinator, "a", "b")
         assert a.beat(member_epoch=epoch)["error_code"] == FencedMemberEpoch.code
@@ -157,25 +157,25 @@ class TestEpochs:
         b.leave()
         kept = a.owned
         a.beat()
-        assert a.epoch == 3
-        assert a.beat(member_epoch=2, topic_partitions=None)["error_code"] == FencedMemberEpoch.code
-        a.epoch, a.owned = 2, kept
-        assert a.beat()["member_epoch"] == 3
-        a.epoch = 1
+        assert a.epoch == 4
+        assert a.beat(member_epoch=3, topic_partitions=None)["error_code"] == FencedMemberEpoch.code
+        a.epoch, a.owned = 3, kept
+        assert a.beat()["member_epoch"] == 4
+        a.epoch = 2
         assert a.beat()["error_code"] == FencedMemberEpoch.code
 
     def test_the_epoch_before_is_fenced_with_partitions_of_others(self, coordinator: Coordinator) -> None:
         a, b = joined(coordinator, "a", "b")
         c = Kip848Client(coordinator, "c")
         settle(a, b, c)
-        a.epoch, a.owned = 2, a.owned | b.owned
+        a.epoch, a.owned = 3, a.owned | b.owned
         assert a.beat()["error_code"] == FencedMemberEpoch.code
 
     def test_a_change_of_subscription_is_a_new_epoch(self, coordinator: Coordinator, topics: FakeTopics) -> None:
         a, b = joined(coordinator, "a", "b")
-        assert a.beat(subscribed_topic_names=["payments"])["member_epoch"] == 2
+        assert a.beat(subscribed_topic_names=["payments"])["member_epoch"] == 3
         a.topics = ["payments"]
-        assert coordinator.group().group_epoch == 3
+        assert coordinator.group().group_epoch == 4
         settle(a, b)
         assert a.owned == topics.places(["payments"])
         assert b.owned == topics.places(["orders"])
@@ -500,7 +500,7 @@ def test_describing_tells_what_each_has_and_is_to_have(coordinator: Coordinator,
     (a,) = joined(coordinator, "a", instance_id="i", topics=["orders"], regex="pay.*")
     Kip848Client(coordinator, "b").beat()
     groups = coordinator.ask("ConsumerGroupDescribe", 1, {"group_ids": [GROUP, "nobody"]})["groups"]
-    assert (groups[0]["group_state"], groups[0]["group_epoch"], groups[0]["assignment_epoch"]) == ("Reconciling", 2, 2)
+    assert (groups[0]["group_state"], groups[0]["group_epoch"], groups[0]["assignment_epoch"]) == ("Reconciling", 3, 3)
     one, other = groups[0]["members"]
     assert (one["member_id"], one["instance_id"], one["member_epoch"], one["member_type"]) == ("a", "i", a.epoch, 1)
     assert (one["subscribed_topic_names"], one["subscribed_topic_regex"]) == (["orders"], "pay.*")

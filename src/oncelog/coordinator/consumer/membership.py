@@ -30,6 +30,10 @@ from oncelog.coordinator.consumer.target import target_records
 from oncelog.coordinator.effects import GroupSettings, TopicsView
 
 
+FIRST_EPOCH = 2
+"""Of a new group. A member of epoch 1 has joined but is to have nothing yet, to Kafka, which may delay assignments."""
+
+
 class Surroundings(NamedTuple):
     """What a decision needs besides the group."""
 
@@ -75,7 +79,8 @@ def _take_step(
 def bump_epoch(draft: Draft, topics: TopicsView) -> None:
     """Something changed that asks for a new target assignment."""
     group = draft.group
-    draft.write(epoch_record(group.group_id, group.group_epoch + 1, metadata_hash(group.topics, topics)))
+    epoch = max(FIRST_EPOCH, group.group_epoch + 1)
+    draft.write(epoch_record(group.group_id, epoch, metadata_hash(group.topics, topics)))
     if group.has_partition_metadata:
         draft.write(partition_metadata_tombstone(group.group_id))
 
