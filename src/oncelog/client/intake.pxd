@@ -12,9 +12,10 @@ cdef class Intake:
     cdef Placement _placement
     cdef object _clock
     cdef object _send_slowly
+    cdef object _begin_batch
     cdef public bint is_open
 
-    @cython.locals(queues=TopicQueues, queue=PartitionQueue)
+    @cython.locals(queues=TopicQueues, queue=PartitionQueue, future=RecordFuture)
     cpdef RecordFuture offer(
         self,
         object topic,

@@ -1,8 +1,9 @@
 """The way of a plain record from `send()` into its batch: as short as it can be, since every record goes it.
 
 Plain is a record of bytes or text for a known topic, in a producer without interceptors or serializers of its own, with
-room in the open batch of its partition. `offer` returns None for everything else, having changed nothing, and the shell
-goes the long way. `send` is what `Producer.send` is in compiled form: both ways in one call.
+room in the open batch of its partition, or memory for another one. `offer` returns None for everything else, having
+changed nothing that matters, and the shell goes the long way. `send` is what `Producer.send` is in compiled form: both
+ways in one call.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from oncelog.records.model import HeadersInput
 
 
 class Intake:
-    __slots__ = ("_accumulator", "_clock", "_placement", "_send_slowly", "is_open")
+    __slots__ = ("_accumulator", "_begin_batch", "_clock", "_placement", "_send_slowly", "is_open")
 
     def __init__(
         self,
@@ -26,13 +27,16 @@ class Intake:
         placement: Placement,
         clock: Callable[[], float],
         send_slowly: Callable[..., Any] | None = None,
+        begin_batch: Callable[..., RecordFuture | None] | None = None,
     ) -> None:
         """`clock` tells the time of day in seconds, for records that have none of their own; `send_slowly` is the long
-        way, with the arguments of `send`."""
+        way, with the arguments of `send`; `begin_batch` is for a record that finds no open batch with room, and returns
+        None if there is no memory for another one."""
         self._accumulator = accumulator
         self._placement = placement
         self._clock = clock
         self._send_slowly = send_slowly
+        self._begin_batch = begin_batch
         self.is_open = True
         """Whether any record may go this way."""
 
@@ -88,7 +92,10 @@ class Intake:
         elif type(timestamp_ms) is not int or not 0 <= timestamp_ms <= MAX_TIMESTAMP_MS:
             return None
         queue = self._placement.queue_for(queues, partition, key, value)
-        return self._accumulator.append(queue, timestamp_ms, key, value, headers or (), on_delivery)
+        future = self._accumulator.append(queue, timestamp_ms, key, value, headers or (), on_delivery)
+        if future is None and self._begin_batch is not None:
+            future = self._begin_batch(queue, timestamp_ms, key, value, headers or (), on_delivery)
+        return future
 
 
 def _are_plain(headers: Any) -> bool:

@@ -31,7 +31,7 @@ from oncelog.producer.news import News
 from oncelog.producer.sender_thread import SenderThread
 from oncelog.producer.spooling import Spooling
 from oncelog.producer.table import columns_of, send_table
-from oncelog.records.model import HeadersInput
+from oncelog.records.model import Buffer, HeadersInput
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
@@ -66,7 +66,7 @@ class Producer:
         self._topics = parts.accumulator.topics
         self._placement = parts.placement
         self._interceptors = parts.interceptors
-        self._intake = Intake(parts.accumulator, parts.placement, time.time, self._send_slowly)
+        self._intake = Intake(parts.accumulator, parts.placement, time.time, self._send_slowly, self._begin_batch)
         is_plain = self.config.takes_bytes and self.config.spool_dir is None
         self._intake.is_open = is_plain and not parts.interceptors.is_needed
         if type(self).send is Producer.send:
@@ -162,17 +162,29 @@ class Producer:
         def attempt() -> RecordFuture | None:
             self._check_usable()
             future = self._append(queue, timestamp_ms, key, value, headers, on_delivery)
-            if future is None:
-                future = self._accumulator.append_anew(
-                    queue, timestamp_ms, key, value, headers, on_delivery, monotonic_ms()
-                )
-                self._driver.wake()
-            return future
+            return future or self._begin_batch(queue, timestamp_ms, key, value, headers, on_delivery)
 
         accepted = attempt()
         if accepted is None and self.config.buffer_full == "drop":
             return self._drop(queue, on_delivery)
         return accepted if accepted is not None else self._await_memory(attempt, deadline)
+
+    def _begin_batch(
+        self,
+        queue: PartitionQueue,
+        timestamp_ms: int,
+        key: Buffer | None,
+        value: Buffer | None,
+        headers: HeadersInput,
+        on_delivery: OnDelivery | None,
+    ) -> RecordFuture | None:
+        """None if there is no memory for another batch."""
+        self._check_usable()
+        future: RecordFuture | None = self._accumulator.append_anew(
+            queue, timestamp_ms, key, value, headers, on_delivery, monotonic_ms()
+        )
+        self._driver.wake()
+        return future
 
     def _drop(self, queue: PartitionQueue, on_delivery: OnDelivery | None) -> RecordFuture:
         with self._counting:
