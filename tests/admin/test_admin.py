@@ -30,7 +30,7 @@ def admin(broker: BrokerProcess) -> Iterator[Admin]:
 
 def await_true(condition: Callable[[], bool]) -> None:
     """Apache Kafka's brokers hear of changes a moment after the controller has made them."""
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)

@@ -23,7 +23,7 @@ def fill(broker: BrokerProcess, topic: str, ids: Iterable[str], *, partition: in
 
 def audit(broker: BrokerProcess, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "oncelog", "audit", "-b", broker.bootstrap, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
@@ -82,6 +82,6 @@ def test_what_retention_removed_is_not_lost(broker: BrokerProcess, new_topic: Ca
 
 def test_no_broker() -> None:
     command = [sys.executable, "-m", "oncelog", "audit", "-b", "127.0.0.1:1", "orders"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 1
     assert done.stderr.startswith("oncelog: no broker answers (127.0.0.1:1")

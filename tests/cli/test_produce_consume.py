@@ -158,7 +158,7 @@ def test_a_reader_that_has_seen_enough_is_no_error_message(broker: BrokerProcess
     assert consume.stderr is not None
     assert consume.stdout.readline() == b"x\n"
     consume.stdout.close()
-    assert consume.wait(20) == 1
+    assert consume.wait(60) == 1
     assert consume.stderr.read() == b""
     consume.stderr.close()
 
@@ -170,7 +170,7 @@ def test_new_records_are_printed_as_they_arrive_until_ctrl_c(broker: BrokerProce
         at_broker("produce", topic, stdin=b"record %d\n" % number)
         assert consume.stdout.readline() == b"record %d\n" % number
     os.kill(consume.pid, signal.SIGINT)
-    assert consume.wait(20) == 130
+    assert consume.wait(60) == 130
     consume.stdout.close()
 
 
@@ -189,7 +189,7 @@ def test_lines_are_stored_once_although_the_broker_is_killed_again_and_again(tmp
                 broker.kill()
                 broker.start()
         produce.stdin.close()
-        assert produce.wait(60) == 0
+        assert produce.wait(120) == 0
         outcome = oncelog("-b", broker.bootstrap, "consume", "lines", "--from-beginning", "--until-end")
         assert sorted(map(int, outcome.lines)) == list(range(300))
 

@@ -22,6 +22,7 @@ from oncelog.wire.api import ApiKey
 from oncelog.wire.frame import FrameAssembler, decode_request_header, encode_response
 from tests.client.fake_broker import VERSIONS, api_versions_answer
 from tests.client.network_scene import SETTINGS
+from tests.support.ports import refusing_port
 
 MAX_FRAME_BYTES = 1 << 30
 
@@ -165,9 +166,7 @@ def answering(connection: socket.socket) -> None:
 
 
 def unused_address() -> Address:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        host, port = listener.getsockname()[:2]
-        return host, port
+    return "127.0.0.1", refusing_port()
 
 
 class SilentAddress:

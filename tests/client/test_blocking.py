@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import socket
-import time
 from collections.abc import Callable
 
 import pytest
@@ -15,8 +14,11 @@ from oncelog.wire.api import ApiKey
 from oncelog.wire.codec import Message
 from oncelog.wire.frame import RequestHeader
 from tests.client.fake_broker import HANG_UP, SILENCE, FakeBroker, metadata_answer
+from tests.support.ports import refusing_port
 
 UNCOMMITTED = IsolationLevel.READ_UNCOMMITTED
+
+FOREVER_MS = 600_000  # longer than the test may take
 
 
 def quick(bootstrap: str, **settings: object) -> BlockingClient:
@@ -24,8 +26,7 @@ def quick(bootstrap: str, **settings: object) -> BlockingClient:
 
 
 def unused_address() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return f"127.0.0.1:{listener.getsockname()[1]}"
+    return f"127.0.0.1:{refusing_port()}"
 
 
 def serving(topics: dict[str, int], script: Callable[[int], object] | None = None) -> FakeBroker:
@@ -57,13 +58,11 @@ def offset_answer(error_code: int = 0, offset: int = 5) -> Message:
 
 def test_no_broker_at_all_is_said_at_once_with_what_to_do() -> None:
     address = unused_address()
-    with quick(address) as client:
-        began = time.monotonic()
-        with pytest.raises(
-            BrokersUnreachable, match=rf"{address}: Connection refused\); start one with `oncelog broker`"
-        ):
-            client.refresh_metadata(None)
-        assert time.monotonic() - began < 1
+    with (
+        quick(address, default_api_timeout_ms=FOREVER_MS) as client,
+        pytest.raises(BrokersUnreachable, match=rf"{address}: Connection refused\); start one with `oncelog broker`"),
+    ):
+        client.refresh_metadata(None)
 
 
 def test_an_unknown_host_is_said() -> None:
@@ -96,7 +95,7 @@ def test_connections_are_reused() -> None:
 def test_a_request_without_an_answer_times_out_and_gives_up_the_connection() -> None:
     with (
         serving({"t": 1}, lambda _: SILENCE) as broker,
-        quick(broker.bootstrap, request_timeout_ms=100, default_api_timeout_ms=50) as client,
+        quick(broker.bootstrap, request_timeout_ms=1_000, default_api_timeout_ms=500) as client,
     ):
         with pytest.raises(NoAnswer):
             client.request(ApiKey.INIT_PRODUCER_ID, {})
@@ -131,12 +130,11 @@ def test_errors_that_no_retry_mends_are_raised_at_once() -> None:
 def test_retries_end_at_the_deadline() -> None:
     with (
         serving({"t": 1}, lambda _: offset_answer(NotLeaderOrFollower.code)) as broker,
-        quick(broker.bootstrap, default_api_timeout_ms=200) as client,
+        quick(broker.bootstrap, default_api_timeout_ms=1_000) as client,
     ):
-        began = time.monotonic()
         with pytest.raises(NotLeaderOrFollower):
             list_offsets(client, {TopicPartition("t", 0): -1}, UNCOMMITTED)
-        assert 0.05 < time.monotonic() - began < 2
+        assert len(broker.requests) > 2, "it was tried again"
 
 
 def test_pauses_between_retries_grow_to_their_bound(monkeypatch: pytest.MonkeyPatch) -> None:

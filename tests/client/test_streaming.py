@@ -26,9 +26,9 @@ from tests.client.driver_scene import (
     unused_address,
 )
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(200)
 
-PATIENCE_S = 30
+PATIENCE_S = 60
 
 
 def run_on_asyncio(main: Callable[[], Awaitable[Any]]) -> Any:

@@ -389,7 +389,7 @@ ROWS: dict[str, Callable[[], Row]] = {
 
 def _send(broker: BrokerProcess, topic: str, row: Row, records: bytes | None) -> Answer:
     """Each step on a connection of its own: a broker may close one on a bad request."""
-    waits_s = SILENCE_S if SILENCE in row.kafka and broker.kind == "kafka" else 20
+    waits_s = SILENCE_S if SILENCE in row.kafka and broker.kind == "kafka" else 60
     with RawClient(broker.address, timeout_s=waits_s) as client:
         try:
             answer = produce(

@@ -28,6 +28,8 @@ UNKNOWN_TOPIC_ID = 100
 
 BATCH = make_batch([bytes(100)])
 BATCHES = 10
+FOREVER_MS = 300_000
+"""Longer than the test's client waits for an answer."""
 
 
 @dataclass
@@ -100,39 +102,31 @@ def test_only_the_first_partition_may_exceed_the_limits(reader: Reader) -> None:
 def test_a_fetch_waits_for_enough_bytes_then_gives_what_there_is(reader: Reader) -> None:
     started = time.monotonic()
     answer = reader.ask({"fetch_offset": 9}, min_bytes=100_000, max_wait=400)
-    assert 0.35 <= time.monotonic() - started < 3
+    assert time.monotonic() - started >= 0.35
     assert answer[2] == {0: (0, 1)}
 
 
 def test_a_fetch_that_finds_enough_does_not_wait(reader: Reader) -> None:
-    started = time.monotonic()
-    assert reader.ask({}, min_bytes=5 * len(BATCH), max_wait=10_000)[2] == {0: (0, 10)}
-    assert time.monotonic() - started < 2
+    assert reader.ask({}, min_bytes=5 * len(BATCH), max_wait=FOREVER_MS)[2] == {0: (0, 10)}
 
 
 def test_an_append_wakes_a_waiting_fetch(reader: Reader) -> None:
-    appended: list[float] = []
-
     def append_soon() -> None:
         time.sleep(0.3)
         reader.append(1)
-        appended.append(time.monotonic())
 
     thread = threading.Thread(target=append_soon)
     thread.start()
-    answer = reader.ask({"fetch_offset": 10}, {"partition": 1, "fetch_offset": 3}, max_wait=20_000)
-    answered = time.monotonic()
+    answer = reader.ask({"fetch_offset": 10}, {"partition": 1, "fetch_offset": 3}, max_wait=FOREVER_MS)
     thread.join()
     assert answer[2] == {0: (0, 0), 1: (0, 1)}
-    assert answered - appended[0] < 1
 
 
 def test_waiting_does_not_hold_up_other_connections(broker: BrokerProcess, reader: Reader) -> None:
-    waiting = reader.client.send("fetch", 12, fetch_request(reader.topic, 10, max_wait=1_000))
+    waiting = reader.client.send("fetch", 12, fetch_request(reader.topic, 10, max_wait=FOREVER_MS))
     with RawClient(broker.address) as another:
-        started = time.monotonic()
         assert list_offset(another, reader.topic, -1)["offset"] == 10
-        assert time.monotonic() - started < 0.5
+        produce(another, reader.topic, BATCH)
     reader.client.receive("fetch", 12, waiting)
 
 
@@ -145,9 +139,7 @@ def test_requests_in_flight_are_answered_in_order(reader: Reader) -> None:
 
 
 def test_an_error_is_answered_at_once(reader: Reader) -> None:
-    started = time.monotonic()
-    answer = reader.ask({"fetch_offset": 11}, {"partition": 1, "fetch_offset": 3}, max_wait=20_000)
-    assert time.monotonic() - started < 2
+    answer = reader.ask({"fetch_offset": 11}, {"partition": 1, "fetch_offset": 3}, max_wait=FOREVER_MS)
     assert answer[2] == {0: (OFFSET_OUT_OF_RANGE, 0), 1: (0, 0)}
 
 

@@ -153,7 +153,7 @@ def test_a_reader_at_the_end_gets_what_arrives_later(broker: BrokerProcess, new_
     consumer = make_consumer(broker, enable_partition_eof=True)
     try:
         consumer.assign([TopicPartition(topic, 0, OFFSET_END)])
-        reached_end = consumer.poll(10)
+        reached_end = consumer.poll(60)
         assert reached_end.error().code() == KafkaError._PARTITION_EOF
         assert reached_end.offset() == 1
         send(producer, topic, [{"value": b"after"}])

@@ -20,7 +20,7 @@ from tests.conformance.test_quotas import limited, unique
 from tests.support.confluent import create_topic, make_admin, read
 from tests.support.process import BrokerProcess
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 60.0
 WALL_MS = 1_700_000_000_000
 
 Topics = Callable[[], str]

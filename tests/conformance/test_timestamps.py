@@ -65,7 +65,7 @@ def test_changing_the_type_applies_to_later_batches(broker: BrokerProcess, new_t
         resource = {"resource_type": 2, "resource_name": topic, "configs": [change]}
         answer = client.request("incremental_alter_configs", 1, {"resources": [resource]})
         assert answer["responses"][0]["error_code"] == 0
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while (appended := produce(client, topic, make_batch(base_timestamp=BASE_MS)))["log_append_time"] is None:
             assert time.monotonic() < deadline
             time.sleep(0.05)
@@ -137,8 +137,8 @@ def test_offsets_of_an_empty_partition(broker: BrokerProcess, new_topic: Topics)
 def test_offsets_for_times_and_watermarks_through_a_client(broker: BrokerProcess, timed_topic: str) -> None:
     consumer = make_consumer(broker)
     try:
-        (found,) = consumer.offsets_for_times([TopicPartition(timed_topic, 0, BASE_MS + 101)], timeout=10)
+        (found,) = consumer.offsets_for_times([TopicPartition(timed_topic, 0, BASE_MS + 101)], timeout=60)
         assert found.offset == 7
-        assert consumer.get_watermark_offsets(TopicPartition(timed_topic, 0), timeout=10) == (0, 9)
+        assert consumer.get_watermark_offsets(TopicPartition(timed_topic, 0), timeout=60) == (0, 9)
     finally:
         consumer.close()

@@ -23,7 +23,7 @@ from tests.support.raw import Message, RawClient
 KAFKA_STORAGE_ERROR = 56
 DISK_BYTES = 12 * 1024 * 1024
 FILLER_BYTES = 6 * 1024 * 1024
-FULL_TIMEOUT_S = 60.0
+FULL_TIMEOUT_S = 120.0
 
 
 def produce(scene: Scene, partition: int) -> Message:

@@ -23,7 +23,7 @@ def live_and_crash(scene: Scene, rng: random.Random) -> None:
     scene.crash()
 
 
-@pytest.mark.timeout(280)
+@pytest.mark.timeout(600)
 def test_a_hundred_kills(tmp_path: Path, rng: random.Random) -> None:
     with Scene(tmp_path) as scene:
         for _ in range(KILLS):

@@ -20,7 +20,6 @@ import oncelog
 from oncelog.admin import OffsetSpec, ResourceType
 from oncelog.audit.account import AuditReport
 from oncelog.audit.numbered_load import NumberedLoad
-from oncelog.audit.ports import unused_port
 from oncelog.client.metadata import NO_LEADER
 from oncelog.errors import (
     LeaderNotAvailable,
@@ -41,6 +40,7 @@ from oncelog.wire.frame import decode_response_header
 from oncelog.wire.produce import ProduceResponse, decode_produce_response
 from tests.faults.cell import PARTITIONS, PATIENT, Outcome, audit_of, run_cell
 from tests.support.confluent import create_topic
+from tests.support.ports import unused_port
 from tests.support.process import BrokerProcess
 
 KILLS = 4

@@ -23,7 +23,7 @@ from tests.support.process import BrokerProcess
 PARTITIONS = 3
 LIFE_S = (0.01, 0.25)
 """The shortest end before the producer is made, the longest in the middle of its work."""
-FINISH_S = 60
+FINISH_S = 120
 SLOW_ANSWERS = [Rule.delay("Produce", ms=(1, 30), on="response")]
 """So that most deaths find batches in flight, some of them stored."""
 BAD_NETWORK = [
@@ -58,6 +58,11 @@ def kill_and_audit(
     try:
         for _ in range(kills):
             lives.live_and_die(rng.uniform(*LIFE_S), rng.randrange(2**32), some_settings(rng))
+        life_s = LIFE_S[1]
+        while not lives.promised():  # on a machine so slow that no life was long enough
+            life_s *= 2
+            assert life_s < FINISH_S, "no life ever sent a record"
+            lives.live_and_die(life_s, rng.randrange(2**32), some_settings(rng))
     finally:
         lives.close()
     with Producer(broker.bootstrap, spool_dir=str(lives.spool)) as producer:

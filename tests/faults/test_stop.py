@@ -26,7 +26,7 @@ def test_clean_stops_under_load(tmp_path: Path, rng: random.Random) -> None:
 
 def refused_start(data_dir: Path) -> None:
     command = [sys.executable, "-m", "oncelog", "broker", "--data", str(data_dir), "--listen", "127.0.0.1:0"]
-    second = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    second = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert second.returncode == 1
     assert second.stdout == ""
     assert str(data_dir) in second.stderr

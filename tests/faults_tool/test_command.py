@@ -15,7 +15,7 @@ from oncelog.faults.rules import Rule
 from tests.support.process import BrokerProcess
 from tests.support.raw import RawClient
 
-STOP_TIMEOUT_S = 10
+STOP_TIMEOUT_S = 60
 
 
 def start(*words: str) -> subprocess.Popen[str]:

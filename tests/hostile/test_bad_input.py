@@ -32,7 +32,7 @@ INVALID_RECORD = 87
 MIB = 1 << 20
 REQUEST_LIMIT_BYTES = 100 * MIB  # `socket.request.max.bytes`
 MEMORY_TOLERANCE_BYTES = 24 * MIB
-SETTLE_S = 10
+SETTLE_S = 60
 
 
 def frame(payload: bytes) -> bytes:

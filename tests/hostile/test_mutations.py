@@ -34,7 +34,7 @@ ANSWER_TIMEOUT_S = 1.0
 MEMORY_TOLERANCE_BYTES = 24 << 20
 # A flipped bit may ask for thousands of partitions; their memory is kept for the next ones once they are deleted.
 PARTITION_BYTES = 8 << 10
-SETTLE_S = 20
+SETTLE_S = 60
 ALARMS = ("Traceback", "never retrieved", "Unhandled", "unhandled", "CRITICAL")
 CANARY_PAUSE_S = 0.2
 

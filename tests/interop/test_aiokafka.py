@@ -15,7 +15,7 @@ from tests.support.process import BrokerProcess
 
 Topics = Callable[[], str]
 
-READ_TIMEOUT_S = 20
+READ_TIMEOUT_S = 60
 
 
 async def read(broker: BrokerProcess, topic: str, count: int, offset: int = 0) -> list[Any]:

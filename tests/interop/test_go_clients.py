@@ -20,7 +20,7 @@ from tests.support.process import BrokerProcess
 Topics = Callable[[], str]
 
 SOURCES = Path(__file__).with_name("go")
-TIMEOUT_S = 60
+TIMEOUT_S = 120
 COUNT = 200
 PARTITIONS = 2
 END = COUNT // PARTITIONS

@@ -33,7 +33,7 @@ def consume(broker: BrokerProcess, topic: str, count: int, offset: str = "earlie
     done = run_tool(
         CONSOLE_CONSUMER,
         *("--bootstrap-server", broker.bootstrap, "--topic", topic, "--partition", "0", "--offset", offset),
-        *("--max-messages", str(count), "--timeout-ms", "20000"),
+        *("--max-messages", str(count), "--timeout-ms", "60000"),
         *(argument for each in printed for argument in ("--formatter-property", each)),
     )
     return done.stdout.splitlines()

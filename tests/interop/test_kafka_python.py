@@ -19,7 +19,7 @@ from tests.support.process import BrokerProcess
 
 Topics = Callable[[], str]
 
-READ_TIMEOUT_S = 20
+READ_TIMEOUT_S = 60
 CODECS = {
     None: True,
     "gzip": kafka_codec.has_gzip(),
@@ -60,8 +60,8 @@ def test_produce_and_read(broker: BrokerProcess, new_topic: Topics, codec: str |
             )
             for n in range(count)
         ]
-        producer.flush(timeout=20)
-        assert [future.get(timeout=20).offset for future in futures] == list(range(count))
+        producer.flush(timeout=READ_TIMEOUT_S)
+        assert [future.get(timeout=READ_TIMEOUT_S).offset for future in futures] == list(range(count))
     records = read(broker, topic, count)
     assert [(r.offset, r.key, r.value, r.timestamp, list(r.headers)) for r in records] == [
         (n, b"%d" % n, b"value %d" % n, 1000 + n, [("n", b"%d" % n)]) for n in range(count)
@@ -76,7 +76,7 @@ def test_offsets(broker: BrokerProcess, new_topic: Topics) -> None:
     here = TopicPartition(topic, 0)
     with closing(KafkaProducer(bootstrap_servers=broker.bootstrap)) as producer:
         for n in range(5):
-            producer.send(topic, b"v", timestamp_ms=1_000_000 + 1_000 * n).get(timeout=20)
+            producer.send(topic, b"v", timestamp_ms=1_000_000 + 1_000 * n).get(timeout=READ_TIMEOUT_S)
     with closing(KafkaConsumer(bootstrap_servers=broker.bootstrap, group_id=None)) as consumer:
         assert consumer.beginning_offsets([here]) == {here: 0}
         assert consumer.end_offsets([here]) == {here: 5}
@@ -121,7 +121,7 @@ def test_the_cluster_and_its_logs(admin: KafkaAdminClient, broker: BrokerProcess
     here = TopicPartition(topic, 0)
     with closing(KafkaProducer(bootstrap_servers=broker.bootstrap, enable_idempotence=True)) as producer:
         for _ in range(4):
-            producer.send(topic, b"v").get(timeout=20)
+            producer.send(topic, b"v").get(timeout=READ_TIMEOUT_S)
     assert [each["port"] for each in admin.describe_cluster()["brokers"]] == [broker.port]
     assert admin.list_partition_offsets({here: OffsetSpec.LATEST})[here].offset == 4
     assert len(admin.describe_producers([here])[here].active_producers) == 1

@@ -17,7 +17,7 @@ from tests.support.process import BrokerProcess
 Topics = Callable[[], str]
 
 SESSION = Path(__file__).with_name("kafkajs_session.js")
-TIMEOUT_S = 60
+TIMEOUT_S = 120
 COUNT = 200
 
 

@@ -16,7 +16,7 @@ from tests.support.process import BrokerProcess
 Topics = Callable[[], str]
 Kcat = Callable[..., str]
 
-TIMEOUT_S = 30
+TIMEOUT_S = 120
 
 
 @pytest.fixture

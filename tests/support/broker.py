@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.support.process import BrokerProcess
 
-READY_TIMEOUT_S = 30
+READY_TIMEOUT_S = 60
 NODE_ID = 1  # as Apache Kafka in these tests, so that answers compare
 
 

@@ -13,7 +13,7 @@ from tests.support import requests
 from tests.support.process import BrokerProcess
 from tests.support.raw import RawClient
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 60.0
 
 
 def make_producer(broker: BrokerProcess, **config: Any) -> Producer:

@@ -7,7 +7,7 @@ import signal
 import subprocess
 from pathlib import Path
 
-STOP_TIMEOUT_S = 30
+STOP_TIMEOUT_S = 60
 
 
 class BrokerProcess:

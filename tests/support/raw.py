@@ -27,7 +27,7 @@ from kio.static.constants import EntityType
 
 API_KEYS = {name: key for key, name in api_key_map.items()}
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-TIMEOUT_S = 20.0
+TIMEOUT_S = 60.0
 NULL_UUID = uuid.UUID(int=0)
 ZEROES = {
     bool: False,
@@ -186,7 +186,7 @@ class RawClient:
         (size,) = struct.unpack(">i", self._receive_exactly(4))
         return self._receive_exactly(size)
 
-    def is_closed_by_peer(self, within_s: float = 5.0) -> bool:
+    def is_closed_by_peer(self, within_s: float = TIMEOUT_S) -> bool:
         """True if the broker closes the connection, False if it answers or stays silent for that long."""
         self.socket.settimeout(within_s)
         try:

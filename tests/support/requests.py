@@ -9,7 +9,7 @@ from typing import Any
 from tests.support.raw import Message, RawClient
 
 EARLIEST, LATEST, MAX_TIMESTAMP = -2, -1, -3
-SETTLE_TIMEOUT_S = 10
+SETTLE_TIMEOUT_S = 60
 
 
 def create_topic(
@@ -18,7 +18,7 @@ def create_topic(
     """Create a topic and wait until all of its partitions have a leader that serves."""
     settings = [{"name": key, "value": value} for key, value in (configs or {}).items()]
     topic = {"name": name, "num_partitions": partitions, "replication_factor": 1, "configs": settings}
-    (created,) = client.request("create_topics", 7, {"topics": [topic], "timeout": 10_000})["topics"]
+    (created,) = client.request("create_topics", 7, {"topics": [topic], "timeout": 60_000})["topics"]
     assert created["error_code"] == 0, created
     await_leaders(client, name, partitions)
     topic_id: uuid.UUID = created["topic_id"]

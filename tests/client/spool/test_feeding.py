@@ -129,7 +129,7 @@ def test_a_waiting_result_can_be_waited_for() -> None:
             break
     while scene.accumulator.incomplete:
         scene.store(scene.take(), 2)
-    waiter.join(30)
+    waiter.join(60)
     assert results == [2]
 
 
