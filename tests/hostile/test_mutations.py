@@ -178,7 +178,7 @@ def _restore_topics(broker: BrokerProcess) -> int:
     return sum(found.values())
 
 
-@pytest.mark.timeout(280)
+@pytest.mark.timeout(900)
 def test_damaged_requests(victim: BrokerProcess) -> None:
     seed = int(os.environ.get("ONCELOG_SEED", DEFAULT_SEED))
     print(f"ONCELOG_SEED={seed}")

@@ -11,13 +11,19 @@ that range will one day be given the very port, be connected to itself, and keep
 
 MAX_TRIES = 100
 
+_given: set[int] = set()
+"""A port that nobody listens on yet seems to be unused the next time, too."""
+
 
 def unused_port(host: str = "127.0.0.1") -> int:
     for port in random.sample(PORTS, MAX_TRIES):
+        if port in _given:
+            continue
         with socket.socket() as probe:
             try:
                 probe.bind((host, port))
             except OSError:
                 continue
+            _given.add(port)
             return port
     raise OSError(f"none of {MAX_TRIES} ports between {PORTS.start} and {PORTS.stop} is free on {host}")
