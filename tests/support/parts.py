@@ -64,18 +64,32 @@ def fetch_lock(name: str) -> Iterator[None]:
         yield
 
 
-def executable(name: str, package: str) -> Path:
-    """A program on the path; as root on Debian its package is installed first."""
-    found = shutil.which(name)
+def executable(name: str, package: str, folders: str | None = None) -> Path:
+    """A program on the path, or in a folder like `folders`; as root on Debian its package is installed first."""
+    found = _find(name, folders)
     if found is None and os.geteuid() == 0 and shutil.which("apt-get"):
         with fetch_lock("apt"):
-            subprocess.run(["apt-get", "update", "-qq"], check=False, capture_output=True, timeout=FETCH_TIMEOUT_S)
-            command = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", package]
-            subprocess.run(command, check=False, capture_output=True, timeout=FETCH_TIMEOUT_S)
-        found = shutil.which(name)
+            found = _find(name, folders)  # another test run may have installed it meanwhile
+            if found is None:
+                _install(package)
+                found = _find(name, folders)
     if found is None:
         raise PartMissingError(f"{name} is not installed (Debian: apt-get install {package})")
     return Path(found)
+
+
+def _find(name: str, folders: str | None) -> str | None:
+    if found := shutil.which(name):
+        return found
+    candidates = sorted(Path("/").glob(f"{folders}/{name}")) if folders else []
+    return str(candidates[-1]) if candidates else None
+
+
+def _install(package: str) -> None:
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    install = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", package]
+    for command in (["apt-get", "update", "-qq"], install):
+        subprocess.run(command, check=False, capture_output=True, timeout=FETCH_TIMEOUT_S, env=environment)
 
 
 def java() -> Path:
@@ -84,6 +98,15 @@ def java() -> Path:
 
 def kcat() -> Path:
     return executable("kcat", "kcat")
+
+
+def postgres() -> Path:
+    """PostgreSQL's server; `initdb` stands beside it, in a folder that Debian keeps off the path."""
+    return executable("postgres", "postgresql", "usr/lib/postgresql/*/bin").resolve()
+
+
+def redis_server() -> Path:
+    return executable("redis-server", "redis-server")
 
 
 def kafka_libs() -> Path:
@@ -146,7 +169,7 @@ def _run(command: list[str], what: str) -> None:
 
 def fetch_all() -> None:
     """Whatever can be had; what is missing is named here once, and again by the tests that need it."""
-    for get in (java, kafka_libs, kcat, kafkajs):
+    for get in (java, kafka_libs, kcat, kafkajs, postgres, redis_server):
         try:
             print(f"{get.__name__}: {get()}")
         except PartMissingError as reason:
