@@ -25,6 +25,7 @@ from oncelog.client.consumer_core import (
     Subscription,
     Trouble,
 )
+from oncelog.client.consumer_counters import ConsumerCounters
 from oncelog.client.consumer_errors import ConsumerTimedOut, NotAssigned, SubscriptionConflict
 from oncelog.client.consumer_reader import Reader
 from oncelog.client.consumer_records import GroupMetadata, OffsetAndMetadata, OffsetAndTimestamp
@@ -41,6 +42,8 @@ from oncelog.types import TopicPartition
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+NS_PER_MS = 1_000_000
 
 
 class Ask(NamedTuple):
@@ -96,11 +99,14 @@ class ConsumerCalls:
         core: ConsumerCore,
         reader: Reader,
         interceptors: Interceptors,
+        counters: ConsumerCounters,
+        tick: Callable[[int], None],
         clock: Callable[[], int],
         wake: Callable[[], None],
         owner: Any,
     ) -> None:
-        """`owner` is the consumer that callbacks are given; `wake` rouses the core's driver."""
+        """`owner` is the consumer that callbacks are given; `wake` rouses the core's driver; `tick` lets windows of
+        metrics begin."""
         self.in_hand: ConsumerRecord | None = None
         """While iterating: the record that the user is busy with. Set by the shell."""
         self.is_interrupted = False
@@ -109,6 +115,8 @@ class ConsumerCalls:
         self._core = core
         self._reader = reader
         self._interceptors = interceptors
+        self._counters = counters
+        self._tick = tick
         self._clock = clock
         self._wake = wake
         self._owner = owner
@@ -151,6 +159,15 @@ class ConsumerCalls:
 
     def _read(self, deadline_ms: int | None, take: Callable[[], list[Any]]) -> Call[list[Any] | None]:
         self._check_readable()
+        now_ms = self._clock()
+        self._counters.poll_began(now_ms)
+        self._tick(now_ms)
+        try:
+            return (yield from self._await_records(deadline_ms, take))
+        finally:
+            self._counters.poll_ended(self._clock())
+
+    def _await_records(self, deadline_ms: int | None, take: Callable[[], list[Any]]) -> Call[list[Any] | None]:
         self._finish_all()
         while True:
             seen = self._core.arrivals
@@ -276,15 +293,34 @@ class ConsumerCalls:
             return
 
         def ask(now_ms: int, done: Done) -> None:
-            self._core.commit(wanted, now_ms, done, retry=True, timeout_ms=timeout_ms)
+            self._core.commit(wanted, now_ms, self._timed(done), retry=True, timeout_ms=timeout_ms)
 
-        yield Ask(ask, timeout_ms)
+        began_ms = self._clock()
+        try:
+            yield Ask(ask, timeout_ms)
+        finally:
+            self._counters.commit_sync_ns += (self._clock() - began_ms) * NS_PER_MS
         self._committed(wanted)
+
+    def _timed(self, done: Done) -> Done:
+        """Tells `done`, and counts the offset commit if it went well."""
+        began_ms = self._clock()
+
+        def ended(error: Exception | None) -> None:
+            if error is None:
+                self._counters.offsets_committed(self._clock() - began_ms)
+            done(error)
+
+        return ended
 
     def commit_async(self, offsets: OffsetsInput | None, on_commit: OnCommit | None) -> None:
         wanted = self._to_commit(offsets)
         self._check_alive()
-        self._core.submit(lambda now_ms: self._core.commit_and_tell(wanted, now_ms, on_commit))
+
+        def tell(error: Exception | None) -> None:
+            self._core.tell(CommitEnded(wanted, error, on_commit))
+
+        self._core.submit(lambda now_ms: self._core.commit(wanted, now_ms, self._timed(tell), retry=False))
         self._wake()
 
     def _to_commit(self, offsets: OffsetsInput | None) -> Offsets:
@@ -309,7 +345,7 @@ class ConsumerCalls:
                 if error is not None:
                     logger.warning("automatic offset commit of %s failed: %s", _names(done), error)
 
-            self._core.submit(lambda now_ms: self._core.commit(done, now_ms, ended, retry=True))
+            self._core.submit(lambda now_ms: self._core.commit(done, now_ms, self._timed(ended), retry=True))
             self._wake()
 
     def _commit_done_now(self) -> Call[None]:
@@ -318,7 +354,7 @@ class ConsumerCalls:
         if not done:
             return
         try:
-            yield Ask(lambda now_ms, done_: self._core.commit(done, now_ms, done_, retry=True))
+            yield Ask(lambda now_ms, done_: self._core.commit(done, now_ms, self._timed(done_), retry=True))
             self._committed(done)
         except OncelogError as error:
             logger.warning("offsets of %s could not be committed, records may come again: %s", _names(done), error)
@@ -344,7 +380,11 @@ class ConsumerCalls:
     ) -> Call[dict[TopicPartition, OffsetAndMetadata | None]]:
         self._check_group("asking for committed offsets")
         wanted = list(partitions) or sorted(self._core.assignment)
-        found = yield Ask(lambda now_ms, done: self._core.committed(wanted, now_ms, done, timeout_ms), timeout_ms)
+        began_ms = self._clock()
+        try:
+            found = yield Ask(lambda now_ms, done: self._core.committed(wanted, now_ms, done, timeout_ms), timeout_ms)
+        finally:
+            self._counters.committed_ns += (self._clock() - began_ms) * NS_PER_MS
         return dict(found)
 
     def _check_group(self, what: str) -> None:
@@ -463,7 +503,13 @@ class ConsumerCalls:
     def lag(self, partition: TopicPartition) -> int | None:
         """How many offsets lie between the position and the end, as of the last answer; None if neither is known."""
         self._check_owned([partition])
-        state = self._core.fetcher.states[partition]
+        state = self._core.fetcher.states.get(partition)
+        return None if state is None else self._lag_of(state)
+
+    def lags(self) -> dict[TopicPartition, int | None]:
+        return {state.partition: self._lag_of(state) for state in list(self._core.fetcher.states.values())}
+
+    def _lag_of(self, state: PartitionState) -> int | None:
         end = state.last_stable_offset if self._config.reads_committed else state.high_watermark
         position = self._position_of(state)
         return None if end is None or position is None else max(0, end - position)

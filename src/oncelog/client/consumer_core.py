@@ -145,7 +145,7 @@ class ConsumerCore:
         self._find_positions(now_ms)
         wait_ms = min(wait_ms, self.fetcher.poll(now_ms))
         for error in self.fetcher.take_errors():
-            self._tell(Trouble(error))
+            self.tell(Trouble(error))
         if self._close_at_ms is not None:
             self._close_if_done(self._close_at_ms, now_ms)
             wait_ms = min(wait_ms, self._close_at_ms - now_ms)
@@ -232,7 +232,7 @@ class ConsumerCore:
             self._own(membership.assignment)
         for one in news:
             self._is_telling = True
-            self._tell(one)
+            self.tell(one)
 
     # --- positions --------------------------------------------------------------------------------------------------
 
@@ -255,7 +255,7 @@ class ConsumerCore:
     ) -> None:
         self._awaiting_offsets.difference_update(asked)
         if isinstance(found, Exception):
-            self._tell(Trouble(found))
+            self.tell(Trouble(found))
             return
         still_lost = {state.partition for state in self.fetcher.unpositioned()}  # a seek may have come first
         for partition in still_lost.intersection(asked):
@@ -282,14 +282,6 @@ class ConsumerCore:
         assert self._commits is not None
         self._commits.commit(offsets, self.identity, now_ms, done, retry=retry, timeout_ms=timeout_ms)
 
-    def commit_and_tell(self, offsets: Offsets, now_ms: int, on_commit: OnCommit | None) -> None:
-        """Commit offsets, and let the user hear of it in some later `poll()`."""
-
-        def tell(error: Exception | None) -> None:
-            self._tell(CommitEnded(offsets, error, on_commit))
-
-        self.commit(offsets, now_ms, tell, retry=False)
-
     def committed(
         self, partitions: Collection[TopicPartition], now_ms: int, done: Done, timeout_ms: int | None
     ) -> None:
@@ -298,7 +290,7 @@ class ConsumerCore:
 
     # --- what the user hears ----------------------------------------------------------------------------------------
 
-    def _tell(self, news: UserNews) -> None:
+    def tell(self, news: UserNews) -> None:
         self.outbox.append(news)
         self._arrived()
 

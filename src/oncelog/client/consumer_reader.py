@@ -11,10 +11,12 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from oncelog.client.consumer_config import ConsumerConfig
+from oncelog.client.consumer_counters import ConsumerCounters
 from oncelog.client.fetch.inbox import FetchedData, Inbox
 from oncelog.client.fetch.partitions import PartitionState
 from oncelog.records.arrow import TakenColumns
 from oncelog.records.kernel import ConsumerRecord, RecordCursor
+from oncelog.types import NO_LEADER_EPOCH
 
 MAX_DECOMPRESSED_BYTES = 256 * 1024 * 1024
 """What one fetched batch may grow to: more is taken for an attack."""
@@ -35,6 +37,7 @@ class Reader:
         config: ConsumerConfig,
         key_deserializer: DeserializeFor,
         value_deserializer: DeserializeFor,
+        counters: ConsumerCounters,
     ) -> None:
         self.touched: set[PartitionState] = set()
         """Whose position moved since this was last emptied."""
@@ -43,6 +46,7 @@ class Reader:
         self._check_crcs = config.check_crcs
         self._key_deserializer = key_deserializer
         self._value_deserializer = value_deserializer
+        self._counters = counters
         self._open: _Open | None = None
 
     def take(self, max_records: int) -> list[ConsumerRecord]:
@@ -62,11 +66,13 @@ class Reader:
     def take_chunk(self, max_records: int) -> list[ConsumerRecord]:
         """Up to so many records of one partition; none if nothing was fetched."""
         while (reading := self._current()) is not None:
+            taken_bytes = reading.cursor.bytes_taken
             try:
                 records = reading.cursor.take(max_records)
             finally:
                 self._moved(reading)
             if records:
+                self._counters.took(len(records), reading.cursor.bytes_taken - taken_bytes)
                 return records
             self._open = None
         return []
@@ -76,6 +82,7 @@ class Reader:
         taken: list[TakenColumns] = []
         left = max_records
         while left != 0 and (reading := self._current()) is not None:
+            taken_bytes = reading.cursor.bytes_taken
             try:
                 columns = reading.cursor.take_table(left)
             except Exception:  # it comes again, with the next call
@@ -85,6 +92,7 @@ class Reader:
             finally:
                 self._moved(reading)
             if columns.record_count:
+                self._counters.took(columns.record_count, reading.cursor.bytes_taken - taken_bytes)
                 taken.append(TakenColumns(*reading.data.state.partition, columns))
                 left = None if left is None else left - columns.record_count
             else:
@@ -124,7 +132,8 @@ class Reader:
         data, cursor = reading
         if data.is_current:
             data.state.position = cursor.next_offset
-            data.state.position_epoch = cursor.leader_epoch
+            if cursor.leader_epoch != NO_LEADER_EPOCH:  # otherwise nothing was read yet
+                data.state.position_epoch = cursor.leader_epoch
             self.touched.add(data.state)
 
     def close(self) -> None:

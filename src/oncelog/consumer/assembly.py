@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 from uuid import uuid4
 
-from oncelog.consumer.deserializers import deserializer_for
-from oncelog.consumer.interceptors import InterceptorChain
-
 from oncelog.client.consumer_calls import ConsumerCalls
 from oncelog.client.consumer_config import ConsumerConfig
 from oncelog.client.consumer_core import ConsumerCore
+from oncelog.client.consumer_counters import ConsumerCounters
 from oncelog.client.consumer_reader import Reader
 from oncelog.client.fetch.inbox import Inbox
 from oncelog.client.network import Network, NetworkSettings
 from oncelog.client.sockets import SocketOptions, monotonic_ms
+from oncelog.consumer.deserializers import deserializer_for
+from oncelog.consumer.interceptors import InterceptorChain
+from oncelog.consumer.metrics import ConsumerMetrics
 
 MAX_IN_FLIGHT = 100
 """Requests to one broker at once: a fetch, and the questions beside it."""
@@ -48,13 +49,17 @@ class Parts:
     calls: ConsumerCalls
     socket_options: SocketOptions
     clock: Callable[[], int]
+    windows: ConsumerMetrics
+    gauges: Mapping[str, Callable[[], float]]
 
     def why_silent(self) -> str:
         """What is known about brokers that do not answer."""
         return self.core.network.why_unreachable() or "the brokers are slow; give the call more time"
 
     def metrics(self) -> dict[str, float]:
-        return {}
+        now_ms = self.clock()
+        self.windows.tick(now_ms)
+        return self.windows.snapshot(now_ms, self.calls.lags(), self.gauges)
 
 
 def wall_clock_ms() -> int:
@@ -75,11 +80,27 @@ def assemble(config: ConsumerConfig, owner: Any, on_news: Callable[[], None], wa
     )
     read_key = deserializer_for(config.key_deserializer, "key")
     read_value = deserializer_for(config.value_deserializer, "value")
-    reader = Reader(inbox, config, read_key, read_value)
+    counters = ConsumerCounters()
+    reader = Reader(inbox, config, read_key, read_value, counters)
+    group = core.membership.counters if core.membership is not None else None
+    windows = ConsumerMetrics(monotonic_ms(), counters, core.fetcher.counters, group)
     interceptors = InterceptorChain(config.interceptors)
-    calls = ConsumerCalls(config, core, reader, interceptors, monotonic_ms, wake, owner)
+    calls = ConsumerCalls(config, core, reader, interceptors, counters, windows.tick, monotonic_ms, wake, owner)
     options = SocketOptions(config.send_buffer_bytes, config.receive_buffer_bytes)
-    return Parts(config, core, calls, options, monotonic_ms)
+    return Parts(config, core, calls, options, monotonic_ms, windows, _gauges(network, inbox))
+
+
+def _gauges(network: Network, inbox: Inbox) -> dict[str, Callable[[], float]]:
+    return {
+        "requests-in-flight": lambda: network.total_in_flight,
+        "fetch-queue-bytes": lambda: inbox.buffered_bytes,
+        "connection-count": lambda: network.connections_made - network.connections_lost,
+        "connection-creation-total": lambda: network.connections_made,
+        "connection-close-total": lambda: network.connections_lost,
+        "outgoing-byte-total": lambda: network.bytes_out,
+        "incoming-byte-total": lambda: network.bytes_in,
+        "request-total": lambda: network.requests_sent,
+    }
 
 
 def _network_settings(config: ConsumerConfig) -> NetworkSettings:
