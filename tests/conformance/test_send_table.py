@@ -16,7 +16,8 @@ from oncelog.faults import FaultProxy, Rule
 from tests.support.confluent import create_topic, make_consumer, poll
 from tests.support.process import BrokerProcess
 
-TIMEOUT_S = 60
+TIMEOUT_S = 120
+HASTY = {"retry_backoff_ms": 10, "reconnect_backoff_ms": 5, "reconnect_backoff_max_ms": 50}
 PARTITIONS = 4
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
@@ -136,7 +137,7 @@ def test_lost_answers_and_cut_connections_neither_lose_nor_double_a_row(broker: 
     ]
     with (
         FaultProxy(broker.bootstrap, rules, seed=4) as proxy,
-        oncelog.Producer(proxy.bootstrap_servers, batch_size=8_192, retry_backoff_ms=10) as producer,
+        oncelog.Producer(proxy.bootstrap_servers, batch_size=8_192, **HASTY) as producer,
     ):
         futures = [producer.send_table(topic, numbered(count).slice(start, 1_000)) for start in range(0, count, 1_000)]
         stored = sum(future.result(TIMEOUT_S).row_count for future in futures)
