@@ -51,6 +51,10 @@ type session struct {
 }
 
 func main() {
+	if os.Args[1] == "group" {
+		runGroup(os.Args[2:])
+		return
+	}
 	seed, topic, codec := os.Args[1], os.Args[2], os.Args[3]
 	count, err := strconv.Atoi(os.Args[4])
 	must(err)
