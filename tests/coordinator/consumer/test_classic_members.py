@@ -227,6 +227,14 @@ class TestClocks:
             new.act()
         assert answer["member_id"] not in coordinator.group().members
 
+    def test_who_joins_and_syncs_in_time_stays(self, coordinator: Coordinator) -> None:
+        new, old = mixed(coordinator, rebalance_timeout_ms=10_000)
+        for _ in range(30):
+            coordinator.pass_time(1_000)
+            new.act()
+            old.act()
+        assert old.member_id in coordinator.group().members
+
 
 class TestLeaving:
     def test_several_at_once_each_with_an_answer(self, coordinator: Coordinator) -> None:
@@ -357,6 +365,35 @@ class TestUpgrade:
         assert successor.has == had, "it takes the place of its predecessor"
         settle(coordinator, successor, other)
 
+    def test_an_instance_that_never_synced_gets_what_it_wants(self, coordinator: Coordinator) -> None:
+        """Its successor brings nothing new, and yet a new assignment is due."""
+        old = OldClient(coordinator, "old", ["orders"])
+        settle(coordinator, old)
+        static = OldClient(coordinator, "s", ["orders", "payments"], "i")
+        static.act()
+        assert static.waits
+        static.leave(for_a_while=True)
+        successor = NewClient(coordinator, "s", ["orders", "payments"], "i")
+        settle(coordinator, old, successor)
+
+    def test_what_a_slow_cooperative_member_has_not_given_up_yet_is_nobodys(self, coordinator: Coordinator) -> None:
+        slow = OldClient(coordinator, "slow", ["orders"], is_cooperative=True)
+        settle(coordinator, slow)
+        slow._synced = lambda answer: None  # type: ignore[method-assign]
+        other = OldClient(coordinator, "other", ["orders"], is_cooperative=True)
+        for client in (other, slow, slow, other):
+            client.act()
+        assert len(slow.has) == 4
+        assert len(coordinator.classic_group().members[slow.member_id].assignment) > 0
+        new = NewClient(coordinator, "new", ["orders"])
+        new.act()
+        new.act()
+        assert coordinator.group_type == "consumer"
+        assert new.has == set()
+        del slow._synced
+        slow.must_join = True
+        settle(coordinator, slow, other, new)
+
 
 class TestDowngrade:
     def test_with_the_last_new_member_the_group_turns_back(self, coordinator: Coordinator) -> None:
@@ -440,3 +477,17 @@ class TestDowngrade:
         second.act()
         assert second.has == set()
         settle(coordinator, *olds, second)
+
+    def test_what_was_to_be_given_up_is_remembered(self, coordinator: Coordinator) -> None:
+        old = OldClient(coordinator, "old", ["orders"], is_cooperative=True)
+        settle(coordinator, old)
+        new = NewClient(coordinator, "new", ["orders"])
+        new.act()
+        old._synced = lambda answer: None  # type: ignore[method-assign]
+        for _ in range(2):
+            old.act()
+        assert coordinator.group().members[old.member_id].revoking
+        new.leave()
+        assignment = coordinator.classic_group().members[old.member_id].assignment
+        (topic,) = decode_exactly("ConsumerProtocolAssignment", 3, assignment, 2)["assigned_partitions"]
+        assert topic["partitions"] == [0, 1, 2, 3]

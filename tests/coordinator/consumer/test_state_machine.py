@@ -189,6 +189,6 @@ class Groups(RuleBasedStateMachine):
 
 
 Groups.TestCase.settings = settings(
-    max_examples=40, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=60, stateful_step_count=35, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 TestGroups = Groups.TestCase

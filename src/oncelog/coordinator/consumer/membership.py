@@ -29,7 +29,6 @@ from oncelog.coordinator.consumer.subscription import existing_ids, metadata_has
 from oncelog.coordinator.consumer.target import target_records
 from oncelog.coordinator.effects import GroupSettings, TopicsView
 
-
 FIRST_EPOCH = 2
 """Of a new group. A member of epoch 1 has joined but is to have nothing yet, to Kafka, which may delay assignments."""
 
