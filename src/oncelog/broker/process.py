@@ -54,9 +54,10 @@ class Broker:
     """A broker in a process of its own: `with oncelog.Broker() as broker: ... broker.bootstrap_servers ...`.
 
     Without `data_dir` the log lives in a temporary directory that disappears with the broker. `config` takes Kafka's
-    keys (`{"num.partitions": 3}`); unless it says otherwise, a new group does not wait for more members to come. `port=0` picks a free port, which a later `start()` keeps, so that a broker which
-    was stopped or killed comes back under the same address. `advertise` is the `HOST:PORT` that clients are told to
-    connect to when something stands in between.
+    keys (`{"num.partitions": 3}`); unless it says otherwise, a new group does not wait for more members to come.
+    `port=0` picks a free port, which a later `start()` keeps, so that a broker which was stopped or killed comes back
+    under the same address. `advertise` is the `HOST:PORT` that clients are told to connect to when something stands in
+    between.
     """
 
     def __init__(
