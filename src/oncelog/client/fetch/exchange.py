@@ -118,7 +118,7 @@ class Exchange:
             if state.retry_at_ms > now_ms:
                 due_ms = min(due_ms, state.retry_at_ms)
             elif state.read_replica != NO_LEADER and now_ms >= state.read_replica_until_ms:
-                self._leave_replica(state, state.read_replica)
+                self._leave_replica(state)
                 due_ms = now_ms
             elif not self._has_too_much(state):
                 wanted.append(state)
@@ -140,16 +140,21 @@ class Exchange:
             return False
         if self._leaders.is_ready(node_id, now_ms):
             return True
-        if not self._network.knows(node_id) or self._network.is_unreachable(node_id, now_ms):
+        if self._network.is_unreachable(node_id, now_ms):
             for state in wanted:
-                self._leave_replica(state, node_id)
+                self._give_up_replica(state, node_id, now_ms)
         return False
 
-    def _leave_replica(self, state: PartitionState, node_id: int) -> None:
-        """The leader is read from again, until it says otherwise."""
+    def _give_up_replica(self, state: PartitionState, node_id: int, now_ms: int) -> None:
+        """The leader may send us there again at once: not without a pause."""
         if state.read_replica == node_id:
-            state.read_replica = NO_LEADER
-            self._positions.regroup()
+            self._leave_replica(state)
+            self._pause(state, now_ms)
+
+    def _leave_replica(self, state: PartitionState) -> None:
+        """The leader is read from again, until it says otherwise."""
+        state.read_replica = NO_LEADER
+        self._positions.regroup()
 
     def _ask(self, node_id: int, wanted: Sequence[PartitionState], now_ms: int) -> None:
         room = self._room()
@@ -231,9 +236,9 @@ class Exchange:
         self._sessions[tag.node_id].restart()
         self._metadata.mark_stale()
         for asked in tag.asked.values():
-            self._leave_replica(asked.state, tag.node_id)
             if event.kind is LostKind.RUBBISH:
                 self._pause(asked.state, now_ms)
+            self._give_up_replica(asked.state, tag.node_id, now_ms)
 
     def _answered(self, tag: FetchTag, event: Answered, now_ms: int) -> None:
         response: FetchResponse = event.body
@@ -289,13 +294,13 @@ class Exchange:
             state.last_stable_offset = answer.last_stable_offset
         if answer.log_start_offset >= 0:
             state.log_start_offset = answer.log_start_offset
-        if answer.preferred_read_replica >= 0 and answer.preferred_read_replica != tag.node_id:
+        if answer.records:
+            return self._advance(asked, answer.records, now_ms)
+        if answer.preferred_read_replica in (NO_LEADER, tag.node_id):
+            self._succeeded(asked)
+        else:
             self._go_to_replica(state, answer.preferred_read_replica, now_ms)
-        if not answer.records:
-            if state.read_replica in (NO_LEADER, tag.node_id):
-                self._succeeded(asked)
-            return False
-        return self._advance(asked, answer.records, now_ms)
+        return False
 
     def _advance(self, asked: Asked, records: memoryview, now_ms: int) -> bool:
         """The next fetch begins behind these."""
@@ -336,10 +341,10 @@ class Exchange:
         state = asked.state
         verdict = verdict_of(answer.error_code)
         is_replica = state.read_replica == tag.node_id
-        self._leave_replica(state, tag.node_id)
-        if verdict is Verdict.OUT_OF_RANGE:
-            if not is_replica:  # a follower may be behind, or ahead in deleting: the leader knows
-                self._positions.leave(state, OutOfRange())
+        if is_replica:
+            self._leave_replica(state)
+        if verdict is Verdict.OUT_OF_RANGE and not is_replica:
+            self._positions.leave(state, OutOfRange())
             return
         if verdict is Verdict.TELL:
             self._tell(state, error_for_code(answer.error_code, _explained(state, answer.error_code)))
