@@ -1,4 +1,4 @@
-"""What the log says of a group, record by record, also as older versions of Kafka wrote it; and what follows from it."""
+"""What the log says of a group, record by record and also as older Kafkas wrote it; and what follows from it."""
 
 from __future__ import annotations
 
