@@ -421,7 +421,7 @@ def test_a_coordinator_that_moves_or_restarts_costs_no_partitions() -> None:
 
 
 def test_a_coordinator_that_does_not_answer_is_searched_again_after_the_session() -> None:
-    world, reader = joined(request_timeout_ms=60_000)
+    world, _ = joined(request_timeout_ms=60_000)
     world.brokers.be_silent()
     world.pass_time(4_000)
     world.brokers.be_silent(False)

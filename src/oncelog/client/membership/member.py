@@ -50,6 +50,7 @@ class Member:
         self._refusals = link.refusals
         self._want_at_ms = 0
         self._answers_needed = 0
+        self._seen_answers = metadata.answers
         self._last_commit = 0
         self._give_up_at_ms = 0
 
@@ -131,10 +132,17 @@ class Member:
         return str(MaxPollExceeded(self._settings.max_poll_interval_ms))
 
     def _want_topics(self, names: Iterable[str], now_ms: int) -> None:
-        if now_ms >= self._want_at_ms:
+        """After each answer those that it left out (its question may be older than our wish), and all now and then."""
+        metadata = self._metadata
+        is_due = now_ms >= self._want_at_ms
+        if is_due:
             self._want_at_ms = now_ms + WANT_PERIOD_MS
-            for name in names:
-                self._metadata.want(name, now_ms)
+        elif metadata.answers == self._seen_answers:
+            return
+        self._seen_answers = metadata.answers
+        for name in names:
+            if is_due or name not in metadata.topic_errors:
+                metadata.want(name, now_ms)
 
     def _lose_partitions(self, lost: frozenset[TopicPartition]) -> None:
         """Nothing is ours any more, of which the user hears of `lost`."""
