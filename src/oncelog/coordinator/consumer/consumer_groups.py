@@ -101,14 +101,11 @@ class ConsumerGroups:
         return member
 
     def _heartbeat_answer(self, group_id: str, member: Member, tells_assignment: bool) -> Message:
-        topics = [
-            {"topic_id": topic_id, "partitions": sorted(partitions)} for topic_id, partitions in member.assigned.items()
-        ]
         return {
             "member_id": member.member_id,
             "member_epoch": member.epoch,
             "heartbeat_interval_ms": self._sessions.heartbeat_interval_ms(group_id),
-            "assignment": {"topic_partitions": topics} if tells_assignment else None,
+            "assignment": _assignment(member) if tells_assignment else None,
         }
 
     def _leave(self, body: Message, caller: Caller, around: Surroundings) -> Effects:
@@ -210,14 +207,22 @@ class ConsumerGroups:
         return [group for group in self._groups.values() if isinstance(group, ConsumerGroup)]
 
 
+def _assignment(member: Member) -> Message:
+    topics = member.assigned.items()
+    return {"topic_partitions": [{"topic_id": topic_id, "partitions": sorted(numbers)} for topic_id, numbers in topics]}
+
+
 def _is_late(member: Member, due: Due) -> bool:
     return due.clock is not Clock.REBALANCE or member.state is MemberState.UNREVOKED_PARTITIONS
 
 
 def _updated(known: Member, body: Message, caller: Caller) -> Member:
-    """What a request leaves out stays as it was."""
+    """What a request leaves out stays as it was: the very same member, if it says nothing new."""
     names, regex = body["subscribed_topic_names"], body.get("subscribed_topic_regex")
     timeout_ms = body["rebalance_timeout_ms"]
+    is_same_client = (caller.client_id, caller.client_host, None) == (known.client_id, known.client_host, known.classic)
+    if is_same_client and names is regex is body["rack_id"] is body["server_assignor"] is None and timeout_ms == -1:
+        return known
     updated = replace(
         known,
         instance_id=known.instance_id if body["instance_id"] is None else body["instance_id"],

@@ -45,6 +45,9 @@ def admit(draft: Draft, member: Member, owned: Partitions | None, around: Surrou
     """A member, with all that it said of itself, enters the draft or is updated there. Then it takes its next step. As
     it is thereafter, it is returned. `owned` is what it says to have."""
     known = draft.group.members.get(member.member_id)
+    if member is known and member.reached(draft.group.group_epoch):
+        # The usual heartbeat has nothing to say.
+        return member
     before = known if known is not None else Member(member.member_id)
     has_new_regex = member.topic_regex != before.topic_regex
     has_new_subscription = has_new_regex or member.topics != before.topics
