@@ -8,7 +8,7 @@ alone, so that the model and what it tests can disagree.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 from uuid import UUID
@@ -209,13 +209,13 @@ class ReadCluster:
         name = api_key.schema_prefix
         asked = codec.decode_exactly(f"{name}Request", header.api_version, memoryview(frame), position)
         self.requests.append((node_id, api_key, asked))
-        answer = {
+        answers: dict[ApiKey, Callable[[], Message]] = {
             ApiKey.API_VERSIONS: self._api_versions,
             ApiKey.METADATA: lambda: self._metadata(asked),
             ApiKey.LIST_OFFSETS: lambda: self._list_offsets(node_id, asked),
             ApiKey.OFFSET_FOR_LEADER_EPOCH: lambda: self._epochs(node_id, asked),
-        }[api_key]()
-        return encode_response(header, codec.encode(f"{name}Response", header.api_version, answer))
+        }
+        return encode_response(header, codec.encode(f"{name}Response", header.api_version, answers[api_key]()))
 
     def _refusal(self, api_key: ApiKey) -> int:
         return self.refusals[api_key].popleft() if self.refusals[api_key] else NONE
