@@ -257,10 +257,9 @@ class ConsumerCalls:
             yield from self._react_to(news)
         finally:
             self._is_telling = False
-            if not any(isinstance(one, GroupNews) for one in self._core.outbox):
-                self._core.submit(self._core.news_done)
-                self._wake()
-        yield Ask(lambda _, done: done(None))  # so that what was revoked is gone before more is read
+            self._core.submit(lambda now_ms: self._core.heard(news, now_ms))
+            self._wake()
+        yield _simply(lambda _: None)  # when this has run, what was revoked is gone
 
     def _react_to(self, news: GroupNews) -> Call[None]:
         listener = self._listener
@@ -480,6 +479,7 @@ class ConsumerCalls:
         self._check_owned([partition])
         timeout_ms = self._config.default_api_timeout_ms if timeout_ms is None else timeout_ms
         deadline_ms = self._clock() + timeout_ms
+        yield _simply(lambda _: self._core.need_position(partition))
         while True:
             seen = self._core.arrivals
             self._check_alive()

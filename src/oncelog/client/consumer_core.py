@@ -5,8 +5,10 @@ the driver's thread, except what is made to be shared: the inbox (fetched data),
 `arrivals`, `assignment` and `polled_ms`. Everything a user asks for comes in as a command (`submit`) and runs here, in
 order.
 
-The user hears of the group in steps: news goes out, the user's callbacks run, `news_done` comes back. In between nobody
-else gets the partitions that are being revoked, and new ones are not positioned, so that a callback may seek.
+The user hears of the group in steps: news goes out, the user's callbacks run, `heard` comes back. In between nobody else
+gets the partitions that are being revoked, new ones are not positioned, so that a callback may seek, and what happens
+in the group meanwhile waits. What was revoked is not read any more once that was heard, whatever the group still waits
+for; what was lost is not read from the moment on in which it is known.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from oncelog.client.membership.classic import ClassicMembership
 from oncelog.client.membership.coordinator_link import CoordinatorLink
 from oncelog.client.membership.kip848 import Kip848Membership
 from oncelog.client.membership.membership import Membership, MembershipSettings
-from oncelog.client.membership.news import Assigned
+from oncelog.client.membership.news import Assigned, Lost, Revoking
 from oncelog.client.membership.news import News as GroupNews
 from oncelog.client.membership.offset_commits import OffsetCommits
 from oncelog.client.metadata_cache import MetadataCache
@@ -106,9 +108,13 @@ class ConsumerCore:
         if config.group_id is not None:
             self._join_rooms(config, jitter, new_id)
         self._subscribed: Subscription | None = None
-        self._is_telling = False
-        """The user is being told of the group's news, and has not finished with it."""
+        self._unheard = 0
+        """How much of the group's news the user has not finished with."""
         self._awaiting_offsets: set[TopicPartition] = set()
+        self._needed_now: set[TopicPartition] = set()
+        """Whose position a callback of the user's waits for."""
+        self._refused_in: int | None = None
+        """The `poll()` of the user in which the group would not tell committed offsets, by its time."""
         self._user_poll_seen_ms = NEVER_POLLED
         self._close_at_ms: int | None = None
         self._is_finished = False
@@ -211,12 +217,16 @@ class ConsumerCore:
             return GroupMetadata(self._config.group_id)
         return self.membership.identity
 
-    def news_done(self, now_ms: int) -> None:
-        """The user has heard the group's news, and acted on it."""
+    def heard(self, news: GroupNews, now_ms: int) -> None:
+        """The user has heard this of the group's news, and acted on it."""
         assert self.membership is not None
-        self._is_telling = False
-        self.membership.news_done(now_ms)
-        self._own(self.membership.assignment)
+        if isinstance(news, Revoking):
+            self._own(self.assignment - news.partitions)
+        self._unheard -= 1
+        if not self._unheard:
+            self._needed_now.clear()
+            self.membership.news_done(now_ms)
+            self._take_group_news(self.membership)
 
     def _poll_group(self, membership: Membership, now_ms: int) -> int:
         if self.polled_ms != self._user_poll_seen_ms:
@@ -227,26 +237,30 @@ class ConsumerCore:
         return wait_ms
 
     def _take_group_news(self, membership: Membership) -> None:
+        if self._unheard:
+            return
         news = membership.take_news()
-        if any(isinstance(one, Assigned) for one in news):
-            self._own(membership.assignment)
         for one in news:
-            self._is_telling = True
-            self.tell(one)
+            if isinstance(one, Lost):
+                self._own(self.assignment - one.partitions)
+            elif isinstance(one, Assigned):
+                self._own(one.partitions)
+        self._unheard = len(news)
+        self.tell(*news)
 
     # --- positions --------------------------------------------------------------------------------------------------
 
     def _find_positions(self, now_ms: int) -> None:
         """Where reading begins: at the group's committed offset, else by `auto.offset.reset`."""
-        if self._is_telling:
-            return
         lost = [state.partition for state in self.fetcher.unpositioned()]
+        if self._unheard:
+            lost = [partition for partition in lost if partition in self._needed_now]
         if self._commits is None:
             for partition in lost:
                 self.fetcher.reset(partition)
             return
         asked = [partition for partition in lost if partition not in self._awaiting_offsets]
-        if asked:
+        if asked and self._refused_in != self.polled_ms:
             self._awaiting_offsets.update(asked)
             self._commits.fetch(asked, now_ms, lambda found: self._found_offsets(asked, found))
 
@@ -255,8 +269,10 @@ class ConsumerCore:
     ) -> None:
         self._awaiting_offsets.difference_update(asked)
         if isinstance(found, Exception):
+            self._refused_in = self.polled_ms  # asked again when the user, who hears of it, polls again
             self.tell(Trouble(found))
             return
+        self._refused_in = None
         still_lost = {state.partition for state in self.fetcher.unpositioned()}  # a seek may have come first
         for partition in still_lost.intersection(asked):
             committed = found.get(partition)
@@ -264,6 +280,11 @@ class ConsumerCore:
                 self.fetcher.reset(partition)
             else:
                 self.fetcher.seek(partition, committed.offset, committed.leader_epoch)
+
+    def need_position(self, partition: TopicPartition) -> None:
+        """The user wants to know where reading begins, and will not seek first: not even in a callback."""
+        self._needed_now.add(partition)
+        self._refused_in = None
 
     def list_offsets(self, specs: Mapping[TopicPartition, int], done: Done) -> Survey:
         return self.fetcher.list_offsets(specs, done)
@@ -290,9 +311,10 @@ class ConsumerCore:
 
     # --- what the user hears ----------------------------------------------------------------------------------------
 
-    def tell(self, news: UserNews) -> None:
-        self.outbox.append(news)
-        self._arrived()
+    def tell(self, *news: UserNews) -> None:
+        if news:
+            self.outbox.extend(news)  # at once: the user must not hear half of it
+            self._arrived()
 
     def _arrived(self) -> None:
         self.arrivals += 1
