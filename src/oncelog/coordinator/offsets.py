@@ -87,10 +87,10 @@ class Offsets:
             for partition in topic["partitions"]:
                 metadata = partition["committed_metadata"] or ""
                 index = partition["partition_index"]
-                if 0 <= index < partition_count:
-                    code = self._metadata_error(metadata)
-                else:
+                if not 0 <= index < partition_count:
                     code = UnknownTopicOrPartition.code if name else UnknownTopicId.code
+                else:
+                    code = self._metadata_error(metadata) if metadata else NONE
                 partitions.append({"partition_index": index, "error_code": code})
                 if code == NONE:
                     offset, epoch = partition["committed_offset"], partition["committed_leader_epoch"]
@@ -119,7 +119,7 @@ class Offsets:
 
     def _metadata_error(self, metadata: str) -> int:
         limit = min(self._settings.offset_metadata_max_bytes, MAX_STRING_BYTES)
-        return OffsetMetadataTooLarge.code if metadata and len(metadata.encode()) > limit else NONE
+        return OffsetMetadataTooLarge.code if len(metadata.encode()) > limit else NONE
 
     def _name_of(self, topic: Message, version: int) -> str:
         """Empty for an id that nobody has."""

@@ -146,6 +146,24 @@ class TestHeartbeat:
         rig.join(member_id=other)
         assert {member["member_id"] for member in joined(again)["members"]} == {leader, other}
 
+    def test_a_session_begins_anew_for_whoever_waited_in_vain(self) -> None:
+        rig = Rig()
+        silent, _ = rig.new_member()
+        joining = rig.join(group_instance_id="i")
+        rig.pass_time(0)
+        static = joined(joining)["member_id"]
+        waiting = rig.sync(static, 1, group_instance_id="i")
+        rig.pass_time(9_999)
+        rig.heartbeat(silent, 1)
+        rig.pass_time(1)
+        assert waiting.answer is None
+        rig.leave(silent)
+        assert error_of(waiting) == RebalanceInProgress.code
+        rig.pass_time(9_999)
+        assert [member["member_id"] for member in rig.described()["members"]] == [static]
+        rig.pass_time(1)
+        assert rig.described()["members"] == []
+
     def test_offset_commits_count_as_well(self) -> None:
         rig = Rig()
         (member_id,) = rig.stable_group()

@@ -104,6 +104,14 @@ def test_a_member_without_a_common_protocol_is_refused() -> None:
     assert error_of(rig.join("other", protocol_type="")) == InconsistentGroupProtocol.code
 
 
+def test_a_protocol_that_is_named_twice_counts_once() -> None:
+    rig = Rig()
+    (leader,) = rig.stable_group(protocols=protocols("range", "range", "sticky"))
+    rig.new_member(protocols=protocols("sticky", "sticky", "range"))
+    again = joined(rig.join(member_id=leader, protocols=protocols("sticky", "sticky", "range")))
+    assert again["protocol_name"] == "sticky"
+
+
 def test_what_no_group_takes() -> None:
     rig = Rig()
     assert error_of(rig.join("")) == InvalidGroupId.code

@@ -218,7 +218,9 @@ class ClassicGroup:
                 kept.assignment = member.assignment
             self.members[member.member_id] = kept or member
         self.static_members = {
-            member.instance_id: member_id for member_id, member in self.members.items() if member.instance_id
+            member.instance_id: member_id
+            for member_id, member in self.members.items()
+            if member.instance_id is not None
         }
         self._support = Counter(name for member in self.members.values() for name, _ in member.protocols)
         self.unsynced_members &= self.members.keys()

@@ -121,6 +121,7 @@ class ClassicGroups:
         if record.value is None:
             if isinstance(group, ClassicGroup):
                 group.transition_to(State.DEAD, timestamp_ms)
+                self._rounds.stop(group)
                 del self._groups[group_id]
             return
         if not isinstance(group, ClassicGroup):

@@ -86,4 +86,5 @@ def member_from_record(value: Message, protocol: str | None) -> Member:
 
 
 def protocols_of(join: Message) -> Protocols:
-    return tuple((protocol["name"], bytes(protocol["metadata"])) for protocol in join["protocols"])
+    """Each name once, whatever the request says: support is counted by name."""
+    return tuple({protocol["name"]: bytes(protocol["metadata"]) for protocol in join["protocols"]}.items())

@@ -7,7 +7,7 @@ request.
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import IntEnum
 from typing import NamedTuple
 
 from oncelog.coordinator.classic.group import ClassicGroup, State
@@ -22,10 +22,12 @@ NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
 """How long a first join may wait. Whoever sent it may be gone, and does not know yet under which id to come back."""
 
 
-class Timer(Enum):
-    SESSION = "session"
-    JOIN = "join"
-    SYNC = "sync"
+class Timer(IntEnum):
+    """Integers, whose hash costs nothing: every heartbeat and every offset commit looks one up."""
+
+    SESSION = 0
+    JOIN = 1
+    SYNC = 2
 
 
 class TimerKey(NamedTuple):
@@ -64,7 +66,7 @@ class Rounds:
 
     def _begin(self, group: ClassicGroup, now_ms: int, out: Effects) -> None:
         if group.state is State.COMPLETING_REBALANCE:
-            self._cancel_syncs(group, out)
+            self._cancel_syncs(group, now_ms, out)
         self.timers.cancel(TimerKey(group.group_id, Timer.SYNC))
         group.is_first_round = group.state is State.EMPTY
         group.has_newcomers = False
@@ -76,12 +78,14 @@ class Rounds:
         else:
             self._await_joins(group, now_ms)
 
-    def _cancel_syncs(self, group: ClassicGroup, out: Effects) -> None:
+    def _cancel_syncs(self, group: ClassicGroup, now_ms: int, out: Effects) -> None:
         for member in group.members.values():
             member.assignment = b""
             if member.syncing is not None:
                 out.replies.append(sync_failed(member.syncing, RebalanceInProgress.code))
                 member.syncing = None
+                # Its session may have ended while it waited: without a new one, nobody would notice if it is gone.
+                self.renew_session(group, member, now_ms)
 
     def _delay(self, group: ClassicGroup, left_ms: int, now_ms: int) -> None:
         """Give the first round time for members that start together, as long as they keep coming."""
@@ -178,6 +182,12 @@ class Rounds:
             out.replies.append(sync_failed(member.syncing, UnknownMemberId.code))
 
     # Deadlines
+
+    def stop(self, group: ClassicGroup) -> None:
+        """The group is gone: what it waited for must not end a round of one that comes after it."""
+        self.timers.cancel(TimerKey(group.group_id, Timer.JOIN))
+        self.timers.cancel(TimerKey(group.group_id, Timer.SYNC))
+        self._delay_left_ms.pop(group.group_id, None)
 
     def expire(self, now_ms: int, out: Effects) -> None:
         for key in self.timers.take_due(now_ms):
