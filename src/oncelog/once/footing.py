@@ -32,6 +32,8 @@ class Footing:
         self._hand = hand
         self._topics = topics
         self.group_id: str | None = getattr(config, "group_id", None)
+        self.assignments = 0
+        """How often partitions (perhaps none) were assigned; before the first time there is nothing to wait for."""
         self.unclaimed: set[TopicPartition] = set()
         """Ours, but the database has not been asked yet where to go on; paused until then."""
         self._given_up: set[TopicPartition] = set()
@@ -48,9 +50,11 @@ class Footing:
             )
         elif not self._consumer.assignment():
             raise OnceError("there is nothing to read: give the runner `topics`, or subscribe() or assign() before")
-        self._on_assigned(self._consumer, self._consumer.assignment())
+        if self._consumer.assignment():
+            self._on_assigned(self._consumer, self._consumer.assignment())
 
     def _on_assigned(self, consumer: Any, partitions: Collection[TopicPartition]) -> None:
+        self.assignments += 1
         self._given_up.difference_update(partitions)
         if self._guard.keeps_positions and partitions:
             self.unclaimed.update(partitions)
@@ -91,7 +95,7 @@ class Footing:
 
     def step_back(self, fenced: PartitionFenced) -> None:
         """Others have claimed partitions that we work on: who has the newer generation of the group is right."""
-        ours = self.generation
+        ours, unsettled = self.generation, self._hand.unsettled()
         for partition, theirs in fenced.partitions.items():
             if ours == theirs:
                 raise PartitionTakenTwice(
@@ -100,6 +104,8 @@ class Footing:
                 ) from fenced
             self._hand.drop([partition])
             self._consumer.pause(partition)
+            if partition in unsettled:  # the database may not know a position yet
+                self._consumer.seek(partition, unsettled[partition])
             if ours > theirs:
                 self.unclaimed.add(partition)
             else:

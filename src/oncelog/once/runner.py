@@ -96,7 +96,8 @@ class Runner:
     # --- the loop --------------------------------------------------------------------------------------------------
 
     def run(self, *, max_records: int | None = None, until_idle: float | None = None) -> Tally:
-        """Work until `stop()`, until `max_records` are dealt with, or until none came for `until_idle` seconds.
+        """Work until `stop()`, until `max_records` are dealt with, or until none came for `until_idle` seconds after the
+        group assigned partitions.
 
         Returns how many records came to which end since the runner was made. Whatever is raised, nothing is lost: what
         is not dealt with is read again by the next run.
@@ -112,15 +113,15 @@ class Runner:
 
     def _run(self, max_records: int | None, until_idle: float | None) -> None:
         goal = None if max_records is None else self.tally.total + max_records
-        last_seen = time.monotonic()
+        assignments, last_seen = 0, time.monotonic()
         while not self._stopping.is_set() and (goal is None or self.tally.total < goal):
             limit = self._batch_size if goal is None else min(self._batch_size, goal - self.tally.total)
             if self._footing.unclaimed:
                 self._insist(self._footing.claim)
             self._hand.take(self._next_records(limit))
-            if self._hand.records:
+            if self._hand.records or assignments != self._footing.assignments or not assignments:
                 self._work(self._hand.records)
-                last_seen = time.monotonic()
+                assignments, last_seen = self._footing.assignments, time.monotonic()
             elif until_idle is not None and time.monotonic() - last_seen >= until_idle:
                 break
             self._keep_house()
