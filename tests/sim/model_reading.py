@@ -159,6 +159,8 @@ class ReadCluster:
         self.leader_hints = leader_hints
         self.has_sessions = has_sessions
         self.throttle_ms = 0
+        self.is_hasty = False
+        """Whether fetches are answered at once, although there is no data."""
         self.sessions: dict[int, Session] = {}
         self.refusals: defaultdict[ApiKey, deque[int]] = defaultdict(deque)
         """What the next requests are answered with: Fetch as a whole, the others for each partition or topic."""
@@ -322,7 +324,7 @@ class ReadCluster:
         if session is None:
             return self._finish(node_id, header, request, FetchResponse([], 0, code, 0))
         answers = self._answers(node_id, session, request)
-        if not is_overdue and not any(_is_urgent(answer) for answer in answers.values()):
+        if not is_overdue and not self.is_hasty and not any(_is_urgent(answer) for answer in answers.values()):
             return None
         is_full = request.session_epoch == 0
         told = {

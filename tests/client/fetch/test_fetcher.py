@@ -119,6 +119,15 @@ class TestReading:
         assert len(fetches(made)) - count == 1_000 // made.config.fetch_max_wait_ms
         assert made.errors == []
 
+    @pytest.mark.parametrize("has_sessions", [True, False])
+    def test_a_broker_that_does_not_wait_for_data_is_given_a_rest(self, has_sessions: bool) -> None:
+        made = caught_up(model={"has_sessions": has_sessions})
+        made.cluster.is_hasty = True
+        count = len(fetches(made))
+        made.pass_time(1_000)
+        assert len(fetches(made)) - count < 40
+        goes_on(made)
+
     def test_lag_is_known(self) -> None:
         made = caught_up()
         assert made.state(0).high_watermark == 6

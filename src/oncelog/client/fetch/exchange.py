@@ -41,6 +41,10 @@ from oncelog.wire.hot import FIRST_WITH_TOPIC_IDS
 _SESSION_ERRORS = (FetchSessionIdNotFound.code, InvalidFetchSessionEpoch.code, FetchSessionTopicIdError.code)
 
 
+MAX_HASTY_ANSWERS = 10
+"""So many answers in a row may come at once although there is nothing to tell; then the broker is given a rest."""
+
+
 class Asked(NamedTuple):
     """A partition as it was when it was asked for."""
 
@@ -88,6 +92,9 @@ class Exchange:
         self._sessions: dict[int, FetchSession] = {}
         self._in_flight: dict[int, FetchTag] = {}
         self._reserved_bytes = 0
+        self._hasty: dict[int, int] = {}
+        """By broker: answers in a row that came too early for what they told."""
+        self._rest_until_ms: dict[int, int] = {}
         self._turn = 0
         self._partition_bytes = min(settings.max_partition_bytes, settings.max_bytes, inbox.max_bytes // 2)
         """What one partition may bring at a time; half of the inbox at most, or a paused one could fill it alone."""
@@ -102,6 +109,10 @@ class Exchange:
         first = self._turn % len(groups) if groups else 0  # where room is scarce, no broker is always the last
         for node_id, states in groups[first:] + groups[:first]:
             if node_id in self._in_flight:
+                continue
+            rest_until_ms = self._rest_until_ms.get(node_id, 0)
+            if rest_until_ms > now_ms:
+                wake_ms = min(wake_ms, rest_until_ms)
                 continue
             wanted, due_ms = self._fetchable(states, now_ms)
             wake_ms = min(wake_ms, due_ms)
@@ -259,6 +270,8 @@ class Exchange:
             if asked is not None and asked.is_current and self._take(tag, asked, answer, response, now_ms):
                 fetched.append((asked, answer))
         self._counters.answered(now_ms - event.sent_ms, total_bytes, response.throttle_ms)
+        has_news = total_bytes > 0 or any(one.error_code or one.preferred_read_replica >= 0 for one in answers.values())
+        self._watch_haste(tag.node_id, has_news, now_ms - event.sent_ms, now_ms)
         if fetched:
             frame = Frame(total_bytes, len(fetched))
             self._inbox.put(
@@ -267,6 +280,14 @@ class Exchange:
                     for (state, seek_count, offset, _), answer in fetched
                 ]
             )
+
+    def _watch_haste(self, node_id: int, has_news: bool, elapsed_ms: int, now_ms: int) -> None:
+        """A broker waits for data, unless the user wants it otherwise. One that does not must not keep us busy."""
+        waits = self._settings.min_bytes > 0 and 2 * elapsed_ms < self._settings.max_wait_ms
+        hasty = self._hasty.get(node_id, 0) + 1 if waits and not has_news else 0
+        self._hasty[node_id] = hasty
+        if hasty > MAX_HASTY_ANSWERS:
+            self._rest_until_ms[node_id] = now_ms + self._backoff.after(hasty - MAX_HASTY_ANSWERS)
 
     def _refused(self, tag: FetchTag, error_code: int, now_ms: int) -> None:
         """The whole request was. A broker that forgot a session is told everything at once, but not time and again."""

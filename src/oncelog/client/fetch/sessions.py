@@ -17,8 +17,7 @@ Key = tuple[UUID | str, int]
 
 NO_SESSION = 0
 FULL = 0
-FINAL = -1
-"""Epochs: everything is said anew; the session ends."""
+"""The epoch of a request that says everything anew."""
 MAX_EPOCH = 2**31 - 1
 
 
