@@ -14,11 +14,11 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Collection
-from enum import Enum, auto
 from functools import partial
 
 from oncelog.client.consumer_records import NO_GENERATION, NO_MEMBER
 from oncelog.client.membership.assignor import COOPERATIVE
+from oncelog.client.membership.classic_phase import BEATING, SEATED, TRANSITIONS, Phase
 from oncelog.client.membership.classic_requests import join_request, leave_request, sync_request
 from oncelog.client.membership.consumer_protocol import PROTOCOL_TYPE, decode_assignment, encode_subscription
 from oncelog.client.membership.coordinator_link import CoordinatorLink
@@ -48,42 +48,6 @@ JOIN_GRACE_MS = 5_000
 FIRST_VERSION_OF_INSTANCES = 5
 
 _log = logging.getLogger(__name__)
-
-
-class Phase(Enum):
-    OUTSIDE = auto()
-    REVOKING = auto()
-    """Before a JoinGroup: the user gives up what must be given up."""
-    JOINING = auto()
-    """JoinGroup is due, or under way."""
-    ASSIGNING = auto()
-    """We lead, and wait for the metadata of all topics of the group."""
-    SYNCING = auto()
-    """SyncGroup is due, or under way."""
-    SETTLING = auto()
-    """After a SyncGroup: the user gives up what moves to others."""
-    STABLE = auto()
-    LEAVING = auto()
-    """The user gives up everything; LeaveGroup is due, or under way."""
-
-
-TRANSITIONS = {
-    (Phase.OUTSIDE, Phase.JOINING),
-    (Phase.STABLE, Phase.REVOKING),
-    (Phase.REVOKING, Phase.JOINING),
-    (Phase.JOINING, Phase.ASSIGNING),
-    (Phase.JOINING, Phase.SYNCING),
-    (Phase.ASSIGNING, Phase.JOINING),
-    (Phase.ASSIGNING, Phase.SYNCING),
-    (Phase.SYNCING, Phase.JOINING),
-    (Phase.SYNCING, Phase.SETTLING),
-    (Phase.SETTLING, Phase.STABLE),
-    *((phase, Phase.LEAVING) for phase in Phase),
-    *((phase, Phase.OUTSIDE) for phase in Phase),
-}
-_BEATING = (Phase.REVOKING, Phase.ASSIGNING, Phase.SYNCING, Phase.SETTLING, Phase.STABLE)
-_SEATED = (Phase.REVOKING, Phase.SETTLING, Phase.STABLE)
-"""Where the coordinator knows us by the generation that our assignment is from."""
 
 
 class ClassicMembership(Member):
@@ -131,8 +95,7 @@ class ClassicMembership(Member):
 
     def subscribe(self, topics: Collection[str] | re.Pattern[str]) -> None:
         super().subscribe(topics)
-        if self._phase not in (Phase.OUTSIDE, Phase.LEAVING):
-            self.ask_rebalance("the subscription changed")
+        self._seen_cluster = None
 
     def ask_rebalance(self, reason: str) -> None:
         self._rejoin_reason = self._rejoin_reason or reason
@@ -153,7 +116,7 @@ class ClassicMembership(Member):
         while self._step(now_ms):
             pass
         wait_ms = self._wait_ms(now_ms)
-        if self._phase in _BEATING and self._generation_id != NO_GENERATION:
+        if self._phase in BEATING and self._generation_id != NO_GENERATION:
             wait_ms = min(wait_ms, self._heartbeats.poll((self._member_id, self._generation_id), now_ms))
         return wait_ms
 
@@ -246,7 +209,7 @@ class ClassicMembership(Member):
             return
         self._seen_cluster = self._metadata.cluster
         if self._topics not in (None, self._joined_topics):
-            self.ask_rebalance("the topics that the subscription matches changed")
+            self.ask_rebalance("the topics of the subscription changed")
         elif self._leader is not None and self._leader.is_outdated:
             self.ask_rebalance("topics of the group came, went or grew")
 
@@ -392,11 +355,11 @@ class ClassicMembership(Member):
             self._ask_at_ms = now_ms + self._backoff.next_ms()
 
     def _heartbeat_told(self, error: KafkaError, identity: Identity, now_ms: int) -> None:
-        if identity == (self._member_id, self._generation_id) and self._phase in _BEATING:
+        if identity == (self._member_id, self._generation_id) and self._phase in BEATING:
             self._judge_standing(error, "HEARTBEAT", now_ms)
 
     def _commit_told(self, error: KafkaError, identity: object, now_ms: int) -> None:
-        if identity == self._identity and self._phase in _SEATED:
+        if identity == self._identity and self._phase in SEATED:
             self._judge_standing(error, "OFFSET_COMMIT", now_ms)
 
     def _judge_standing(self, error: KafkaError, where: str, now_ms: int) -> None:
@@ -447,15 +410,14 @@ class ClassicMembership(Member):
         self._is_user_away = True
         if self._phase in (Phase.OUTSIDE, Phase.LEAVING):
             return
-        _log.warning("group %s: %s", self._settings.group_id, self._late_text)
-        member_id = self._member_id
-        self._forget_place()
-        self._member_id = member_id
+        self._blame_user()
+        self._forget_place(keep_member_id=True)
         self._begin_leaving("max.poll.interval.ms passed without a poll", now_ms)
 
     def _begin_leaving(self, reason: str, now_ms: int) -> None:
         if self._link.is_taken:
             self._link.forget("the member leaves while it is joining", now_ms)
+        self._commits.let_out()
         self._asking = None
         self._rejoin_reason = None
         self._leave_reason = reason

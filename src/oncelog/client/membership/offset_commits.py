@@ -64,6 +64,8 @@ class OffsetCommits:
     ) -> None:
         self.needs_member = False
         """The consumer subscribes: without a generation nothing may be committed. One that assigns has none ever."""
+        self.absence: CommitFailed | None = None
+        """Why we have no generation, where there is more to say about it."""
         self.tell_member: Callable[[KafkaError, GroupMetadata, int], None] | None = None
         """What an answer said against the membership itself."""
         self.last_number = 0
@@ -106,7 +108,7 @@ class OffsetCommits:
         if not offsets:
             done(None)
         elif self.needs_member and identity.generation_id == NO_GENERATION:
-            done(CommitFailed(_NOT_A_MEMBER))
+            done(self.absence or CommitFailed(_NOT_A_MEMBER))
         elif len(self._waiting) >= MAX_WAITING:
             done(CoordinatorNotAvailable(f"{MAX_WAITING} offset commits wait already: {self._link.why_not_ready}"))
         else:
@@ -141,9 +143,15 @@ class OffsetCommits:
         self._is_held = True
         self._disown(owned)
 
+    def let_out(self) -> None:
+        """The member leaves instead of joining: what was held goes out with the identity that it has. The coordinator
+        takes it unless the group has moved on meanwhile."""
+        self._is_held = False
+
     def moved_on(self, identity: GroupMetadata, owned: frozenset[TopicPartition]) -> None:
         """The member has a new identity, and kept these partitions since the last one."""
         self._is_held = False
+        self.absence = None
         self._disown(owned)
         for commit in (*self._under_way, *self._waiting):
             if not commit.is_disowned and _is_member(commit.identity):
@@ -161,7 +169,7 @@ class OffsetCommits:
         late = [commit for commit in self._waiting if commit.is_disowned]
         self._waiting = deque(commit for commit in self._waiting if not commit.is_disowned)
         for commit in late:
-            commit.done(CommitFailed(_TOO_LATE))
+            commit.done(self.absence or CommitFailed(_TOO_LATE))
 
     # --- sending ----------------------------------------------------------------------------------------------------
 
