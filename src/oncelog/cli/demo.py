@@ -44,6 +44,8 @@ RULES = (
     Rule.drop_response("Produce", probability=0.01),
     Rule.reorder_requests("Produce", probability=0.02),
     Rule.cut("Produce", probability=0.005),
+    # Also where a slow machine sends few requests, and chance would spare them all.
+    Rule.drop_response("Produce", every=10, limit=5),
 )
 """Answers that get lost (what was stored is sent again), requests that overtake each other, cut connections."""
 
