@@ -7,6 +7,8 @@ import re
 import pytest
 
 from oncelog import errors
+from oncelog.client.consumer_errors import MaxPollExceeded
+from oncelog.client.consumer_records import OffsetAndMetadata
 from oncelog.client.membership.news import Assigned, Failed, Lost, Revoking
 from oncelog.types import TopicPartition
 from oncelog.wire.api import ApiKey
@@ -237,6 +239,40 @@ def test_a_changed_subscription_rejoins_and_gives_up_what_is_not_wanted() -> Non
     assert Lost not in kinds(reader)
 
 
+def test_the_same_subscription_again_moves_nothing() -> None:
+    world, reader = joined()
+    reader.subscribe("t")
+    world.settle()
+    assert reader.member.identity.generation_id == 1
+    assert reader.news == []
+
+
+def test_an_assignor_of_the_user_that_raises_is_the_users_to_hear() -> None:
+    class Broken:
+        name = "broken"
+        is_broken = True
+
+        def assign(self, topics: object, members: dict[str, object]) -> dict[str, list[TopicPartition]]:
+            if self.is_broken:
+                self.is_broken = False
+                raise ZeroDivisionError("my assignor")
+            return {member_id: [TopicPartition("t", 0)] for member_id in members}
+
+    world = World({"t": 1})
+    reader = world.add("t", strategy=(Broken(),))
+    world.settle()
+    assert kinds(reader) == [Failed, Assigned]
+    assert [type(error) for error in world.failures] == [ZeroDivisionError]
+
+
+def test_what_is_refused_again_and_again_is_told_once_a_poll() -> None:
+    world, reader = joined()
+    reader.is_polling = False
+    world.brokers.refuse(ApiKey.HEARTBEAT, *([30] * 9))
+    world.pass_time(3_000)
+    assert [type(one) for one in reader.member.take_news()] == [Failed]
+
+
 def test_the_leader_notices_that_a_topic_grew() -> None:
     world, reader = joined()
     world.brokers.topics.counts["t"] = 6
@@ -292,6 +328,10 @@ def test_a_user_who_does_not_poll_leaves_the_group_and_comes_back_with_the_next_
     assert "max.poll.interval.ms" in leave["members"][0]["reason"]
     assert reader.member.assignment == frozenset()
     assert reader.member.identity.generation_id == -1
+    late: list[Exception | None] = []
+    offsets = {TopicPartition("t", 0): OffsetAndMetadata(1)}
+    reader.commits.commit(offsets, reader.member.identity, world.now_ms, late.append, retry=True)
+    assert [type(error) for error in late] == [MaxPollExceeded]
     reader.is_polling = True
     world.settle()
     assert reader.news[0] == Lost(partitions("t", 0, 1, 2, 3))

@@ -329,7 +329,7 @@ class Kip848Membership(Member):
             return
         self._is_user_away = True
         if self._phase in (Phase.JOINING, Phase.MEMBER):
-            _log.warning("group %s: %s", self._settings.group_id, self._late_text)
+            self._blame_user()
             self._begin_leaving(now_ms)
             lost = self._named(self._owned)
             self._owned = self._revoking = NOTHING

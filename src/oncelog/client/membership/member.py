@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Collection, Iterable
 
@@ -21,6 +22,8 @@ WANT_PERIOD_MS = 1_000
 """How often metadata is reminded of the topics in use, and asked for those that do not exist."""
 COMMIT_GRACE_MS = 5_000
 """How long partitions are kept for offset commits that were asked for while they were being given up."""
+
+_log = logging.getLogger(__name__)
 
 
 class Member:
@@ -127,9 +130,10 @@ class Member:
             return MAX_POLL_MS
         return max(0, self._polled_ms + self._settings.max_poll_interval_ms + 1 - now_ms) or MAX_POLL_MS
 
-    @property
-    def _late_text(self) -> str:
-        return str(MaxPollExceeded(self._settings.max_poll_interval_ms))
+    def _blame_user(self) -> None:
+        """Offset commits will say why they come too late."""
+        self._commits.absence = MaxPollExceeded(self._settings.max_poll_interval_ms)
+        _log.warning("group %s: %s", self._settings.group_id, self._commits.absence)
 
     def _want_topics(self, names: Iterable[str], now_ms: int) -> None:
         """After each answer those that it left out (its question may be older than our wish), and all now and then."""
@@ -154,9 +158,11 @@ class Member:
             self._news.put(Lost(lost))
 
     def _fail(self, error: Exception, *, final: bool = False) -> None:
+        """The user hears it once, however often we meet it before the next poll."""
+        if not self._is_failed or final:
+            self._news.put(Failed(error))
         self._is_failed = True
-        self._is_final_failure = final
-        self._news.put(Failed(error))
+        self._is_final_failure |= final
 
     def _take_refusal(self) -> Exception | None:
         """What the brokers said against the search for the coordinator, once."""
