@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from oncelog.broker.steady_time import SteadyTime
 
 
@@ -25,20 +27,12 @@ def test_it_is_the_time_of_day() -> None:
     assert time.now_ms() == clocks.wall_ms
 
 
-def test_a_clock_turned_back_does_not_stop_it() -> None:
+@pytest.mark.parametrize("turned_ms", [-3_600_000, 3_600_000])
+def test_a_clock_that_is_turned_does_not_matter(turned_ms: int) -> None:
     clocks = Clocks()
     time = steady(clocks)
     before = time.now_ms()
-    clocks.wall_ms -= 3_600_000
+    clocks.wall_ms += turned_ms
     assert time.now_ms() == before
     clocks.pass_time(40)
     assert time.now_ms() == before + 40
-
-
-def test_a_clock_turned_forward_is_followed() -> None:
-    clocks = Clocks()
-    time = steady(clocks)
-    clocks.wall_ms += 3_600_000
-    assert time.now_ms() == clocks.wall_ms
-    clocks.pass_time(40)
-    assert time.now_ms() == clocks.wall_ms

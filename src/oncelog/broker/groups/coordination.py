@@ -4,7 +4,7 @@ Owns the partitions of `__consumer_offsets` that are loaded, and one alarm for t
 is loaded when a request first needs it or, after a start, one bounded step at a time in the background, so that
 sessions of members that never came back end. Decides nothing about a group.
 
-The time that coordinators are told is the timers': it never goes back, whatever happens to the wall clock.
+The time that coordinators are told is the timers': it goes on evenly, whatever happens to the wall clock.
 """
 
 from __future__ import annotations
