@@ -119,8 +119,8 @@ def test_a_name_that_the_protocol_cannot_carry_is_left_to_the_twin() -> None:
 
 
 def test_without_it_the_python_codec_does_everything() -> None:
-    read_produce, _ = load(native=False)
-    assert read_produce(memoryview(as_frame(9, ProduceRequest(None, -1, 1, []), 1, None))) is None
+    twins = load(native=False)
+    assert twins.read_produce(memoryview(as_frame(9, ProduceRequest(None, -1, 1, []), 1, None))) is None
     assert load(native=True)[0] is _quick.read_produce
 
 

@@ -20,7 +20,7 @@ from oncelog.wire.codec import MalformedMessage, Message
 from oncelog.wire.fetch import decode_fetch_request
 from oncelog.wire.frame import RequestHeader, decode_request_header, encode_response, encode_response_head
 from oncelog.wire.produce import decode_produce_request
-from oncelog.wire.quick import read_produce
+from oncelog.wire.quick import offset_commit_response, read_offset_commit, read_produce
 from oncelog.wire.schema import load_schema
 
 if TYPE_CHECKING:
@@ -49,6 +49,9 @@ class Dispatcher:
         plain = read_produce(frame)
         if plain is not None:
             return plain[0], self._serve(*plain, now_ms, meter, client_host)
+        commit = read_offset_commit(frame)
+        if commit is not None:
+            return commit[0], self._serve(*commit, now_ms, meter, client_host)
         header, position = decode_request_header(frame)
         served = SUPPORTED.get(header.api_key)  # type: ignore[call-overload]
         if served is None:
@@ -69,6 +72,10 @@ class Dispatcher:
     def frame(self, header: RequestHeader, answer: Message | Chunks) -> Chunks:
         """The answer as it goes over the wire: size, correlation id, then the body, records untouched."""
         if isinstance(answer, dict):
+            if header.api_key == ApiKey.OFFSET_COMMIT:
+                good = offset_commit_response(header.api_version, answer)
+                if good is not None:
+                    return [encode_response(header, good)]
             self._broker.metrics.count_errors(api_name(header.api_key), answer)
             answer = [codec.encode(response_schema(header.api_key), header.api_version, answer)]
         if len(answer) == 1 and isinstance(answer[0], bytes):

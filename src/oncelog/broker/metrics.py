@@ -67,7 +67,7 @@ class BrokerMetrics:
         self.throttled_ms: Counter[str] = Counter()
         self.topics: dict[str, TopicTraffic] = {}
         self.latency: dict[str, Latency] = {}
-        self.group_records: Counter[tuple[str, bool]] = Counter()
+        self.group_records: Counter[tuple[int, bool]] = Counter()
         """What coordinators have written: by the type of the record, and whether it took something back."""
 
     def appended(self, topic: str, size_bytes: int, records: int) -> None:
@@ -122,13 +122,15 @@ def _error_codes(value: Any) -> Iterator[int]:
                 yield from _error_codes(item)
 
 
+OFFSET_COMMIT, GROUP_METADATA, CONSUMER_GROUP_METADATA = 1, 2, 3
 GROUP_COUNTERS = {
-    ("OFFSET_COMMIT", False): ("offset_commit_count", "Offsets committed"),
-    ("OFFSET_COMMIT", True): ("offset_deletion_count", "Committed offsets that expired or were deleted"),
-    ("GROUP_METADATA", False): ("group_completed_rebalance_count", "Generations of classic groups"),
-    ("CONSUMER_GROUP_METADATA", False): ("consumer_group_rebalance_count", "Epochs of consumer groups"),
+    (OFFSET_COMMIT, False): ("offset_commit_count", "Offsets committed"),
+    (OFFSET_COMMIT, True): ("offset_deletion_count", "Committed offsets that expired or were deleted"),
+    (GROUP_METADATA, False): ("group_completed_rebalance_count", "Generations of classic groups"),
+    (CONSUMER_GROUP_METADATA, False): ("consumer_group_rebalance_count", "Epochs of consumer groups"),
 }
-"""Records of coordinators that mean something to those who watch."""
+"""Records of coordinators that mean something to those who watch. The numbers are those of `coordinator.records`, which
+a broker without groups need not load."""
 
 
 class PrometheusCollector:

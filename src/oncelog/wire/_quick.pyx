@@ -1,7 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""The native twin of `produce`, for what nearly every Produce is: a plain request, and an answer without errors.
+"""The native twin of `produce`, and of `codec` for OffsetCommit, for what nearly every one of them is: a plain request,
+and an answer without errors.
 
-Both functions return None for everything else, be it unusual or wrong: then the Python functions, which alone know how
+All functions return None for everything else, be it unusual or wrong: then the Python functions, which alone know how
 to refuse, do the work. So this module raises nothing about bytes, and accepts only what they accept. It reads nothing
 that it has not compared with the end of the frame first, and makes objects only of what is there.
 """
@@ -18,6 +19,7 @@ from oncelog.wire.api import SUPPORTED, ApiKey, flexible
 from oncelog.wire.frame import RequestHeader
 from oncelog.wire.primitives import uuid_from_bytes
 from oncelog.wire.produce import ProducePartition, ProduceRequest, ProduceTopic
+from oncelog.wire.schema import ZERO_UUID
 
 cdef extern from *:
     """
@@ -52,11 +54,20 @@ cdef enum:
     MAX_UTF8_BYTES = 4  # of one character
     OFFSETS_BYTES = 30
     UUID_BYTES = 16
+    OFFSET_COMMIT = 8
+    FIRST_COMMIT = 8  # the first flexible one
+    FIRST_COMMIT_WITH_TOPIC_IDS = 10
+    LAST_COMMIT = 10
+    COMMIT_PARTITION_LEAST_BYTES = 18
+    COMMITTED_BYTES = 7
+    NO_RETENTION = -1
 
 assert (PRODUCE, FIRST_VERSION, FIRST_WITH_TOPIC_IDS) == (
     ApiKey.PRODUCE, produce.FIRST_FLEXIBLE, hot.FIRST_WITH_TOPIC_IDS
 )
 assert LAST_VERSION == SUPPORTED[ApiKey.PRODUCE].highest and flexible(PRODUCE, FIRST_VERSION)
+assert OFFSET_COMMIT == ApiKey.OFFSET_COMMIT and LAST_COMMIT == SUPPORTED[ApiKey.OFFSET_COMMIT].highest
+assert flexible(OFFSET_COMMIT, FIRST_COMMIT) and not flexible(OFFSET_COMMIT, FIRST_COMMIT - 1)
 assert (MAX_ELEMENTS, MAX_STRING_BYTES) == (primitives.MAX_REQUEST_ELEMENTS, primitives.MAX_STRING_BYTES)
 
 
@@ -82,6 +93,11 @@ cdef inline uint32_t read32(Reader *reader) noexcept:
     cdef const uint8_t *at = reader.at
     reader.at += 4
     return <uint32_t>at[0] << 24 | <uint32_t>at[1] << 16 | <uint32_t>at[2] << 8 | at[3]
+
+
+cdef inline int64_t read64(Reader *reader) noexcept:
+    cdef uint64_t high = read32(reader)
+    return <int64_t>(high << 32 | read32(reader))
 
 
 cdef inline int16_t read16(Reader *reader) noexcept:
@@ -210,6 +226,87 @@ cdef object read_records(frame, Reader *reader):
     return frame[begin : begin + <Py_ssize_t>size]
 
 
+def read_offset_commit(frame):
+    """The header and the body of the request in `frame`, if it is a plain OffsetCommit; else None."""
+    cdef Py_buffer view
+    cdef Reader reader
+    cdef int16_t api_key, version
+    cdef int32_t correlation_id
+    PyObject_GetBuffer(frame, &view, PyBUF_SIMPLE)
+    try:
+        reader.start = reader.at = <const uint8_t *>view.buf
+        reader.end = reader.start + view.len
+        reader.is_odd = False
+        api_key = read16(&reader)
+        version = read16(&reader)
+        if reader.is_odd or api_key != OFFSET_COMMIT or version < FIRST_COMMIT or version > LAST_COMMIT:
+            return None
+        correlation_id = <int32_t>read32(&reader)
+        client_id = read_text(&reader, read16(&reader))
+        pass_no_tags(&reader)
+        request = read_commit(&reader, version >= FIRST_COMMIT_WITH_TOPIC_IDS)
+        if reader.is_odd or reader.at != reader.end:
+            return None
+        return named(RequestHeader, (api_key, version, correlation_id, client_id)), request
+    finally:
+        PyBuffer_Release(&view)
+
+
+cdef dict read_commit(Reader *reader, bint by_id):
+    cdef int64_t budget = MAX_ELEMENTS
+    cdef int64_t topic_count
+    cdef list topics = []
+    group_id = read_present_text(reader)
+    generation = <int32_t>read32(reader)
+    member_id = read_present_text(reader)
+    instance_id = read_text(reader, read_uvarint(reader) - 1)
+    topic_count = read_count(reader, TOPIC_LEAST_BYTES, &budget)
+    while topic_count and not reader.is_odd:
+        topic_count -= 1
+        name, topic_id = "", ZERO_UUID
+        if by_id:
+            topic_id = read_topic_id(reader)
+        else:
+            name = read_present_text(reader)
+        partitions = read_commit_partitions(reader, &budget)
+        topics.append({"name": name, "topic_id": topic_id, "partitions": partitions})
+    pass_no_tags(reader)
+    return {
+        "group_id": group_id,
+        "generation_id_or_member_epoch": generation,
+        "member_id": member_id,
+        "group_instance_id": instance_id,
+        "retention_time_ms": NO_RETENTION,
+        "topics": topics,
+    }
+
+
+cdef list read_commit_partitions(Reader *reader, int64_t *budget):
+    cdef int64_t count = read_count(reader, COMMIT_PARTITION_LEAST_BYTES, budget)
+    cdef list partitions = []
+    while count and not reader.is_odd:
+        count -= 1
+        index = <int32_t>read32(reader)
+        offset = read64(reader)
+        epoch = <int32_t>read32(reader)
+        metadata = read_text(reader, read_uvarint(reader) - 1)
+        pass_no_tags(reader)
+        partitions.append({
+            "partition_index": index,
+            "committed_offset": offset,
+            "committed_leader_epoch": epoch,
+            "committed_metadata": metadata,
+        })
+    pass_no_tags(reader)
+    return partitions
+
+
+cdef inline object read_present_text(Reader *reader):
+    text = read_text(reader, read_uvarint(reader) - 1)
+    reader.is_odd = reader.is_odd or text is None
+    return text
+
+
 cdef object named(type kind, tuple items):
     """An instance of a NamedTuple class, without the detour over its Python constructor."""
     cdef Py_ssize_t index, size = len(items)
@@ -253,6 +350,41 @@ def produce_response(int version, topics, int32_t throttle_ms):
         at[0] = 0
         at += 1
     at = write32(at, <uint32_t>throttle_ms)
+    at[0] = 0
+    return PyBytes_FromStringAndSize(<char *>start, at + 1 - start)
+
+
+def offset_commit_response(int version, dict answer):
+    """The body of the answer, if it tells of no error; else None."""
+    cdef list topics = answer["topics"]
+    cdef list partitions
+    cdef Py_ssize_t bound = 4 + MAX_UVARINT_BYTES + 1
+    cdef bint by_id = version >= FIRST_COMMIT_WITH_TOPIC_IDS
+    if version < FIRST_COMMIT:
+        return None
+    for topic in topics:
+        if "name" not in topic or "topic_id" not in topic:
+            return None  # the twin knows what they are then
+        bound += MAX_UTF8_BYTES * <Py_ssize_t>len(topic["name"]) + UUID_BYTES + 2 * MAX_UVARINT_BYTES + 1
+        bound += COMMITTED_BYTES * <Py_ssize_t>len(topic["partitions"])
+    cdef bytes room = PyBytes_FromStringAndSize(NULL, bound)
+    cdef uint8_t *start = <uint8_t *>PyBytes_AS_STRING(room)
+    cdef uint8_t *at = write32(start, <uint32_t><int32_t>answer.get("throttle_time_ms", 0))
+    at = write_uvarint(at, len(topics) + 1)
+    for topic in topics:
+        at = write_bytes(at, topic["topic_id"].bytes) if by_id else write_name(at, topic["name"])
+        if at == NULL:
+            return None
+        partitions = topic["partitions"]
+        at = write_uvarint(at, len(partitions) + 1)
+        for partition in partitions:
+            if (<dict>partition).get("error_code"):
+                return None
+            at = write32(at, <uint32_t><int32_t>(<dict>partition)["partition_index"])
+            at[0] = at[1] = at[2] = 0  # no error, no tags
+            at += 3
+        at[0] = 0
+        at += 1
     at[0] = 0
     return PyBytes_FromStringAndSize(<char *>start, at + 1 - start)
 

@@ -1,35 +1,43 @@
-"""Plain Produce requests and answers, natively where the kernel is native too; what is not plain goes to `produce`.
+"""Plain Produce and OffsetCommit requests and their answers, natively where the kernel is native too.
 
-Chooses between `_quick` and its twin, the Python codec, which also does everything where nothing was compiled.
+Chooses between `_quick` and its twins, the Python codecs, which also do everything where nothing was compiled, and
+whatever is not plain.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from typing import NamedTuple
 
 from oncelog.records import kernel
 from oncelog.wire import produce
+from oncelog.wire.codec import Message
 from oncelog.wire.frame import RequestHeader
 from oncelog.wire.produce import ProducedTopic, ProduceRequest
 
-ReadProduce = Callable[[memoryview], tuple[RequestHeader, ProduceRequest] | None]
-WriteResponse = Callable[[int, Sequence[ProducedTopic], int], bytes | None]
+
+class Quick(NamedTuple):
+    """What is not plain, each of them leaves to somebody else by returning None."""
+
+    read_produce: Callable[[memoryview], tuple[RequestHeader, ProduceRequest] | None]
+    produce_response: Callable[[int, Sequence[ProducedTopic], int], bytes | None]
+    read_offset_commit: Callable[[memoryview], tuple[RequestHeader, Message] | None]
+    offset_commit_response: Callable[[int, Message], bytes | None]
 
 
-def load(native: bool) -> tuple[ReadProduce, WriteResponse]:
+def load(native: bool) -> Quick:
     if native:
         try:
             module = import_module("oncelog.wire._quick")
         except ImportError:
             pass
         else:
-            return module.read_produce, module.produce_response
-    return lambda frame: None, produce.encode_produce_response
+            return Quick(*(getattr(module, name) for name in Quick._fields))
+    return Quick(lambda frame: None, produce.encode_produce_response, lambda frame: None, lambda version, answer: None)
 
 
-read_produce, _produce_response = load(kernel.NATIVE)
-"""`read_produce(frame)` is the header and the body of a plain Produce, or None if somebody else must read the frame."""
+read_produce, _produce_response, read_offset_commit, offset_commit_response = load(kernel.NATIVE)
 
 
 def encode_produce_response(version: int, topics: Sequence[ProducedTopic], throttle_ms: int) -> bytes:

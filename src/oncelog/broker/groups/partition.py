@@ -78,9 +78,10 @@ class CoordinatedPartition:
 
     def _write(self, records: Sequence[CoordinatorRecord], is_awaited: bool, now_ms: int) -> None:
         """Append and replay. Raises KafkaStorageError, MessageTooLarge or RecordListTooLarge."""
-        size = len(records) if is_awaited else MAX_LOOSE_RECORDS
-        for start in range(0, len(records), size):
-            batch = records[start : start + size]
+        batches = [records]
+        if not is_awaited and len(records) > MAX_LOOSE_RECORDS:
+            batches = [records[at : at + MAX_LOOSE_RECORDS] for at in range(0, len(records), MAX_LOOSE_RECORDS)]
+        for batch in batches:
             self._append(batch, now_ms)
             for record in batch:
                 self.coordinator.replay(record, now_ms)
@@ -92,7 +93,7 @@ class CoordinatedPartition:
         for record in records:
             key, value = encode_record(record)
             builder.append(now_ms, key, value, ())
-            written[record.type.name, value is None] += 1
+            written[record.type, value is None] += 1
         batch = builder.build(leader_epoch=self._leader_epoch, codec=self._codec)
         if len(batch) > log.config.max_message_bytes:
             raise MessageTooLarge(
