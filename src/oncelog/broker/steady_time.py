@@ -1,7 +1,7 @@
 """The time of day when the broker started, and from then on a clock that nobody turns.
 
-For deadlines: a wall clock that is corrected by an hour must neither end every member's session at once, nor let a group
-wait an hour longer for its members.
+For deadlines: a wall clock that is corrected by an hour must neither end every member's session at once, nor let a
+group wait an hour longer for its members.
 """
 
 from __future__ import annotations
