@@ -1,4 +1,4 @@
-"""What `oncelog demo` shows: progress while it runs, and the two audits side by side at the end."""
+"""What `oncelog demo` shows while it runs: how many orders are acknowledged and booked, and what is done to whom."""
 
 from __future__ import annotations
 
@@ -8,12 +8,8 @@ from typing import Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
-from oncelog.audit.account import Counts
-
-PLAIN_LINE_EVERY = 0.1
-FINDINGS = ("lost", "duplicated", "out_of_order")
+PLAIN_LINES = 10
 
 
 class Screen(Protocol):
@@ -21,7 +17,7 @@ class Screen(Protocol):
 
     def tell(self, event: str) -> None: ...
 
-    def advance(self, acknowledged: int) -> None: ...
+    def advance(self, acknowledged: int, booked: int) -> None: ...
 
 
 @contextmanager
@@ -29,7 +25,7 @@ def progress_screen(console: Console, records: int) -> Iterator[Screen]:
     if not console.is_terminal:
         yield _PlainScreen(console, records)
         return
-    columns = (TextColumn("acknowledged"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as progress:
         yield _BarScreen(progress, records)
 
@@ -37,43 +33,28 @@ def progress_screen(console: Console, records: int) -> Iterator[Screen]:
 class _BarScreen:
     def __init__(self, progress: Progress, records: int) -> None:
         self._progress = progress
-        self._task = progress.add_task("acknowledged", total=records)
+        self._acknowledged = progress.add_task("acknowledged", total=records)
+        self._booked = progress.add_task("booked", total=records)
 
     def tell(self, event: str) -> None:
         self._progress.console.print(event, highlight=False)
 
-    def advance(self, acknowledged: int) -> None:
-        self._progress.update(self._task, completed=acknowledged)
+    def advance(self, acknowledged: int, booked: int) -> None:
+        self._progress.update(self._acknowledged, completed=acknowledged)
+        self._progress.update(self._booked, completed=booked)
 
 
 class _PlainScreen:
     def __init__(self, console: Console, records: int) -> None:
         self._console = console
         self._records = records
-        self._next_line = 0.0
+        self._next_line = 0
 
     def tell(self, event: str) -> None:
         self._console.print(event, highlight=False)
 
-    def advance(self, acknowledged: int) -> None:
-        share = acknowledged / self._records
-        if share >= self._next_line:
-            self._next_line = share - share % PLAIN_LINE_EVERY + PLAIN_LINE_EVERY
-            self.tell(f"{acknowledged:>9,} of {self._records:,} acknowledged")
-
-
-def print_comparison(idempotent: Counts, plain: Counts, console: Console) -> None:
-    table = Table()
-    table.add_column("records")
-    table.add_column("idempotent (default)", justify="right")
-    table.add_column("enable.idempotence=false", justify="right")
-    for name in ("sent", "stored"):
-        table.add_row(name, f"{getattr(idempotent, name):,}", f"{getattr(plain, name):,}")
-    table.add_section()
-    for name in FINDINGS:
-        table.add_row(name.replace("_", " "), _finding(getattr(idempotent, name)), _finding(getattr(plain, name)))
-    console.print(table)
-
-
-def _finding(count: int) -> str:
-    return f"[red]{count:,}[/]" if count else "[green]0[/]"
+    def advance(self, acknowledged: int, booked: int) -> None:
+        line = PLAIN_LINES * (acknowledged + booked) // (2 * self._records)
+        if line >= self._next_line:
+            self._next_line = line + 1
+            self.tell(f"{acknowledged:>9,} of {self._records:,} acknowledged, {booked:>9,} booked")

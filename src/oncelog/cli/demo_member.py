@@ -1,0 +1,98 @@
+"""A process of the demo: one member of a group, which books what it reads into SQLite.
+
+`once` books with `oncelog.once`: the position of a partition is kept with the rows, in one transaction. `plain` books
+the same records with automatic commits and no other guarantee. The process leaves its group when its standard input
+ends, which also happens when the demo is killed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import threading
+from collections.abc import Callable
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from oncelog import once
+from oncelog.audit.bookings import Bookings, book
+from oncelog.cli.demo_trap import Trap
+from oncelog.consumer.consumer import Consumer
+from oncelog.records.kernel import ConsumerRecord
+
+STANDARD_INPUT = 0
+BATCH_SIZE = 500
+POLL_S = 0.5
+SETTINGS = {"auto_offset_reset": "earliest", "session_timeout_ms": 6_000, "max_poll_records": BATCH_SIZE}
+
+
+class Way(StrEnum):
+    ONCE = "once"
+    PLAIN = "plain"
+
+
+class _TrappedConsumer(Consumer):
+    """Polls again only if its last batch, which is booked by then, did not lead it into the trap."""
+
+    def __init__(self, trap: Trap, servers: str, **settings: Any) -> None:
+        super().__init__(servers, **settings)
+        self._trap = trap
+        self._has_booked = False
+        self.is_leaving = threading.Event()
+
+    def poll(self, timeout: float = 1.0, *, max_records: int | None = None) -> list[ConsumerRecord]:
+        if self._has_booked and self._trap.step_in(os.getpid()):
+            self.is_leaving.wait()  # for ever, unless the demo itself was killed: it kills whoever is caught
+        records = super().poll(timeout, max_records=max_records)
+        self._has_booked = bool(records)
+        return records
+
+
+def main(words: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("way", type=Way, choices=list(Way))
+    parser.add_argument("bootstrap_servers")
+    parser.add_argument("topic")
+    parser.add_argument("database")
+    parser.add_argument("trap", type=Path)
+    args = parser.parse_args(words)
+    settings = {**SETTINGS, "group_id": f"{args.way}-bookers", "enable_auto_commit": args.way is Way.PLAIN}
+    consumer = _TrappedConsumer(Trap(args.trap), args.bootstrap_servers, **settings)
+    with consumer:
+        if args.way is Way.ONCE:
+            _book_once(consumer, args.topic, args.database)
+        else:
+            _book_plainly(consumer, args.topic, args.database)
+
+
+def _book_once(consumer: _TrappedConsumer, topic: str, database: str) -> None:
+    runner = once.Runner(
+        consumer, database, book, topics=[topic], strategy=once.DatabaseOffsets(), batch_size=BATCH_SIZE
+    )
+    _when_input_ends(runner.stop, consumer.is_leaving.set)
+    runner.run()
+    runner.close()
+
+
+def _book_plainly(consumer: _TrappedConsumer, topic: str, database: str) -> None:
+    _when_input_ends(consumer.is_leaving.set)
+    consumer.subscribe([topic])
+    with Bookings(database) as bookings:
+        while not consumer.is_leaving.is_set():
+            records = consumer.poll(POLL_S)
+            if records:
+                bookings.book_all(records)
+
+
+def _when_input_ends(*acts: Callable[[], object]) -> None:
+    def wait() -> None:
+        os.read(STANDARD_INPUT, 1)
+        for act in acts:
+            act()
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""What `oncelog demo` found: four audits and what was done meanwhile, as a table for people or JSON for scripts."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from rich.console import Console
+from rich.table import Table
+
+from oncelog.audit.account import AuditReport, Counts
+from oncelog.cli import audit_table
+from oncelog.faults import Report
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """The same orders, our way and plainly: sent to the log, and booked from the log into a database."""
+
+    stored: AuditReport
+    stored_plainly: AuditReport
+    booked: AuditReport
+    booked_plainly: AuditReport
+
+    @property
+    def is_clean(self) -> bool:
+        return self.stored.clean and self.booked.clean
+
+    @property
+    def shows_harm(self) -> bool:
+        return not self.stored_plainly.clean and not self.booked_plainly.clean
+
+
+@dataclass
+class Tally:
+    """What was done to the broker, to the members and to the connections of our way, and what the broker noticed."""
+
+    seed: int = 0
+    kills: int = 0
+    """Of the broker."""
+    member_kills: int = 0
+    answers_lost: int = 0
+    requests_overtaken: int = 0
+    connections_cut: int = 0
+    duplicates_recognised: int = 0
+    restarts_ms: list[float] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    """Records that a producer gave up on: not lost, since nobody was told that they are stored, but not sent either."""
+
+    def count_faults(self, *reports: Report) -> None:
+        for report in reports:
+            self.answers_lost += sum(counts.dropped for counts in report.responses.values())
+            self.requests_overtaken += sum(counts.reordered for counts in report.requests.values())
+            self.connections_cut += sum(counts.cut for counts in report.requests.values())
+
+
+def to_json(evidence: Evidence, tally: Tally) -> str:
+    return audit_table.to_json(
+        evidence.stored,
+        clean=evidence.is_clean,
+        without_idempotence=dataclasses.asdict(evidence.stored_plainly.total),
+        booked=_booked(evidence.booked),
+        booked_without_once=_booked(evidence.booked_plainly),
+        **dataclasses.asdict(tally),
+    )
+
+
+def _booked(report: AuditReport) -> dict[str, object]:
+    counts = dataclasses.asdict(report.total)
+    return {"booked": counts.pop("stored"), **counts}
+
+
+def print_evidence(evidence: Evidence, tally: Tally, console: Console) -> None:
+    console.print()
+    console.print(_table(evidence))
+    console.print(
+        f"{tally.kills} times kill -9 of the broker, {tally.member_kills} times of a consumer\n"
+        f"{tally.answers_lost} answers lost, {tally.requests_overtaken} requests overtaken, {tally.connections_cut}"
+        f" connections cut (seed {tally.seed})\n"
+        f"{tally.duplicates_recognised:,} duplicate batches recognised and not stored again",
+        highlight=False,
+    )
+    for complaint in _complaints(evidence, tally):
+        console.print(complaint, style="red", highlight=False)
+    total = evidence.booked.total
+    verdict = (
+        f"sent {total.sent:,}, stored {evidence.stored.total.stored:,}, booked {total.stored:,}: "
+        f"lost {total.lost:,}, duplicated {total.duplicated:,}, out of order {total.out_of_order:,}"
+    )
+    console.print(f"[bold]{verdict}[/]", style="green" if evidence.is_clean else "red", highlight=False)
+
+
+def _complaints(evidence: Evidence, tally: Tally) -> Iterator[str]:
+    if tally.failures:
+        yield f"{len(tally.failures):,} records could not be sent, first {tally.failures[0]}"
+    if evidence.stored_plainly.clean:
+        yield "without idempotence nothing went wrong either: this run proves nothing"
+    if evidence.booked_plainly.clean:
+        yield "with automatic commits nothing went wrong either: this run proves nothing"
+    for place, report in (("log", evidence.stored), ("database", evidence.booked)):
+        for entry in report.partitions:
+            for example in entry.examples:
+                yield f"{place}, {entry.partition}: {example}"
+
+
+def _table(evidence: Evidence) -> Table:
+    table = Table()
+    table.add_column("orders")
+    table.add_column("oncelog", justify="right")
+    table.add_column("the plain way", justify="right")
+    table.add_row("[bold]a producer sends them", "idempotent (default)", "enable.idempotence=false")
+    _add_audit(table, "stored in the log", evidence.stored.total, evidence.stored_plainly.total)
+    table.add_row("[bold]a group books them in SQLite", "oncelog.once", "automatic commits")
+    _add_audit(table, "booked in the database", evidence.booked.total, evidence.booked_plainly.total)
+    return table
+
+
+def _add_audit(table: Table, arrived: str, ours: Counts, plain: Counts) -> None:
+    table.add_row("sent", f"{ours.sent:,}", f"{plain.sent:,}")
+    table.add_row(arrived, f"{ours.stored:,}", f"{plain.stored:,}")
+    for name in ("lost", "duplicated", "out_of_order"):
+        table.add_row(name.replace("_", " "), _finding(getattr(ours, name)), _finding(getattr(plain, name)))
+    table.add_section()
+
+
+def _finding(count: int) -> str:
+    return f"[red]{count:,}[/]" if count else "[green]0[/]"
