@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from oncelog.client.consumer_errors import LogTruncated, NoOffsetForPartition, PositionOutOfRange
 from oncelog.client.consumer_records import OffsetAndMetadata, OffsetAndTimestamp
+from oncelog.client.fetch.inbox import Inbox
 from oncelog.client.fetch.partitions import EARLIEST, LATEST, Stage
 from oncelog.errors import CorruptMessage, TopicAuthorizationFailed, UnknownTopicId, UnknownTopicOrPartition
 from oncelog.types import TopicPartition
@@ -363,9 +365,12 @@ class TestLeaders:
         made.log(0).change_leader(2)
         made.pass_time(A_WHILE_MS)
         assert made.state(0).leader_epoch == 1
+        count = len(made.cluster.requests)
         made.core.metadata.mark_stale()
         made.pass_time(A_WHILE_MS)
-        assert made.state(0).leader == 2
+        later = made.cluster.requests[count:]
+        assert ApiKey.METADATA in {key for _, key, _ in later}
+        assert {node for node, key, _ in later if key == ApiKey.FETCH} == {2}
 
     def test_a_lost_connection_loses_nothing(self) -> None:
         made = world(40)
@@ -418,6 +423,14 @@ class TestTruncation:
     def test_who_wrote_the_last_batch_is_not_asked(self) -> None:
         made = caught_up()
         made.seek(0, 4, leader_epoch=0)
+        goes_on(made)
+        assert made.cluster.asked(ApiKey.OFFSET_FOR_LEADER_EPOCH) == []
+
+    def test_who_has_just_told_where_to_begin_is_not_asked(self) -> None:
+        made = world()
+        made.log(0).change_leader(1)
+        made.cluster.publish()
+        made.start(0)
         goes_on(made)
         assert made.cluster.asked(ApiKey.OFFSET_FOR_LEADER_EPOCH) == []
 
@@ -751,3 +764,52 @@ class TestReadReplicas:
         made.pass_time(1_000)
         assert len(fetches(made)) - count < 20
         goes_on(made)
+
+
+class RacingInbox(Inbox):
+    """A reader acts in the very moment before the fetcher says that it waits for one: so nobody is woken."""
+
+    before_waiting: Callable[[], object] | None = None
+    _says_so = False
+
+    @property
+    def is_awaited(self) -> bool:
+        return self._says_so
+
+    @is_awaited.setter
+    def is_awaited(self, says_so: bool) -> None:
+        act, self.before_waiting = self.before_waiting, None
+        if says_so and act is not None:
+            act()
+        self._says_so = says_so
+
+
+class TestWaking:
+    def racing(self, value_bytes: int = 40, **options: Any) -> tuple[ConsumerWorld, RacingInbox]:
+        made = world(0, **options)
+        for _ in range(40):
+            made.append(0, 2, value_bytes)
+        made.inbox.__class__ = RacingInbox
+        assert isinstance(made.inbox, RacingInbox)
+        made.start(0)
+        return made, made.inbox
+
+    @pytest.mark.parametrize("value_bytes", [40, 400])  # either two answers wait, or one that fills the inbox
+    def test_a_reader_that_makes_room_just_before_is_noticed(self, value_bytes: int) -> None:
+        made, inbox = self.racing(value_bytes, fetch_queue_max_bytes=1_000)
+        inbox.before_waiting = made.read
+        made.settle_down()
+        assert inbox.before_waiting is None
+        position = made.state(0).position
+        assert position
+        assert made.state(0).fetch_offset > position
+
+    def test_a_reader_that_comes_to_the_end_just_before_is_noticed(self) -> None:
+        made, inbox = self.racing()
+        made.settle_down()
+        made.log(0).delete_oldest(30)
+        made.read(1)  # makes room for the fetch that fails
+        assert made.state(0).stage is Stage.FETCHING
+        inbox.before_waiting = made.read
+        made.settle_down()
+        assert made.state(0).position == 60
