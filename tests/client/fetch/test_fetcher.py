@@ -794,9 +794,9 @@ class TestWaking:
         made.start(0)
         return made, made.inbox
 
-    @pytest.mark.parametrize("value_bytes", [40, 400])  # either two answers wait, or one that fills the inbox
+    @pytest.mark.parametrize("value_bytes", [40, 900])  # either two answers wait, or one that fills the inbox
     def test_a_reader_that_makes_room_just_before_is_noticed(self, value_bytes: int) -> None:
-        made, inbox = self.racing(value_bytes, fetch_queue_max_bytes=1_000)
+        made, inbox = self.racing(value_bytes, fetch_queue_max_bytes=2_000)
         inbox.before_waiting = made.read
         made.settle_down()
         assert inbox.before_waiting is None
