@@ -447,15 +447,19 @@ def test_settings_are_the_brokers_and_the_groups(storage: FailingStorage, script
 # --- time ---
 
 
+def beat(desk: Desk, group: str) -> None:
+    assert desk.ask("heartbeat", 4, {"group_id": group, "member_id": "m"})["error_code"] == 0
+
+
 def test_one_alarm_rings_for_the_earliest_deadline(desk: Desk, scripted: list[ScriptedCoordinator]) -> None:
     first, second = groups_apart(2)
     commit(desk, first)
     commit(desk, second)
     early, late = scripted
     late.deadline_ms = NOW_MS + 5_000
-    commit(desk, second)
+    beat(desk, second)
     early.deadline_ms = NOW_MS + 2_000
-    commit(desk, first)
+    beat(desk, first)
     assert len(desk.alarms.due) == 1
     desk.alarms.pass_time(10_000)
     assert [call for call in early.calls if call.startswith("expire")] == [f"expire {NOW_MS + 2_000}"]
@@ -467,12 +471,20 @@ def test_a_deadline_that_moved_away_costs_no_new_alarm(desk: Desk, scripted: lis
     commit(desk, "billing")
     for delay_ms in (2_000, 3_000, 4_000):
         scripted[-1].deadline_ms = NOW_MS + delay_ms
-        commit(desk, "billing")
+        beat(desk, "billing")
     assert [due for due, _ in desk.alarms.due] == [NOW_MS + 2_000]
     desk.alarms.pass_time(3_000)
     assert not [call for call in scripted[-1].calls if call.startswith("expire")]
     desk.alarms.pass_time(1_000)
     assert [call for call in scripted[-1].calls if call.startswith("expire")] == [f"expire {NOW_MS + 4_000}"]
+
+
+def test_a_commit_alone_sets_the_alarm_too(desk: Desk, scripted: list[ScriptedCoordinator]) -> None:
+    """Its offsets are to expire one day, also if nobody ever joins the group."""
+    commit(desk, "billing")
+    scripted[-1].deadline_ms = NOW_MS + 600_000
+    commit(desk, "billing")
+    assert [due for due, _ in desk.alarms.due] == [NOW_MS + 600_000]
 
 
 def test_what_a_deadline_yields_is_written_and_sent(desk: Desk, scripted: list[ScriptedCoordinator]) -> None:

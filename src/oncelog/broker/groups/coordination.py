@@ -109,6 +109,8 @@ class Coordination:
         partition = self._partitions.get(index)
         if partition is None:
             partition = self._begin(index)
+        elif partition.loading is None and not partition.log.offline:
+            return partition
         if partition.log.offline:
             self._drop(index, NotCoordinator(f"{partition.log.topic_partition} is offline"))
             raise NotCoordinator(f"the disk behind {OFFSETS_TOPIC}-{index} failed")
@@ -187,15 +189,17 @@ class Coordination:
 
     def serve(self, request: Request, group_id: str) -> Answer:
         """The answer of the group's coordinator."""
-        ticket = Ticket(request.api_key, request.version, request.body)
+        api_key, body = request.api_key, request.body
+        ticket = Ticket(api_key, request.version, body)
         try:
             partition = self._partition(place_of_group(group_id, self._partition_count()))
         except KafkaError as error:
             return self._refused(ticket, error)
         now_ms = self._timers.now_ms()
-        partition.ask(request, request.body, ticket, now_ms)
-        self._arm(partition, now_ms)
-        return ticket.result(partition.forget)
+        partition.ask(request, body, ticket, now_ms)
+        if api_key != ApiKey.OFFSET_COMMIT or self._alarm_ms is None:  # a commit moves deadlines away only
+            self._arm(partition, now_ms)
+        return ticket.answer or ticket.result(partition.forget)
 
     def serve_many(self, request: Request) -> Answer:
         """Each group's answer from its coordinator, put together."""

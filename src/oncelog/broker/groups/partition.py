@@ -78,13 +78,14 @@ class CoordinatedPartition:
 
     def _write(self, records: Sequence[CoordinatorRecord], is_awaited: bool, now_ms: int) -> None:
         """Append and replay. Raises KafkaStorageError, MessageTooLarge or RecordListTooLarge."""
-        batches = [records]
         if not is_awaited and len(records) > MAX_LOOSE_RECORDS:
-            batches = [records[at : at + MAX_LOOSE_RECORDS] for at in range(0, len(records), MAX_LOOSE_RECORDS)]
-        for batch in batches:
-            self._append(batch, now_ms)
-            for record in batch:
-                self.coordinator.replay(record, now_ms)
+            for at in range(0, len(records), MAX_LOOSE_RECORDS):
+                self._write(records[at : at + MAX_LOOSE_RECORDS], is_awaited, now_ms)
+            return
+        self._append(records, now_ms)
+        replay = self.coordinator.replay
+        for record in records:
+            replay(record, now_ms)
 
     def _append(self, records: Sequence[CoordinatorRecord], now_ms: int) -> None:
         log = self.log
