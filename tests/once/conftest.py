@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.once.crashing import Helper
 from tests.support import parts
 from tests.support.postgres import PostgresServer
 from tests.support.redis import RedisServer
@@ -23,3 +24,10 @@ def redis_server() -> Iterator[RedisServer]:
     parts.required(parts.redis_server)
     with RedisServer() as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def helper() -> Iterator[Helper]:
+    started = Helper()
+    yield started
+    started.close()

@@ -7,7 +7,7 @@ once for each database; elsewhere they are there before.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,13 +22,6 @@ RECORDS = orders(3)
 MOST_STATEMENTS = 60
 FEWEST_STATEMENTS = 10
 CREATES_TABLES = "message table"
-
-
-@pytest.fixture(scope="module")
-def helper() -> Iterator[Helper]:
-    started = Helper()
-    yield started
-    started.close()
 
 
 def effects_happen_once_wherever_it_is_killed(helper: Helper, job: Job, shop_for: Callable[[int], Shop]) -> None:

@@ -53,12 +53,13 @@ class _OffsetsGuard(Guard):
             f"SELECT topic, kafka_partition, next_offset, claim, generation FROM {table} WHERE scope = :scope "
             f"AND (topic, kafka_partition) IN ({partitions}) ORDER BY topic, kafka_partition{dialect.for_update}"
         )
+        # The rows are there: an INSERT that conflicts finds each by its key, where an UPDATE may search for it.
         self._advance = (
-            f"UPDATE {table} SET next_offset = reached.next_offset, changed_at_ms = {dialect.now_ms} FROM "
-            f"(SELECT {dialect.field(0)} AS topic, {dialect.field(1, 'INTEGER')} AS kafka_partition, "
-            f"{dialect.field(2, 'BIGINT')} AS next_offset FROM {dialect.each_row}) AS reached "
-            f"WHERE {table}.scope = :scope AND {table}.topic = reached.topic "
-            f"AND {table}.kafka_partition = reached.kafka_partition"
+            f"INSERT INTO {table} "
+            "(scope, topic, kafka_partition, next_offset, claim, owner, generation, changed_at_ms) "
+            f"SELECT :scope, {dialect.field(0)}, {dialect.field(1, 'INTEGER')}, {dialect.field(2, 'BIGINT')}, 0, '', "
+            f"0, {dialect.now_ms} FROM {dialect.each_row} WHERE true ON CONFLICT (scope, topic, kafka_partition) "
+            "DO UPDATE SET next_offset = excluded.next_offset, changed_at_ms = excluded.changed_at_ms"
         )
 
     def claim(

@@ -96,8 +96,8 @@ class Runner:
     # --- the loop --------------------------------------------------------------------------------------------------
 
     def run(self, *, max_records: int | None = None, until_idle: float | None = None) -> Tally:
-        """Work until `stop()`, until `max_records` are dealt with, or until none came for `until_idle` seconds after the
-        group assigned partitions.
+        """Work until `stop()`, until `max_records` are dealt with, or until none came for `until_idle` seconds after
+        the group assigned partitions.
 
         Returns how many records came to which end since the runner was made. Whatever is raised, nothing is lost: what
         is not dealt with is read again by the next run.

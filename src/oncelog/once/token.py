@@ -12,7 +12,7 @@ import contextlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from oncelog.once.database import Database, Transaction
@@ -61,17 +61,19 @@ class _Statements:
             f"SELECT token FROM {table} WHERE source = :source AND id IN (SELECT value FROM {dialect.each_value}) "
             "AND state = 'unprocessed'"
         )
-        mine = (
-            f"FROM (SELECT {dialect.field(0, 'BIGINT')} AS source, {dialect.field(1)} AS id, "
-            f"{dialect.field(2, 'BIGINT')} AS token FROM {dialect.each_row}) AS mine "
-            f"WHERE {table}.source = mine.source AND {table}.id = mine.id AND {table}.token = mine.token "
-            f"AND {table}.state = 'unprocessed'"
+        # The rows are there: an INSERT that conflicts finds each by its key, where an UPDATE may search for it.
+        own = (
+            f"INSERT INTO {table} AS stored (source, id, changed_at_ms, state, reason, token, owner, expires_at_ms) "
+            f"SELECT {dialect.field(0, 'BIGINT')}, {dialect.field(1)}, {dialect.now_ms}, :state, :reason, "
+            f"{dialect.field(2, 'BIGINT')}, :owner, 0 FROM {dialect.each_row} WHERE true "
+            "ON CONFLICT (source, id) DO UPDATE SET {changes} "
+            "WHERE stored.token = excluded.token AND stored.state = 'unprocessed' RETURNING id"
         )
-        self.finish = (
-            f"UPDATE {table} SET state = :state, reason = :reason, changed_at_ms = {dialect.now_ms} {mine} "
-            f"RETURNING {table}.id"
+        self.finish = own.replace(
+            "{changes}",
+            "state = excluded.state, reason = excluded.reason, changed_at_ms = excluded.changed_at_ms",
         )
-        self.release = f"UPDATE {table} SET expires_at_ms = 0 {mine}"
+        self.release = own.replace("{changes}", "expires_at_ms = 0")
 
 
 class _TokenGuard(Guard):
@@ -136,8 +138,7 @@ class _TokenGuard(Guard):
     def confirm(self, transaction: Transaction) -> None:
         if not self._granted:
             return
-        values = {"state": self._mark.state, "reason": self._mark.reason, "rows": self._granted_rows()}
-        confirmed = transaction.run(self._sql.finish, values)
+        confirmed = transaction.run(self._sql.finish, self._granted_rows(self._mark))
         if len(confirmed) != len(self._granted):
             lost = len(self._granted) - len(confirmed)
             raise LeaseLost(
@@ -157,15 +158,14 @@ class _TokenGuard(Guard):
     def _release(self) -> None:
         try:
             with self._database.transaction() as transaction:
-                transaction.run(self._sql.release, {"rows": self._granted_rows()})
+                transaction.run(self._sql.release, self._granted_rows(Mark("unprocessed")))
         except Exception as error:
             if not self._database.is_outage(error):
                 raise
 
-    def _granted_rows(self) -> str:
-        return json.dumps(
-            [[source, message_id, token] for (source, message_id), token in sorted(self._granted.items())]
-        )
+    def _granted_rows(self, mark: Mark) -> dict[str, Any]:
+        rows = [[*key, token] for key, token in sorted(self._granted.items())]
+        return {"rows": json.dumps(rows), "owner": self._owner, "state": mark.state, "reason": mark.reason}
 
     def is_outage(self, error: BaseException) -> bool:
         return self._leases is not None and isinstance(error, self._leases.outages)

@@ -53,10 +53,12 @@ class _VersionGuard(Guard):
             f"SELECT id, version FROM {table} WHERE source = :source "
             f"AND id IN (SELECT value FROM {dialect.each_value}) ORDER BY id{dialect.for_update}"
         )
+        # The rows are there: an INSERT that conflicts finds each by its key, where an UPDATE may search for it.
         self._advance = (
-            f"UPDATE {table} SET version = newer.version, changed_at_ms = {dialect.now_ms} "
-            f"FROM (SELECT {dialect.field(0)} AS id, {dialect.field(1, 'BIGINT')} AS version FROM {dialect.each_row}) "
-            f"AS newer WHERE {table}.source = :source AND {table}.id = newer.id"
+            f"INSERT INTO {table} (source, id, changed_at_ms, version) "
+            f"SELECT :source, {dialect.field(0)}, {dialect.now_ms}, {dialect.field(1, 'BIGINT')} "
+            f"FROM {dialect.each_row} WHERE true ON CONFLICT (source, id) DO UPDATE SET version = excluded.version, "
+            "changed_at_ms = excluded.changed_at_ms"
         )
 
     def admit(self, transaction: Transaction, records: Sequence[Record], mark: Mark = DONE) -> list[Outcome]:
