@@ -121,6 +121,15 @@ def test_a_string_too_long_for_the_protocol_is_refused() -> None:
             encode("MetadataRequest", version, {"topics": [{"name": "x" * 32768}]})
 
 
+def test_a_compact_string_that_no_answer_could_repeat_is_refused() -> None:
+    """Its length could say more than the protocol carries: Kafka refuses it as well."""
+    longest = encode("FindCoordinatorRequest", 3, {"key": "x" * 32767, "key_type": 0})
+    assert decode_exactly("FindCoordinatorRequest", 3, longest)["key"] == "x" * 32767
+    longer = b"\x81\x80\x02" + b"x" * 32768 + b"\x00\x00"
+    with pytest.raises(MalformedMessage, match="a string of 32768 bytes; the protocol carries at most 32767"):
+        decode_exactly("FindCoordinatorRequest", 3, longer)
+
+
 def test_unknown_tagged_fields_are_skipped() -> None:
     plain = encode("DescribeClusterRequest", 0, {"include_cluster_authorized_operations": True})
     assert plain == b"\x01\x00"

@@ -142,3 +142,12 @@ def test_without_it_the_codec_does_everything() -> None:
     assert twins.read_offset_commit(memoryview(as_frame(8, {"group_id": "g", "topics": []}))) is None
     assert twins.offset_commit_response(8, {"topics": []}) is None
     assert load(native=True).read_offset_commit is _quick.read_offset_commit
+
+
+def test_a_text_that_no_answer_could_repeat_is_left_to_the_codec() -> None:
+    asked = {"group_id": "g", "topics": [{"name": "t", "partitions": [{"committed_metadata": "x" * 32767}]}]}
+    longest = as_frame(9, asked)
+    assert _quick.read_offset_commit(memoryview(longest)) is not None
+    longer = longest.replace(b"\x80\x80\x02" + b"x" * 32767, b"\x81\x80\x02" + b"x" * 32768)
+    assert len(longer) == len(longest) + 1
+    assert _quick.read_offset_commit(memoryview(longer)) is None

@@ -142,8 +142,8 @@ cdef inline void pass_no_tags(Reader *reader) noexcept:
 
 cdef object read_text(Reader *reader, int64_t size):
     """Text of `size` bytes; None for -1."""
-    if size < 0 or not has(reader, size):
-        reader.is_odd = reader.is_odd or size < -1
+    if size < 0 or size > MAX_STRING_BYTES or not has(reader, size):
+        reader.is_odd = reader.is_odd or size != -1
         return None
     cdef const char *at = <const char *>reader.at
     reader.at += size

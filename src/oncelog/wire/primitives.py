@@ -95,6 +95,8 @@ def read_compact_string(buffer: memoryview, position: int) -> tuple[str | None, 
     end = position + length - 1
     if end > len(buffer):
         raise MalformedMessage(f"a string of {length - 1} bytes, {len(buffer) - position} are left")
+    if length > MAX_STRING_BYTES + 1:  # the length could say more, and no answer could repeat it
+        raise MalformedMessage(f"a string of {length - 1} bytes; the protocol carries at most {MAX_STRING_BYTES}")
     return str(buffer[position:end], "utf-8"), end
 
 
