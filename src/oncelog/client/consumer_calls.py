@@ -24,6 +24,7 @@ from oncelog.client.consumer_core import (
     OnCommit,
     Subscription,
     Trouble,
+    UserNews,
 )
 from oncelog.client.consumer_counters import ConsumerCounters
 from oncelog.client.consumer_errors import ConsumerTimedOut, NotAssigned, SubscriptionConflict
@@ -44,6 +45,8 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 NS_PER_MS = 1_000_000
+SIGNS_PER_INTERVAL = 3
+"""How often in `max.poll.interval.ms` a call that waits shows that its user is alive."""
 
 
 class Ask(NamedTuple):
@@ -52,6 +55,8 @@ class Ask(NamedTuple):
     command: Callable[[int, Done], Survey | None]
     timeout_ms: int | None = None
     """None: `default.api.timeout.ms`."""
+    is_wakeable: bool = True
+    """`wakeup()` ends the wait."""
 
 
 class AwaitNews(NamedTuple):
@@ -59,6 +64,7 @@ class AwaitNews(NamedTuple):
 
     seen: int
     deadline_ms: int | None
+    is_wakeable: bool = True
 
 
 class Callback(NamedTuple):
@@ -107,8 +113,6 @@ class ConsumerCalls:
     ) -> None:
         """`owner` is the consumer that callbacks are given; `wake` rouses the core's driver; `tick` lets windows of
         metrics begin."""
-        self.in_hand: ConsumerRecord | None = None
-        """While iterating: the record that the user is busy with. Set by the shell."""
         self.is_interrupted = False
         """While iterating: the rest of the chunk is not to be handed out."""
         self._config = config
@@ -136,7 +140,10 @@ class ConsumerCalls:
         return (yield from self._read(self._clock() + timeout_ms, lambda: self._take(limit))) or []
 
     def _take(self, limit: int) -> list[ConsumerRecord]:
-        return self._interceptors.on_consume(self._reader.take(limit))
+        while records := self._reader.take(limit):
+            if shown := self._interceptors.on_consume(records):
+                return shown
+        return []
 
     def read_columns(self, timeout_ms: int, max_records: int | None) -> Call[list[TakenColumns]]:
         found = yield from self._read(self._clock() + timeout_ms, lambda: self._reader.take_columns(max_records))
@@ -149,13 +156,13 @@ class ConsumerCalls:
         return records
 
     def _take_chunk(self) -> list[ConsumerRecord]:
-        records = self._reader.take_chunk(self._config.max_poll_records)
-        if records:
+        while records := self._reader.take_chunk(self._config.max_poll_records):
             first = records[0]
-            self._chunk = self._core.fetcher.states.get(TopicPartition(first.topic, first.partition))
-            self.is_interrupted = False
-            records = self._interceptors.on_consume(records)
-        return records
+            if shown := self._interceptors.on_consume(records):
+                self._chunk = self._core.fetcher.states.get(TopicPartition(first.topic, first.partition))
+                self.is_interrupted = False
+                return shown
+        return []
 
     def _read(self, deadline_ms: int | None, take: Callable[[], list[Any]]) -> Call[list[Any] | None]:
         self._check_readable()
@@ -171,24 +178,26 @@ class ConsumerCalls:
         self._finish_all()
         while True:
             seen = self._core.arrivals
-            now_ms = self._core.polled_ms = self._clock()
+            self._core.polls += 1
+            now_ms = self._clock()
             yield from self._attend(now_ms)
             found = take()
             if found:
                 return found
+            self._wake()  # the group may have waited for this poll
             if deadline_ms is not None and self._clock() >= deadline_ms:
                 return None
-            self._wake()  # the group may have waited for this poll
-            yield AwaitNews(seen, self._wait_until(deadline_ms))
+            yield AwaitNews(seen, self._wait_until(now_ms, deadline_ms))
 
-    def _wait_until(self, deadline_ms: int | None) -> int | None:
-        if not self._config.enable_auto_commit or not self._done:
-            return deadline_ms
-        return self._next_commit_ms if deadline_ms is None else min(deadline_ms, self._next_commit_ms)
+    def _wait_until(self, now_ms: int, deadline_ms: int | None) -> int:
+        """Whoever waits is alive, and says so often enough; and commits what is due."""
+        wake_ms = now_ms + self._config.max_poll_interval_ms // SIGNS_PER_INTERVAL
+        if self._config.enable_auto_commit and self._done:
+            wake_ms = min(wake_ms, self._next_commit_ms)
+        return wake_ms if deadline_ms is None else min(deadline_ms, wake_ms)
 
     def _check_readable(self) -> None:
-        if self._is_telling:
-            raise RuntimeError("poll() in a rebalance callback would wait for itself: return first")
+        self.check_no_callback("poll()")
         if self._subscription is None and not self._is_assigned_by_hand:
             raise SubscriptionConflict("nothing to read: call subscribe() or assign() first")
 
@@ -196,8 +205,9 @@ class ConsumerCalls:
 
     def _position_of(self, state: PartitionState) -> int | None:
         """After the last record that the user has seen."""
-        if self._chunk is state and self.in_hand is not None and not self.is_interrupted:
-            return self.in_hand.offset + 1
+        record = self._core.in_hand
+        if self._chunk is state and record is not None and not self.is_interrupted:
+            return record.offset + 1
         return state.position
 
     def _interrupt(self, partitions: Iterable[TopicPartition] | None = None) -> None:
@@ -205,14 +215,14 @@ class ConsumerCalls:
         state = self._chunk
         if state is None or self.is_interrupted or (partitions is not None and state.partition not in set(partitions)):
             return
-        if self.in_hand is not None:
-            self._reader.give_back(state, self.in_hand.offset + 1)
+        if self._core.in_hand is not None:
+            self._reader.give_back(self._core.in_hand.offset + 1)
         self.is_interrupted = True
 
     def _finish_all(self) -> None:
         """The user asks for more: everything handed out is done with."""
         self._interrupt()
-        self._chunk = self.in_hand = None
+        self.chunk_ended()
         for state in self._reader.touched:
             if state.position is not None:
                 self._done[state.partition] = OffsetAndMetadata(state.position, "", state.position_epoch)
@@ -220,14 +230,14 @@ class ConsumerCalls:
 
     def chunk_ended(self) -> None:
         """Iteration handed out the whole chunk, and the user came back for more."""
-        self._chunk = self.in_hand = None
+        self._chunk = self._core.in_hand = None
 
     def _finish_before_hand(self) -> None:
         """An error ended the user's work: the record in hand is not done with, nor is what the last poll returned."""
-        state, record = self._chunk, self.in_hand
+        state, record = self._chunk, self._core.in_hand
         if state is not None and record is not None:
             self._done[state.partition] = OffsetAndMetadata(record.offset, "", state.position_epoch)
-        self._chunk = self.in_hand = None
+        self.chunk_ended()
 
     # --- the group's news -------------------------------------------------------------------------------------------
 
@@ -315,11 +325,15 @@ class ConsumerCalls:
     def commit_async(self, offsets: OffsetsInput | None, on_commit: OnCommit | None) -> None:
         wanted = self._to_commit(offsets)
         self._check_alive()
+        self._commit_and_tell(wanted, on_commit, retry=False)
+
+    def _commit_and_tell(self, offsets: Offsets, on_commit: OnCommit | None, *, retry: bool) -> None:
+        """Without waiting; some later call of the user's hears of it."""
 
         def tell(error: Exception | None) -> None:
-            self._core.tell(CommitEnded(wanted, error, on_commit))
+            self._core.tell(CommitEnded(offsets, error, on_commit))
 
-        self._core.submit(lambda now_ms: self._core.commit(wanted, now_ms, self._timed(tell), retry=False))
+        self._core.submit(lambda now_ms: self._core.commit(offsets, now_ms, self._timed(tell), retry=retry))
         self._wake()
 
     def _to_commit(self, offsets: OffsetsInput | None) -> Offsets:
@@ -339,24 +353,22 @@ class ConsumerCalls:
     def _commit_done_later(self) -> None:
         done = self._take_done()
         if done:
+            self._commit_and_tell(done, None, retry=True)
 
-            def ended(error: Exception | None) -> None:
-                if error is not None:
-                    logger.warning("automatic offset commit of %s failed: %s", _names(done), error)
-
-            self._core.submit(lambda now_ms: self._core.commit(done, now_ms, self._timed(ended), retry=True))
-            self._wake()
-
-    def _commit_done_now(self) -> Call[None]:
+    def _commit_done_now(self, timeout_ms: int | None = None) -> Call[None]:
         """Before partitions are given away. A failure means that some records come again, and is no reason to stop."""
-        done = self._take_done()
-        if not done:
+        offsets = self._take_done()
+        if not offsets:
             return
+
+        def ask(now_ms: int, done: Done) -> None:
+            self._core.commit(offsets, now_ms, self._timed(done), retry=True, timeout_ms=timeout_ms)
+
         try:
-            yield Ask(lambda now_ms, done_: self._core.commit(done, now_ms, self._timed(done_), retry=True))
-            self._committed(done)
+            yield Ask(ask, timeout_ms, is_wakeable=False)
+            self._committed(offsets)
         except OncelogError as error:
-            logger.warning("offsets of %s could not be committed, records may come again: %s", _names(done), error)
+            logger.warning("offsets of %s could not be committed, records may come again: %s", _names(offsets), error)
 
     def _take_done(self) -> dict[TopicPartition, OffsetAndMetadata]:
         owned = self._core.assignment
@@ -405,6 +417,7 @@ class ConsumerCalls:
 
     def unsubscribe(self) -> Call[None]:
         """Own nothing any more; in a group, after the user has heard what is revoked."""
+        self.check_no_callback("unsubscribe()")
         self._finish_all()
         if self._config.enable_auto_commit:
             yield from self._commit_done_now()
@@ -412,19 +425,25 @@ class ConsumerCalls:
 
     def _leave(self) -> Call[None]:
         yield _simply(self._core.unsubscribe)
-        problems = []
+        problems: list[Exception] = []
         while self._core.outbox:
-            news = self._core.outbox.popleft()
-            if isinstance(news, GroupNews):
-                try:
-                    yield from self._tell_group_news(news)
-                except Exception as error:  # of the user's callback: everything else must go on
-                    problems.append(error)
+            yield from self._tell_leaving(self._core.outbox.popleft(), problems)
         self._subscription = None
         self._is_assigned_by_hand = False
         self._done.clear()
         if problems:
             raise problems[0]
+
+    def _tell_leaving(self, news: UserNews, problems: list[Exception]) -> Call[None]:
+        """What keeps nobody from leaving: errors of the user's callbacks come afterwards, others are of no use now."""
+        try:
+            if isinstance(news, GroupNews):
+                yield from self._tell_group_news(news)
+            elif isinstance(news, CommitEnded):
+                yield from self._tell_commit(news)
+        except Exception as error:
+            if not isinstance(news, Failed):
+                problems.append(error)
 
     def assign(self, partitions: Iterable[TopicPartition]) -> Call[None]:
         wanted = list(partitions)
@@ -446,6 +465,7 @@ class ConsumerCalls:
         self._check_owned([partition])
         self._interrupt([partition])
         yield _simply(lambda _: self._core.fetcher.seek(partition, wanted.offset, wanted.leader_epoch))
+        self._jumped([partition])
 
     def seek_to(self, spec: int, partitions: Iterable[TopicPartition]) -> Call[None]:
         """To the beginning, the end or a time; takes effect with the next read."""
@@ -458,6 +478,15 @@ class ConsumerCalls:
                 self._core.fetcher.reset(partition, spec)
 
         yield _simply(reset)
+        self._jumped(wanted)
+
+    def _jumped(self, partitions: Iterable[TopicPartition]) -> None:
+        """Where the user was before is not to be committed any more; where it goes to is."""
+        self._forget(partitions)
+        for partition in partitions:
+            state = self._core.fetcher.states.get(partition)
+            if state is not None:
+                self._reader.touched.add(state)
 
     def pause(self, partitions: Iterable[TopicPartition]) -> Call[None]:
         wanted = list(partitions)
@@ -547,7 +576,7 @@ class ConsumerCalls:
     # --- the end ----------------------------------------------------------------------------------------------------
 
     def close(self, timeout_ms: int, *, is_failing: bool) -> Call[None]:
-        """Commit what is done with, tell the user what goes, leave the group."""
+        """Commit what is done with, tell the user what goes, leave the group; then the core ends."""
         deadline_ms = self._clock() + timeout_ms
         if is_failing:
             self._finish_before_hand()
@@ -557,11 +586,28 @@ class ConsumerCalls:
             return
         try:
             if self._config.enable_auto_commit:
-                yield from self._commit_done_now()
+                yield from self._commit_done_now(timeout_ms)
             yield from self._leave()
         finally:
             self._core.submit(lambda _: self._core.close(deadline_ms))
             self._wake()
+        yield from self._await_end(deadline_ms)
+
+    def _await_end(self, deadline_ms: int) -> Call[None]:
+        """Whoever committed without waiting hears of it before the consumer is gone."""
+        while True:
+            seen = self._core.arrivals
+            for news in list(self._core.outbox):
+                if isinstance(news, CommitEnded):
+                    self._core.outbox.remove(news)
+                    yield from self._tell_commit(news)
+            if self._core.fatal is not None or self._clock() >= deadline_ms:
+                return
+            yield AwaitNews(seen, deadline_ms, is_wakeable=False)
+
+    def check_no_callback(self, what: str) -> None:
+        if self._is_telling:
+            raise RuntimeError(f"{what} in a rebalance callback would wait for itself: return first")
 
 
 def _simply(command: Callable[[int], Any]) -> Ask:
@@ -575,7 +621,7 @@ def _simply(command: Callable[[int], Any]) -> Ask:
         else:
             done(None)
 
-    return Ask(run)
+    return Ask(run, is_wakeable=False)
 
 
 def _offset_and_metadata(offset: int | OffsetAndMetadata) -> OffsetAndMetadata:

@@ -2,13 +2,13 @@
 
 A driver calls `poll` when something may be due and `handle` for each event of the network. All state here belongs to
 the driver's thread, except what is made to be shared: the inbox (fetched data), `outbox` (what the user must hear),
-`arrivals`, `assignment` and `polled_ms`. Everything a user asks for comes in as a command (`submit`) and runs here, in
-order.
+`arrivals`, `assignment`, `polls` and `in_hand`. Everything a user asks for comes in as a command (`submit`) and
+runs here, in order.
 
-The user hears of the group in steps: news goes out, the user's callbacks run, `heard` comes back. In between nobody else
-gets the partitions that are being revoked, new ones are not positioned, so that a callback may seek, and what happens
-in the group meanwhile waits. What was revoked is not read any more once that was heard, whatever the group still waits
-for; what was lost is not read from the moment on in which it is known.
+The user hears of the group in steps: news goes out, the user's callbacks run, `heard` comes back. In between nobody
+else gets the partitions that are being revoked, new ones are not positioned, so that a callback may seek, and what
+happens in the group meanwhile waits. What was revoked is not read any more once that was heard, whatever the group
+still waits for; what was lost is not read from the moment on in which it is known.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from oncelog.client.membership.news import News as GroupNews
 from oncelog.client.membership.offset_commits import OffsetCommits
 from oncelog.client.metadata_cache import MetadataCache
 from oncelog.client.network import Event, Network
+from oncelog.records.kernel import ConsumerRecord
 from oncelog.types import TopicPartition
 from oncelog.wire.api import ApiKey
 
@@ -44,8 +45,6 @@ Done = Callable[[Any], None]
 """Takes the result, or the exception that there is instead."""
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 Subscription = Collection[str] | re.Pattern[str]
-
-NEVER_POLLED = -1
 
 
 class Trouble(NamedTuple):
@@ -87,8 +86,11 @@ class ConsumerCore:
         self.arrivals = 0
         """Grows with everything that a waiting user may want to look at."""
         self.assignment: frozenset[TopicPartition] = frozenset()
-        self.polled_ms = NEVER_POLLED
-        """When the user last called `poll()`. Set by the shell."""
+        self.polls = 0
+        """How often the user has shown that it reads. Counted by the calls."""
+        self.in_hand: ConsumerRecord | None = None
+        """While the user iterates: the record that it is busy with. Set by the shell; another one is as good as a
+        `poll()`."""
         self.fatal: Exception | None = None
         """Why nothing works any more."""
         self.metadata = MetadataCache(
@@ -114,8 +116,10 @@ class ConsumerCore:
         self._needed_now: set[TopicPartition] = set()
         """Whose position a callback of the user's waits for."""
         self._refused_in: int | None = None
-        """The `poll()` of the user in which the group would not tell committed offsets, by its time."""
-        self._user_poll_seen_ms = NEVER_POLLED
+        """The poll in which the group would not tell committed offsets."""
+        self._user_seen: tuple[int, object] = (0, None)
+        self._assigned_in: int | None = None
+        """The poll after which the user assigned partitions: it may seek before the next."""
         self._close_at_ms: int | None = None
         self._is_finished = False
 
@@ -201,6 +205,8 @@ class ConsumerCore:
     def assign(self, partitions: Iterable[TopicPartition], now_ms: int) -> None:
         """Own these partitions, whoever else reads them."""
         self._subscribed = None
+        self._assigned_in = self.polls
+        self._needed_now.clear()
         self._own(partitions)
 
     def _own(self, partitions: Iterable[TopicPartition]) -> None:
@@ -229,8 +235,9 @@ class ConsumerCore:
             self._take_group_news(self.membership)
 
     def _poll_group(self, membership: Membership, now_ms: int) -> int:
-        if self.polled_ms != self._user_poll_seen_ms:
-            self._user_poll_seen_ms = self.polled_ms
+        sign = (self.polls, self.in_hand)
+        if self._user_seen[0] != sign[0] or self._user_seen[1] is not sign[1]:
+            self._user_seen = sign
             membership.user_polled(now_ms)
         wait_ms = membership.poll(now_ms)
         self._take_group_news(membership)
@@ -253,14 +260,14 @@ class ConsumerCore:
     def _find_positions(self, now_ms: int) -> None:
         """Where reading begins: at the group's committed offset, else by `auto.offset.reset`."""
         lost = [state.partition for state in self.fetcher.unpositioned()]
-        if self._unheard:
+        if self._unheard or self._assigned_in == self.polls:
             lost = [partition for partition in lost if partition in self._needed_now]
         if self._commits is None:
             for partition in lost:
                 self.fetcher.reset(partition)
             return
         asked = [partition for partition in lost if partition not in self._awaiting_offsets]
-        if asked and self._refused_in != self.polled_ms:
+        if asked and self._refused_in != self.polls:
             self._awaiting_offsets.update(asked)
             self._commits.fetch(asked, now_ms, lambda found: self._found_offsets(asked, found))
 
@@ -269,7 +276,7 @@ class ConsumerCore:
     ) -> None:
         self._awaiting_offsets.difference_update(asked)
         if isinstance(found, Exception):
-            self._refused_in = self.polled_ms  # asked again when the user, who hears of it, polls again
+            self._refused_in = self.polls  # asked again when the user, who hears of it, polls again
             self.tell(Trouble(found))
             return
         self._refused_in = None

@@ -48,6 +48,8 @@ class Reader:
         self._value_deserializer = value_deserializer
         self._counters = counters
         self._open: _Open | None = None
+        self._chunk: FetchedData | None = None
+        """What the last chunk was taken from."""
 
     def take(self, max_records: int) -> list[ConsumerRecord]:
         """Up to so many records, as far as they were fetched. Raises RecordDeserializationError and CorruptMessage; the
@@ -73,6 +75,7 @@ class Reader:
                 self._moved(reading)
             if records:
                 self._counters.took(len(records), reading.cursor.bytes_taken - taken_bytes)
+                self._chunk = reading.data
                 return records
             self._open = None
         return []
@@ -143,11 +146,12 @@ class Reader:
             if data.is_current:
                 self._inbox.put_back_front(data)
 
-    def give_back(self, state: PartitionState, offset: int) -> None:
-        """Records from this offset on were taken and not used: they come again. For the partition that was read
-        last."""
-        reading = self._open
-        if reading is None or reading.data.state is not state or not reading.data.is_current:
+    def give_back(self, offset: int) -> None:
+        """Records of the last chunk from this offset on were not used: they come again. If the position has changed
+        meanwhile, they are not wanted any more."""
+        data = self._chunk
+        if data is None or not data.is_current:
             return
-        state.position = offset
-        self.close()
+        data.state.position = offset
+        if self._open is not None and self._open.data is data:
+            self.close()

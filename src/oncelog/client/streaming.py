@@ -122,9 +122,13 @@ class StreamingDriver:
     async def close(self) -> None:
         """Ends the driver even if the core is not finished: its requests are lost. Returns when all sockets are
         closed."""
+        self.abandon()
+        await asyncio.shield(self._all_gone)
+
+    def abandon(self) -> None:
+        """As `close`, where nobody can wait for the sockets."""
         if not self._has_ended:
             self._end()
-        await asyncio.shield(self._all_gone)
 
     # --- what the channels tell -------------------------------------------------------------------------------------
 

@@ -56,11 +56,11 @@ class _Bell:
     def ring(self) -> None:
         self._event.set()
 
-    async def wait_for(self, is_there: Callable[[], bool], timeout_s: float | None) -> bool:
+    async def wait_for(self, is_there: Callable[[], bool], timeout_s: float | None, *, is_wakeable: bool) -> bool:
         loop = asyncio.get_running_loop()
         deadline = None if timeout_s is None else loop.time() + timeout_s
         while not is_there():
-            if self.is_woken:
+            if is_wakeable and self.is_woken:
                 self.is_woken = False
                 raise WokenUp("wakeup() was called")
             self._event.clear()
@@ -122,12 +122,12 @@ class AsyncConsumer(ConsumerFace):
     async def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
         """One record after the other, without end: it waits for what is not written yet. Ends when the consumer is
         closed."""
-        calls = self._calls
+        calls, core = self._calls, self._core
         while not self._is_closed:
             for record in await self._run(calls.next_chunk()):
-                calls.in_hand = record
+                core.in_hand = record
                 yield record
-                if calls.is_interrupted:
+                if calls.is_interrupted or core.outbox:
                     break
             else:
                 calls.chunk_ended()
@@ -247,8 +247,9 @@ class AsyncConsumer(ConsumerFace):
             self._is_closed = True
             return
         timeout_s = CLOSE_TIMEOUT_S if timeout is None else timeout
+        self._calls.check_no_callback("close()")
+        self._check_nobody_else()
         try:
-            self._bell.is_woken = False
             await self._run(self._calls.close(int(timeout_s * 1000), is_failing=is_failing))
             await self._driver.join()
         finally:
@@ -266,12 +267,15 @@ class AsyncConsumer(ConsumerFace):
 
     def __del__(self) -> None:
         if getattr(self, "_driver", None) is not None and not self._is_closed:
+            assert self._driver is not None
             warnings.warn(
                 f"consumer {self.config.client_id} was not closed; its group hears of it when its session ends",
                 ResourceWarning,
                 source=self,
                 stacklevel=1,
             )
+            if self._loop is not None and not self._loop.is_closed():
+                self._loop.call_soon_threadsafe(self._driver.abandon)  # no more heartbeats
 
     # --- running calls ----------------------------------------------------------------------------------------------
 
@@ -288,12 +292,14 @@ class AsyncConsumer(ConsumerFace):
                 "this AsyncConsumer belongs to another event loop, the one it was first used in; make one for each loop"
             )
 
+    def _check_nobody_else(self) -> None:
+        if self._user not in (None, asyncio.current_task()):
+            raise ConsumerInUse("another task uses this consumer; give each task its own")
+
     async def _run(self, call: Call[T]) -> T:
         self._check_usable()
-        task = asyncio.current_task()
-        if self._user not in (None, task):
-            raise ConsumerInUse("another task uses this consumer; give each task its own")
-        outer, self._user = self._user, task
+        self._check_nobody_else()
+        outer, self._user = self._user, asyncio.current_task()
         try:
             result: Any = None
             error: BaseException | None = None
@@ -318,7 +324,7 @@ class AsyncConsumer(ConsumerFace):
             return await self._ask(step)
         seen, core = step.seen, self._core
         timeout_s = None if step.deadline_ms is None else (step.deadline_ms - self._parts.clock()) / 1000
-        return await self._bell.wait_for(lambda: core.arrivals != seen, timeout_s)
+        return await self._bell.wait_for(lambda: core.arrivals != seen, timeout_s, is_wakeable=step.is_wakeable)
 
     async def _ask(self, ask: Ask) -> Any:
         answers: list[Any] = []
@@ -332,7 +338,11 @@ class AsyncConsumer(ConsumerFace):
         core.submit(lambda now_ms: pending.append(ask.command(now_ms, done)))
         self._wake()
         timeout_ms = self.config.default_api_timeout_ms if ask.timeout_ms is None else ask.timeout_ms
-        if not await self._bell.wait_for(lambda: bool(answers) or core.fatal is not None, timeout_ms / 1000):
+
+        def has_ended() -> bool:
+            return bool(answers) or core.fatal is not None
+
+        if not await self._bell.wait_for(has_ended, timeout_ms / 1000, is_wakeable=ask.is_wakeable):
             core.submit(lambda _: cancel(pending))
             raise ConsumerTimedOut(f"no answer within {timeout_ms} ms: {self._parts.why_silent()}")
         return answer_of(answers, core.fatal)

@@ -11,6 +11,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -62,13 +63,13 @@ class _Bell:
             with self._condition:
                 self._condition.notify_all()
 
-    def wait_for(self, is_there: Callable[[], bool], timeout_s: float | None) -> bool:
+    def wait_for(self, is_there: Callable[[], bool], timeout_s: float | None, *, is_wakeable: bool) -> bool:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         with self._condition:
             self._is_awaited = True
             try:
                 while not is_there():
-                    if self.is_woken:
+                    if is_wakeable and self.is_woken:
                         self.is_woken = False
                         raise WokenUp("wakeup() was called")
                     left = None if deadline is None else deadline - time.monotonic()
@@ -128,12 +129,12 @@ class Consumer(ConsumerFace):
     def __iter__(self) -> Iterator[ConsumerRecord]:
         """One record after the other, without end: it waits for what is not written yet. Ends when the consumer is
         closed."""
-        calls = self._calls
+        calls, core = self._calls, self._core
         while not self._is_closed:
             for record in self._run(calls.next_chunk()):
-                calls.in_hand = record
+                core.in_hand = record
                 yield record
-                if calls.is_interrupted:
+                if calls.is_interrupted or core.outbox:
                     break
             else:
                 calls.chunk_ended()
@@ -247,12 +248,12 @@ class Consumer(ConsumerFace):
             self._is_closed = True
             return
         timeout_s = CLOSE_TIMEOUT_S if timeout is None else timeout
-        try:
-            self._bell.is_woken = False
-            self._run(self._calls.close(int(timeout_s * 1000), is_failing=is_failing))
-        finally:
-            self._is_closed = True
-            if threading.current_thread() is not self._thread:
+        self._calls.check_no_callback("close()")
+        with self._used():
+            try:
+                self._run(self._calls.close(int(timeout_s * 1000), is_failing=is_failing))
+            finally:
+                self._is_closed = True
                 self._thread.join(timeout_s + JOIN_GRACE_S)
 
     def __enter__(self) -> Consumer:
@@ -287,9 +288,7 @@ class Consumer(ConsumerFace):
 
     def _run(self, call: Call[T]) -> T:
         self._check_usable()
-        if not self._user.acquire(blocking=False):
-            raise ConsumerInUse("another thread uses this consumer; give each thread its own")
-        try:
+        with self._used():
             result: Any = None
             error: BaseException | None = None
             while True:
@@ -302,6 +301,14 @@ class Consumer(ConsumerFace):
                     result = self._perform(step)
                 except BaseException as raised:
                     error = raised
+
+    @contextmanager
+    def _used(self) -> Iterator[None]:
+        """By this thread and no other; a callback of the user's may use it meanwhile."""
+        if not self._user.acquire(blocking=False):
+            raise ConsumerInUse("another thread uses this consumer; give each thread its own")
+        try:
+            yield
         finally:
             self._user.release()
 
@@ -312,7 +319,7 @@ class Consumer(ConsumerFace):
             return self._ask(step)
         seen, core = step.seen, self._core
         timeout_s = None if step.deadline_ms is None else (step.deadline_ms - self._parts.clock()) / 1000
-        return self._bell.wait_for(lambda: core.arrivals != seen, timeout_s)
+        return self._bell.wait_for(lambda: core.arrivals != seen, timeout_s, is_wakeable=step.is_wakeable)
 
     def _ask(self, ask: Ask) -> Any:
         answers: list[Any] = []
@@ -326,7 +333,11 @@ class Consumer(ConsumerFace):
         self._wake()
         core = self._core
         timeout_ms = self.config.default_api_timeout_ms if ask.timeout_ms is None else ask.timeout_ms
-        if not self._bell.wait_for(lambda: bool(answers) or core.fatal is not None, timeout_ms / 1000):
+
+        def has_ended() -> bool:
+            return bool(answers) or core.fatal is not None
+
+        if not self._bell.wait_for(has_ended, timeout_ms / 1000, is_wakeable=ask.is_wakeable):
             self._core.submit(lambda _: cancel(pending))
             raise ConsumerTimedOut(f"no answer within {timeout_ms} ms: {self._parts.why_silent()}")
         return answer_of(answers, core.fatal)

@@ -60,10 +60,11 @@ class ConsumerFace:
 
 
 def named(partition: PartitionInput) -> TopicPartition:
-    topic, index = partition
-    if not isinstance(topic, str) or not isinstance(index, int) or index < 0:
-        raise TypeError(f"a partition is (topic, number), not {partition!r}")
-    return TopicPartition(topic, index)
+    if isinstance(partition, tuple) and len(partition) == 2:
+        topic, index = partition
+        if isinstance(topic, str) and isinstance(index, int) and index >= 0:
+            return TopicPartition(topic, index)
+    raise TypeError(f"a partition is (topic, number), not {partition!r}")
 
 
 def all_named(partitions: Iterable[PartitionInput]) -> list[TopicPartition]:
