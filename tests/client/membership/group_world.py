@@ -194,6 +194,13 @@ class Reader:
             self._hang_up(line)
         self.lines.clear()
 
+    @property
+    def processing(self) -> frozenset[TopicPartition]:
+        """What the user works on, as long as nothing of it was lost: of that it will hear."""
+        box = self.member._news  # type: ignore[attr-defined]
+        is_lost = any(isinstance(one, Lost) for one in (*box._untold, *box._told))
+        return frozenset() if is_lost else self.owned
+
     # --- the user ------------------------------------------------------------------------------------------------
 
     def subscribe(self, *topics: str | re.Pattern[str]) -> None:
@@ -356,7 +363,7 @@ def partitions_have_one_owner(world: World) -> None:
     owners: dict[TopicPartition, Reader] = {}
     for reader in world.alive:
         if reader.member.identity.member_id in members:
-            for partition in reader.member.assignment:
+            for partition in reader.member.assignment | reader.processing:
                 assert partition not in owners, f"{partition}: {owners[partition]} and {reader}"
                 owners[partition] = reader
 

@@ -112,7 +112,7 @@ class ClassicMembership(Member):
         if refusal is not None and self._phase not in (Phase.OUTSIDE, Phase.LEAVING):
             self._fail(refusal)
         if self._choice is not None:
-            self._want_topics(self._group_topics(), now_ms)
+            self._want_topics(self._group_topics, now_ms)
         while self._step(now_ms):
             pass
         wait_ms = self._wait_ms(now_ms)

@@ -101,6 +101,8 @@ class Kip848Membership(Member):
         self._revoking = NOTHING
         self._began_ms = 0
         self._known: MemberFields | None = None  # by the coordinator
+        self._last_fields = MemberFields((), None, NOTHING)
+        self._field_sources: tuple[object, ...] = ()
         self._asking: object = None  # stands for the heartbeat under way
         self._ask_at_ms = 0
         self._interval_ms = FIRST_INTERVAL_MS
@@ -138,7 +140,7 @@ class Kip848Membership(Member):
             self._fail(refusal)
         topics = self._topics
         if topics is not None:
-            self._want_topics(topics, now_ms)
+            self._want_topics(lambda: topics, now_ms)
             if self._phase is Phase.OUTSIDE and self._may_join:
                 self._began_ms = now_ms
                 self._enter(Phase.JOINING)
@@ -234,6 +236,14 @@ class Kip848Membership(Member):
             ended(event, now_ms)
 
     def _fields(self) -> MemberFields:
+        """What we say of ourselves now. Asked at every poll, and put together when something of it is new."""
+        sources = (self._choice, self._topics, self._owned, self._matches_here)
+        if sources != self._field_sources:
+            self._field_sources = sources
+            self._last_fields = self._new_fields()
+        return self._last_fields
+
+    def _new_fields(self) -> MemberFields:
         pattern = None if self._choice is None else self._choice.pattern
         if pattern is None or self._matches_here:
             return MemberFields(tuple(sorted(self._topics or ())), None, self._owned)

@@ -135,7 +135,7 @@ class Member:
         self._commits.absence = MaxPollExceeded(self._settings.max_poll_interval_ms)
         _log.warning("group %s: %s", self._settings.group_id, self._commits.absence)
 
-    def _want_topics(self, names: Iterable[str], now_ms: int) -> None:
+    def _want_topics(self, names: Callable[[], Iterable[str]], now_ms: int) -> None:
         """After each answer those that it left out (its question may be older than our wish), and all now and then."""
         metadata = self._metadata
         is_due = now_ms >= self._want_at_ms
@@ -144,7 +144,7 @@ class Member:
         elif metadata.answers == self._seen_answers:
             return
         self._seen_answers = metadata.answers
-        for name in names:
+        for name in names():
             if is_due or name not in metadata.topic_errors:
                 metadata.want(name, now_ms)
 

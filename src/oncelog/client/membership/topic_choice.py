@@ -31,10 +31,17 @@ class MatchingTopics:
     def __init__(self, pattern: re.Pattern[str], *, exclude_internal: bool) -> None:
         self.pattern = pattern
         self._exclude_internal = exclude_internal
+        self._cluster: ClusterMetadata | None = None
+        self._matching: frozenset[str] | None = None
 
     def topics(self, cluster: ClusterMetadata | None) -> frozenset[str] | None:
-        if cluster is None:
-            return None
+        """Asked often, and answered anew only for a cluster that is new."""
+        if cluster is not self._cluster:
+            self._cluster = cluster
+            self._matching = None if cluster is None else self._matches(cluster)
+        return self._matching
+
+    def _matches(self, cluster: ClusterMetadata) -> frozenset[str]:
         return frozenset(
             topic.name
             for topic in cluster.topics.values()
