@@ -14,7 +14,7 @@ from tests.support.parts import PartMissingError
 ROWS = (
     *("start", "memory", "produce_small", "produce_large", "consume", "latency", "recovery", "crowd"),
     *("producer_send", "producer_async", "producer_latency", "producer_compression", "producer_memory"),
-    *("producer_partitions", "consumer_read", "consumer_memory", "groups"),
+    *("producer_partitions", "consumer_read", "consumer_memory", "groups", "effects"),
 )
 
 

@@ -22,6 +22,7 @@ class Scale:
     async_records: int
     backlog_records: int
     """More than buffer.memory holds."""
+    effects: int
     commits: int
     rebalances: int
 
@@ -40,6 +41,7 @@ FULL = Scale(
     connections=1_000,
     async_records=200_000,
     backlog_records=1_000_000,
+    effects=100_000,
     commits=5_000,
     rebalances=5,
 )
@@ -58,6 +60,7 @@ QUICK = Scale(
     connections=20,
     async_records=5_000,
     backlog_records=1_000_000,
+    effects=2_000,
     commits=200,
     rebalances=1,
 )

@@ -25,14 +25,15 @@ from tests.support import parts
 
 READY_TIMEOUT_S = 60
 STOP_TIMEOUT_S = 60
-SETTINGS = ("fsync=off", "full_page_writes=off", "shared_buffers=16MB", "max_connections=40", "autovacuum=off")
+CARELESS = ("fsync=off", "full_page_writes=off", "shared_buffers=16MB", "max_connections=40", "autovacuum=off")
 USER = "postgres"
 
 
 class PostgresServer:
     host = "127.0.0.1"
 
-    def __init__(self) -> None:
+    def __init__(self, settings: tuple[str, ...] = CARELESS) -> None:
+        self._settings = settings
         self._binary = parts.postgres()
         # Not in pytest's folders: those are closed to the user that the server runs as.
         self._folder = Path(tempfile.mkdtemp(prefix="oncelog-postgres-"))
@@ -64,7 +65,7 @@ class PostgresServer:
 
     def _try_to_start(self, port: int, deadline: float) -> bool:
         command = [str(self._binary), "-D", str(self._data), "-h", self.host, "-p", str(port)]
-        command += ["-k", str(self._folder), *(part for setting in SETTINGS for part in ("-c", setting))]
+        command += ["-k", str(self._folder), *(part for setting in self._settings for part in ("-c", setting))]
         with open(self._log, "ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, **self._as_its_user())
         while self._process.poll() is None and time.monotonic() < deadline:
