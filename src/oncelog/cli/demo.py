@@ -22,7 +22,7 @@ from rich.console import Console
 
 from oncelog.audit.ports import unused_port
 from oncelog.broker.process import Broker
-from oncelog.cli.demo_member import Way
+from oncelog.cli.demo_member import SESSION_TIMEOUT_MS, Way
 from oncelog.cli.demo_members import Members
 from oncelog.cli.demo_outcome import Evidence, Tally, print_evidence, to_json
 from oncelog.cli.demo_producers import Sending
@@ -84,11 +84,15 @@ def conclude(evidence: Evidence, tally: Tally, *, as_json: bool) -> int:
 
 
 def _perform(script: Script, seed: int, console: Console) -> tuple[Evidence, Tally]:
-    config = {"metrics.port": unused_port(), "num.partitions": PARTITIONS}
+    config = {
+        "metrics.port": unused_port(),
+        "num.partitions": PARTITIONS,
+        "group.min.session.timeout.ms": SESSION_TIMEOUT_MS,
+    }
     with ExitStack() as stack, progress_screen(console, script.records) as screen:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="oncelog-demo-")))
         broker = stack.enter_context(Broker(port=unused_port(), config=config))
-        screen.tell(f"broker ready at {broker.bootstrap_servers}, all clients go through fault proxies (seed {seed})")
+        screen.tell(f"broker ready at {broker.bootstrap_servers}, clients go through fault proxies (seed {seed})")
         sent = stack.enter_context(Sending(broker, "orders", script, seed, enable_idempotence=True))
         sent_plainly = stack.enter_context(Sending(broker, "orders-plain", script, seed, enable_idempotence=False))
         booked = stack.enter_context(Members(Way.ONCE, broker, sent.topic, folder, seed))
@@ -169,18 +173,20 @@ class _Stage:
             case Act.JOIN:
                 for group in self._groups:
                     group.add_one()
-                screen.tell("a third member joins each group")
+                screen.tell("a third consumer joins each group")
             case Act.LEAVE:
                 for group in self._groups:
                     group.let_one_leave()
-                screen.tell("a member leaves each group")
+                screen.tell("a consumer leaves each group")
         return True
 
     def kill_victims(self, screen: Screen) -> None:
         for group in self._groups:
             if group.kill_victim():
                 self.tally.member_kills += 1
-                screen.tell(f"kill -9 of a member that books {group.way}, right after a batch: another starts")
+                screen.tell(
+                    f"kill -9 of a consumer ({group.way}): a batch booked, its offsets not committed; another starts"
+                )
 
     def end(self) -> None:
         for group in self._groups:

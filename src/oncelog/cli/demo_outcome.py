@@ -105,20 +105,20 @@ def _complaints(evidence: Evidence, tally: Tally) -> Iterator[str]:
 
 
 def _table(evidence: Evidence) -> Table:
-    table = Table()
+    table = Table(caption="both groups book what the idempotent producer has sent")
     table.add_column("orders")
     table.add_column("oncelog", justify="right")
     table.add_column("the plain way", justify="right")
     table.add_row("[bold]a producer sends them", "idempotent (default)", "enable.idempotence=false")
-    _add_audit(table, "stored in the log", evidence.stored.total, evidence.stored_plainly.total)
-    table.add_row("[bold]a group books them in SQLite", "oncelog.once", "automatic commits")
-    _add_audit(table, "booked in the database", evidence.booked.total, evidence.booked_plainly.total)
+    _add_audit(table, ("sent", "stored in the log"), evidence.stored.total, evidence.stored_plainly.total)
+    table.add_row("[bold]a group books them", "oncelog.once", "automatic commits")
+    _add_audit(table, ("to book", "booked in SQLite"), evidence.booked.total, evidence.booked_plainly.total)
     return table
 
 
-def _add_audit(table: Table, arrived: str, ours: Counts, plain: Counts) -> None:
-    table.add_row("sent", f"{ours.sent:,}", f"{plain.sent:,}")
-    table.add_row(arrived, f"{ours.stored:,}", f"{plain.stored:,}")
+def _add_audit(table: Table, names: tuple[str, str], ours: Counts, plain: Counts) -> None:
+    table.add_row(names[0], f"{ours.sent:,}", f"{plain.sent:,}")
+    table.add_row(names[1], f"{ours.stored:,}", f"{plain.stored:,}")
     for name in ("lost", "duplicated", "out_of_order"):
         table.add_row(name.replace("_", " "), _finding(getattr(ours, name)), _finding(getattr(plain, name)))
     table.add_section()

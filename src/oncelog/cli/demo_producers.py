@@ -15,15 +15,15 @@ from oncelog.faults import FaultProxy, Rule
 from oncelog.producer.producer import Producer
 
 RECORD_BYTES = 100
-SENDING_S = 18
-"""Sending is spread over this time, so that every fault strikes records on their way."""
+RECORDS_PER_S = 4_000
+"""Not as fast as can be, so that every fault strikes records on their way, and readers keep up."""
 
 RULES = (
     Rule.drop_response("Produce", probability=0.01),
     Rule.reorder_requests("Produce", probability=0.02),
     Rule.cut("Produce", probability=0.005),
     # Also where a slow machine sends few requests, and chance would spare them all.
-    Rule.drop_response("Produce", every=10, limit=5),
+    Rule.drop_response("Produce", every=2, limit=5),
 )
 """Answers that get lost (what was stored is sent again), requests that overtake each other, cut connections."""
 
@@ -73,7 +73,7 @@ class Sending:
         try:
             while self.load.sent < records:
                 self.load.send(min(CHUNK, self._script.allowed - self.load.sent))
-                due = begun + SENDING_S * self.load.sent / records
+                due = begun + self.load.sent / RECORDS_PER_S
                 wait_s = max(0.0, due - time.monotonic())
                 if self.load.sent >= self._script.allowed:
                     wait_s = max(WAIT_S, wait_s)

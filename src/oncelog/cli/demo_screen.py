@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
@@ -37,7 +38,9 @@ class _BarScreen:
         self._booked = progress.add_task("booked", total=records)
 
     def tell(self, event: str) -> None:
-        self._progress.console.print(event, highlight=False)
+        self._progress.console.print(
+            f"{self._progress.tasks[0].elapsed or 0:5.1f} s  {event}", highlight=False, soft_wrap=True
+        )
 
     def advance(self, acknowledged: int, booked: int) -> None:
         self._progress.update(self._acknowledged, completed=acknowledged)
@@ -47,11 +50,12 @@ class _BarScreen:
 class _PlainScreen:
     def __init__(self, console: Console, records: int) -> None:
         self._console = console
+        self._begun = time.monotonic()
         self._records = records
         self._next_line = 0
 
     def tell(self, event: str) -> None:
-        self._console.print(event, highlight=False)
+        self._console.print(f"{time.monotonic() - self._begun:5.1f} s  {event}", highlight=False, soft_wrap=True)
 
     def advance(self, acknowledged: int, booked: int) -> None:
         line = PLAIN_LINES * (acknowledged + booked) // (2 * self._records)
