@@ -235,9 +235,9 @@ class ModelCoordinator:
             codes = self._refusals.get(api_key)
             line.answer(self._found(header.api_version, codes.pop(0) if codes else NONE))
         elif self._refusals.get(api_key):
-            line.answer(_refusal(api_key, header.api_version, body, self._refusals[api_key].pop(0)))
+            line.answer(refusal(api_key, header.api_version, body, self._refusals[api_key].pop(0)))
         elif line.node_id != self.coordinator_id:
-            line.answer(_refusal(api_key, header.api_version, body, NotCoordinator.code))
+            line.answer(refusal(api_key, header.api_version, body, NotCoordinator.code))
         else:
             caller = Caller(line, header.client_id or "", "somewhere", header.api_version)
             self._perform(self._core.handle(api_key, body, caller, now_ms), now_ms)
@@ -287,7 +287,7 @@ class ModelCoordinator:
         return {"name": name, "topic_id": self.topics.topic_id(name), "error_code": NONE, "partitions": some}
 
 
-def _refusal(api_key: ApiKey, version: int, body: Message, code: int) -> Message:
+def refusal(api_key: ApiKey, version: int, body: Message, code: int) -> Message:
     if api_key is ApiKey.OFFSET_COMMIT:
         return {
             "topics": [

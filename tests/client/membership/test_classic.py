@@ -9,6 +9,7 @@ import pytest
 from oncelog import errors
 from oncelog.client.consumer_errors import MaxPollExceeded
 from oncelog.client.consumer_records import OffsetAndMetadata
+from oncelog.client.membership.consumer_protocol import decode_subscription
 from oncelog.client.membership.news import Assigned, Failed, Lost, Revoking
 from oncelog.types import TopicPartition
 from oncelog.wire.api import ApiKey
@@ -468,6 +469,21 @@ def test_a_coordinator_that_does_not_answer_is_searched_again_after_the_session(
     world.brokers.asked.clear()
     world.settle()
     assert world.brokers.bodies(ApiKey.FIND_COORDINATOR)
+    every_partition_is_read(world, "t")
+
+
+def test_who_was_silent_for_longer_than_its_session_claims_nothing_when_it_joins_again() -> None:
+    """A coordinator that takes every member id (of a KIP-848 group, from a classic member) would believe the claim."""
+    world, reader = joined(**COOPERATIVE)
+    reader.member.ask_rebalance("test")
+    reader.frozen_until_ms = world.now_ms + 4_000
+    world.pass_time(4_000)
+    world.settle()
+    assert kinds(reader)[0] is Lost
+    claims = [
+        decode_subscription(body["protocols"][0]["metadata"]).owned for body in world.brokers.bodies(ApiKey.JOIN_GROUP)
+    ]
+    assert set(claims) == {()}
     every_partition_is_read(world, "t")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -86,12 +87,14 @@ TROUBLE: list[tuple[int, Action]] = [
     (2, lambda world, chance: _some(world, chance).member.ask_rebalance("the user wants it")),
 ]
 
-KINDS = {
-    "eager": {"strategy": ("range", "cooperative-sticky")},
-    "sticky": {"strategy": ("sticky",)},
-    "cooperative": {"strategy": ("cooperative-sticky",)},
-    "kip848": {"protocol": "consumer"},
+KINDS: dict[str, list[dict[str, Any]]] = {
+    "eager": [{"strategy": ("range", "cooperative-sticky")}],
+    "sticky": [{"strategy": ("sticky",)}],
+    "cooperative": [{"strategy": ("cooperative-sticky",)}],
+    "kip848": [{"protocol": "consumer"}],
+    "mixed": [{"strategy": ("cooperative-sticky",)}, {"protocol": "consumer"}],
 }
+"""What the members are, in turn."""
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -102,7 +105,7 @@ def test_through_any_trouble_partitions_have_one_owner_and_the_group_converges(k
 
     def join(world: World, _: random.Random) -> None:
         if len(world.alive) < MAX_READERS:
-            world.add(*TOPICS, **KINDS[kind])  # type: ignore[arg-type]
+            world.add(*TOPICS, **KINDS[kind][len(world.readers) % len(KINDS[kind])])
 
     join(world, chance)
     actions = [*TROUBLE, (5, join)]

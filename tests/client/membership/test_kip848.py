@@ -184,7 +184,7 @@ def test_errors_of_a_coordinator_that_cannot_answer_are_waited_out(code: int) ->
     assert reader.member.is_joined
 
 
-@pytest.mark.parametrize("error", [errors.FencedMemberEpoch, errors.UnknownMemberId])
+@pytest.mark.parametrize("error", [errors.FencedMemberEpoch, errors.UnknownMemberId, errors.GroupIdNotFound])
 def test_a_fenced_member_loses_everything_and_joins_again(error: type[errors.KafkaError]) -> None:
     world, reader = joined()
     world.brokers.refuse(HEARTBEAT, error.code)

@@ -231,6 +231,10 @@ class ClassicMembership(Member):
     def _send_join(self, now_ms: int) -> None:
         if self._is_failed or not self._link.is_ready(now_ms) or not self._is_understood():
             return
+        if self._assignment and self._heartbeats.is_session_over(now_ms):
+            # What we own may be others' by now, and not every coordinator would notice when we claim it.
+            _log.warning("group %s: silent for longer than session.timeout.ms", self._settings.group_id)
+            self._forget_place(keep_member_id=True)
         self._commits.hold(self._assignment)
         self._joined_topics = self._topics or frozenset()
         reason, self._rejoin_reason = self._rejoin_reason, None

@@ -28,19 +28,28 @@ class Heartbeats:
         self._is_under_way = False
         self._beat_at_ms = 0
         self._heard_ms = 0
+        self._forget_at_ms = 0
 
     def begin(self, now_ms: int) -> None:
         """The coordinator has just heard of us in another way."""
-        self._heard_ms = now_ms
+        self._was_heard(now_ms)
         self._beat_at_ms = now_ms + self._settings.heartbeat_interval_ms
+
+    def is_session_over(self, now_ms: int) -> bool:
+        """The coordinator has not heard of us for so long that it must have given us up, if it was there."""
+        return now_ms - self._heard_ms >= self._settings.session_timeout_ms
+
+    def _was_heard(self, heard_ms: int) -> None:
+        self._heard_ms = max(self._heard_ms, heard_ms)
+        self._forget_at_ms = self._heard_ms + self._settings.session_timeout_ms
 
     def poll(self, identity: Identity, now_ms: int) -> int:
         """Sends one if it is due. Returns how long it would wait."""
-        session_ms = self._settings.session_timeout_ms
-        if now_ms - self._heard_ms >= session_ms and not self._link.is_taken:
+        if now_ms >= self._forget_at_ms and not self._link.is_taken:
             # Whoever is silent for so long is not the one to ask. Whether the group gave us up, only it can tell.
+            session_ms = self._settings.session_timeout_ms
             self._link.forget(f"no heartbeat was answered within session.timeout.ms ({session_ms})", now_ms)
-            self._heard_ms = now_ms
+            self._forget_at_ms = now_ms + session_ms
         if self._is_under_way:
             return MAX_POLL_MS
         if now_ms < self._beat_at_ms:
@@ -66,7 +75,7 @@ class Heartbeats:
         self._beat_at_ms = event.sent_ms + self._settings.heartbeat_interval_ms
         code = event.body["error_code"]
         if code == NONE:
-            self._heard_ms = max(self._heard_ms, event.sent_ms)
+            self._was_heard(event.sent_ms)
             self._counters.count_heartbeat(now_ms - event.sent_ms, now_ms)
             return
         error = error_for_code(code)

@@ -38,6 +38,7 @@ from oncelog.errors import (
     CoordinatorNotAvailable,
     FencedInstanceId,
     FencedMemberEpoch,
+    GroupIdNotFound,
     InvalidRegularExpression,
     KafkaError,
     NotCoordinator,
@@ -301,7 +302,9 @@ class Kip848Membership(Member):
     def _judge(self, error: KafkaError, now_ms: int) -> None:
         if isinstance(error, NotCoordinator | CoordinatorNotAvailable):
             self._link.forget(f"{error.name} from a heartbeat", now_ms)
-        elif isinstance(error, FencedMemberEpoch | UnknownMemberId):
+        elif isinstance(
+            error, FencedMemberEpoch | UnknownMemberId | GroupIdNotFound
+        ):  # the last: of a group that ended
             _log.warning("group %s: %s: %s", self._settings.group_id, error.name, error)
             self._forget_place()
         elif isinstance(error, InvalidRegularExpression) and not self._matches_here:
