@@ -44,7 +44,7 @@ class TestScript:
 
     def test_the_demo_kills_members_and_the_broker_three_times(self) -> None:
         acts = [step.act for step in STEPS]
-        assert [acts.count(act) for act in Act] == [3, 3, 1, 1]
+        assert [acts.count(act) for act in Act] == [3, 3, 1, 1, 1]
 
 
 class TestTrap:

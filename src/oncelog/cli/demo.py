@@ -30,7 +30,7 @@ from oncelog.cli.demo_screen import Screen, progress_screen
 from oncelog.cli.demo_script import Act, Script
 from oncelog.errors import OncelogError
 
-RECORDS = 60_000
+RECORDS = 100_000
 MIN_RECORDS = 1_000
 PARTITIONS = 6
 SEED = 7
@@ -116,7 +116,7 @@ def _play(stage: _Stage, script: Script, screen: Screen) -> None:
         act = script.due(acknowledged)
         if act is not None and stage.perform(act, screen):
             script.done()
-        stage.kill_victims(screen)
+        stage.tend(screen)
         time.sleep(WATCH_S)
         progress = acknowledged, stage.booked
         screen.advance(*progress)
@@ -127,9 +127,9 @@ def _play(stage: _Stage, script: Script, screen: Screen) -> None:
                 raise DemoStalled(
                     f"nothing happened for {STALL_TIMEOUT_S:.0f} s at {acknowledged:,} acknowledged orders"
                 )
-            break  # what was not booked by now is lost, and the audit says so
+            break  # what was not booked by now is lost, and the audit will say so
     screen.advance(stage.acknowledged, stage.booked)
-    stage.end()
+    stage.end(screen)
 
 
 class _Stage:
@@ -155,7 +155,7 @@ class _Stage:
     def is_complete(self, records: int) -> bool:
         return (
             self.acknowledged >= records
-            and not any(group.is_trap_set for group in self._groups)
+            and not any(group.is_in_trouble for group in self._groups)
             and all(group.has_booked(records) for group in self._groups)
         )
 
@@ -164,12 +164,15 @@ class _Stage:
         if act is Act.KILL_BROKER:
             self._kill_broker(screen)
             return True
-        if any(group.is_trap_set for group in self._groups):
+        if any(group.is_in_trouble for group in self._groups):
             return False
         match act:
             case Act.KILL_MEMBERS:
                 for group in self._groups:
-                    group.set_trap()
+                    group.set_kill_trap()
+            case Act.SLEEP:
+                for group in self._groups:
+                    group.set_sleep_trap()
             case Act.JOIN:
                 for group in self._groups:
                     group.add_one()
@@ -180,15 +183,19 @@ class _Stage:
                 screen.tell("a consumer leaves each group")
         return True
 
-    def kill_victims(self, screen: Screen) -> None:
+    def tend(self, screen: Screen) -> None:
+        """See to who is caught, and to who sleeps."""
         for group in self._groups:
             if group.kill_victim():
                 self.tally.member_kills += 1
-                screen.tell(
-                    f"kill -9 of a consumer ({group.way}): a batch booked, its offsets not committed; another starts"
-                )
+                screen.tell(f"kill -9 of a consumer ({group.way}), its batch booked and not committed: another starts")
+            if group.find_sleeper():
+                screen.tell(f"a consumer ({group.way}) falls asleep with a batch in hand")
+            if group.wake_sleeper():
+                screen.tell(f"it wakes ({group.way}) and does not know that its partitions are another's by now")
 
-    def end(self) -> None:
+    def end(self, screen: Screen) -> None:
+        screen.tell("every order has arrived: all consumers leave, the audit counts")
         for group in self._groups:
             group.let_all_leave()
         self._count_duplicates()

@@ -1,5 +1,8 @@
 """A process of the demo: one member of a group, which books what it reads into SQLite.
 
+Two traps may be set for it: one catches it right after a batch was booked, before its offsets can be committed, and
+there it is killed; in the other it falls asleep with a batch in hand, until it is woken.
+
 `once` books with `oncelog.once`: the position of a partition is kept with the rows, in one transaction. `plain` books
 the same records with automatic commits and no other guarantee. The process leaves its group when its standard input
 ends, which also happens when the demo is killed.
@@ -9,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import threading
 from collections.abc import Callable
 from enum import StrEnum
@@ -35,19 +39,22 @@ class Way(StrEnum):
 
 
 class _TrappedConsumer(Consumer):
-    """Polls again only if its last batch, which is booked by then, did not lead it into the trap."""
+    """Polls again only if its last batch, which is booked by then, did not lead it into a trap."""
 
-    def __init__(self, trap: Trap, servers: str, **settings: Any) -> None:
+    def __init__(self, kill_trap: Trap, sleep_trap: Trap, servers: str, **settings: Any) -> None:
         super().__init__(servers, **settings)
-        self._trap = trap
+        self._kill_trap = kill_trap
+        self._sleep_trap = sleep_trap
         self._has_booked = False
         self.is_leaving = threading.Event()
 
     def poll(self, timeout: float = 1.0, *, max_records: int | None = None) -> list[ConsumerRecord]:
-        if self._has_booked and self._trap.step_in(os.getpid()):
+        if self._has_booked and self._kill_trap.step_in(os.getpid()):
             self.is_leaving.wait()  # for ever, unless the demo itself was killed: it kills whoever is caught
         records = super().poll(timeout, max_records=max_records)
         self._has_booked = bool(records)
+        if records and self._sleep_trap.step_in(os.getpid()):
+            os.kill(os.getpid(), signal.SIGSTOP)
         return records
 
 
@@ -57,10 +64,12 @@ def main(words: list[str] | None = None) -> None:
     parser.add_argument("bootstrap_servers")
     parser.add_argument("topic")
     parser.add_argument("database")
-    parser.add_argument("trap", type=Path)
+    parser.add_argument("kill_trap", type=Path)
+    parser.add_argument("sleep_trap", type=Path)
     args = parser.parse_args(words)
     consumer = _TrappedConsumer(
-        Trap(args.trap),
+        Trap(args.kill_trap),
+        Trap(args.sleep_trap),
         args.bootstrap_servers,
         group_id=f"{args.way}-bookers",
         auto_offset_reset="earliest",

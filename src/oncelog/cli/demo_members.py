@@ -1,18 +1,20 @@
-"""The processes of one group of the demo: started, caught and killed, started again, told to leave.
+"""The processes of one group of the demo: started, caught and killed or put to sleep, told to leave.
 
 What they do is in `demo_member`. Between them and the broker stands a fault proxy. Nothing here looks at records.
 """
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from oncelog.audit.account import Audit, AuditReport, Ledger
 from oncelog.audit.bookings import Bookings
 from oncelog.broker.process import Broker
-from oncelog.cli.demo_member import Way
+from oncelog.cli.demo_member import SESSION_TIMEOUT_MS, Way
 from oncelog.cli.demo_trap import Trap
 from oncelog.errors import OncelogError
 from oncelog.faults import FaultProxy, Rule
@@ -24,6 +26,9 @@ RULES = (
 """Cut connections, and answers that get lost: also those that tell a member whether its offsets are committed."""
 
 FIRST_MEMBERS = 2
+SLEEP_S = 2 * SESSION_TIMEOUT_MS / 1_000
+"""Long enough for the group to give the sleeper's partitions to others."""
+
 LEAVE_TIMEOUT_S = 60.0
 LOG_TAIL_BYTES = 2_000
 
@@ -40,12 +45,13 @@ class Members:
         self._topic = topic
         self._database = folder / f"{way}.db"
         self._log = folder / f"{way}.log"
-        self._trap_path = folder / f"{way}-trap"
-        self._trap = Trap(self._trap_path)
+        self._trap_paths = [folder / f"{way}-kill", folder / f"{way}-sleep"]
+        self._kill_trap, self._sleep_trap = map(Trap, self._trap_paths)
+        self._sleeper: subprocess.Popen[bytes] | None = None
+        self._wake_at = 0.0
         self.proxy = FaultProxy(broker.bootstrap_servers, RULES, seed=seed)
         self._processes: list[subprocess.Popen[bytes]] = []
         self._bookings: Bookings
-        self.kills = 0
 
     def __enter__(self) -> Members:
         self._bookings = Bookings(str(self._database))
@@ -63,7 +69,7 @@ class Members:
         self._bookings.close()
 
     def add_one(self) -> None:
-        words = [self.way, self.proxy.bootstrap_servers, self._topic, self._database, self._trap_path]
+        words = [self.way, self.proxy.bootstrap_servers, self._topic, self._database, *self._trap_paths]
         command = [sys.executable, "-m", "oncelog.cli.demo_member", *map(str, words)]
         with open(self._log, "ab") as log:
             # A process group of its own: Ctrl-C is for the demo, which then ends its members.
@@ -77,26 +83,44 @@ class Members:
     def let_all_leave(self) -> None:
         self._end(list(self._processes))
 
-    def set_trap(self) -> None:
+    def set_kill_trap(self) -> None:
         """The next member that books a batch is to be killed right after."""
-        self._trap.set()
+        self._kill_trap.set()
+
+    def set_sleep_trap(self) -> None:
+        """The next member that gets a batch is to sleep with it in hand."""
+        self._sleep_trap.set()
 
     @property
-    def is_trap_set(self) -> bool:
-        return self._trap.is_set
+    def is_in_trouble(self) -> bool:
+        """Somebody is to be caught, or is asleep."""
+        return self._kill_trap.is_set or self._sleep_trap.is_set or self._sleeper is not None
 
     def kill_victim(self) -> bool:
         """Kill the member that is caught, if one is, and start another in its place."""
-        self._check_alive()
-        victim = self._trap.take_victim()
-        if victim is None:
+        process = self._caught_in(self._kill_trap)
+        if process is None:
             return False
-        process = next(each for each in self._processes if each.pid == victim)
         process.kill()
         _reap(process)
         self._processes.remove(process)
-        self.kills += 1
         self.add_one()
+        return True
+
+    def find_sleeper(self) -> bool:
+        """Whether a member has just fallen asleep."""
+        process = self._caught_in(self._sleep_trap)
+        if process is None:
+            return False
+        self._sleeper, self._wake_at = process, time.monotonic() + SLEEP_S
+        return True
+
+    def wake_sleeper(self) -> bool:
+        """Wake the member that sleeps, if it has slept long enough."""
+        if self._sleeper is None or time.monotonic() < self._wake_at:
+            return False
+        self._sleeper.send_signal(signal.SIGCONT)
+        self._sleeper = None
         return True
 
     @property
@@ -126,6 +150,11 @@ class Members:
             if code:
                 raise self._failure(f"ended with exit code {code} instead of leaving")
             self._processes.remove(process)
+
+    def _caught_in(self, trap: Trap) -> subprocess.Popen[bytes] | None:
+        self._check_alive()
+        victim = trap.take_victim()
+        return next((each for each in self._processes if each.pid == victim), None)
 
     def _check_alive(self) -> None:
         for process in self._processes:

@@ -82,13 +82,14 @@ def print_evidence(evidence: Evidence, tally: Tally, console: Console) -> None:
         highlight=False,
     )
     for complaint in _complaints(evidence, tally):
-        console.print(complaint, style="red", highlight=False)
+        console.print(complaint, style="red", highlight=False, soft_wrap=True)
     total = evidence.booked.total
     verdict = (
         f"sent {total.sent:,}, stored {evidence.stored.total.stored:,}, booked {total.stored:,}: "
         f"lost {total.lost:,}, duplicated {total.duplicated:,}, out of order {total.out_of_order:,}"
     )
-    console.print(f"[bold]{verdict}[/]", style="green" if evidence.is_clean else "red", highlight=False)
+    style = "green" if evidence.is_clean else "red"
+    console.print(f"[bold]{verdict}[/]", style=style, highlight=False, soft_wrap=True)
 
 
 def _complaints(evidence: Evidence, tally: Tally) -> Iterator[str]:

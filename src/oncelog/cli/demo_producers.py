@@ -15,7 +15,7 @@ from oncelog.faults import FaultProxy, Rule
 from oncelog.producer.producer import Producer
 
 RECORD_BYTES = 100
-RECORDS_PER_S = 4_000
+RECORDS_PER_S = 5_000
 """Not as fast as can be, so that every fault strikes records on their way, and readers keep up."""
 
 RULES = (

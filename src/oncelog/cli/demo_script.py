@@ -14,6 +14,7 @@ from typing import NamedTuple
 class Act(Enum):
     KILL_BROKER = "kill -9 of the broker"
     KILL_MEMBERS = "kill -9 of a member of each group, right after it has booked a batch"
+    SLEEP = "a member of each group sleeps with a batch in hand, until its partitions are another's"
     JOIN = "another member joins each group"
     LEAVE = "a member leaves each group"
 
@@ -29,7 +30,8 @@ STEPS = (
     Step(0.30, Act.JOIN),
     Step(0.40, Act.KILL_MEMBERS),
     Step(0.50, Act.KILL_BROKER),
-    Step(0.60, Act.LEAVE),
+    Step(0.55, Act.SLEEP),
+    Step(0.65, Act.LEAVE),
     Step(0.70, Act.KILL_MEMBERS),
     Step(0.80, Act.KILL_BROKER),
 )

@@ -1,5 +1,4 @@
-"""A trap for the members of a group: the first that has booked a batch stops there, before its offsets can be
-committed, and waits to be killed.
+"""A trap for the members of a group: the first that comes by is caught, and its process id noted for who has set it.
 
 So a kill strikes where it hurts, by design and not by luck. The trap is a file: renaming it is what only one process
 can do.
