@@ -103,6 +103,6 @@ def test_groups_move_from_kafka_to_oncelog_and_back(tmp_path: Path) -> None:
         assert committed(oncelog, "transactional-group") == 5
         go_on(oncelog, 10)
     with kafka:
-        assert states(kafka) == expected
+        eventually(lambda: states(kafka) == expected, f"{expected}")
         assert committed(kafka, "transactional-group") == 5
         go_on(kafka, 20)
