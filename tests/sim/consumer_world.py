@@ -58,7 +58,7 @@ class ReadingCore:
     """The least that a consumer's core does: metadata for the fetcher."""
 
     def __init__(self, config: ConsumerConfig, inbox: Inbox, jitter: Callable[[], float]) -> None:
-        self.network = Network(_network_settings(config), jitter)
+        self.network = Network(network_settings(config), jitter)
         self.metadata = MetadataCache(
             max_age_ms=config.metadata_max_age_ms,
             max_idle_ms=config.metadata_max_age_ms,
@@ -376,7 +376,7 @@ class ConsumerWorld:
             self.core.handle(event, self.now_ms)
 
 
-def _network_settings(config: ConsumerConfig) -> NetworkSettings:
+def network_settings(config: ConsumerConfig) -> NetworkSettings:
     return NetworkSettings(
         client_id="reader",
         max_in_flight=100,
