@@ -342,6 +342,28 @@ def test_a_damaged_log_is_not_believed(desk: Desk, monkeypatch: pytest.MonkeyPat
     assert desk.alarms.due == []
 
 
+def test_compaction_leaves_what_counts(tmp_path: Path, scripted: list[ScriptedCoordinator]) -> None:
+    desk = Desk(FileStorage(), str(tmp_path), offsets_topic_num_partitions="4")
+    find(desk, "billing")
+    for offset in range(100):
+        commit(desk, "billing", offset)
+    log = desk.broker.partition(OFFSETS, coordinator_for("billing", 4))
+    before = log.size_bytes
+    log.roll(NOW_MS)
+    cleaning = desk.broker.logs.next_cleaning(NOW_MS + 60_000)
+    assert cleaning is not None
+    while desk.broker.logs.cleaned(cleaning.clean_next(), NOW_MS + 60_000):
+        pass
+    assert log.size_bytes < before / 20
+    commit(desk, "shipping", 7)
+    desk.broker.stop(NOW_MS)
+    again = Desk(FileStorage(), str(tmp_path), offsets_topic_num_partitions="4")
+    again.broker.resume_groups()
+    again.alarms.pass_time(0)
+    committed = {key: offset for one in scripted[2:] for key, offset in one.committed.items()}
+    assert committed == {("billing", "orders", 0): 99, ("shipping", "orders", 0): 7}
+
+
 # --- failing ---
 
 
