@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from oncelog.client.consumer_config import ConsumerConfig
@@ -27,7 +27,7 @@ from oncelog.client.consumer_core import (
     UserNews,
 )
 from oncelog.client.consumer_counters import ConsumerCounters
-from oncelog.client.consumer_errors import ConsumerTimedOut, NotAssigned, SubscriptionConflict
+from oncelog.client.consumer_errors import CommitFailed, ConsumerTimedOut, NotAssigned, SubscriptionConflict
 from oncelog.client.consumer_reader import Reader
 from oncelog.client.consumer_records import GroupMetadata, OffsetAndMetadata, OffsetAndTimestamp
 from oncelog.client.fetch.lookups import Survey
@@ -273,6 +273,8 @@ class ConsumerCalls:
 
     def _react_to(self, news: GroupNews) -> Call[None]:
         listener = self._listener
+        if isinstance(news, Revoking) and self._core.has_lost_place:
+            news = Lost(news.partitions)  # it was lost before the user came to give it up
         if isinstance(news, Revoking):
             if self._config.enable_auto_commit:
                 yield from self._commit_done_now()
@@ -286,8 +288,8 @@ class ConsumerCalls:
         elif isinstance(news, Failed):
             raise news.error
 
-    def _tell(self, function: OnPartitions | None, partitions: Iterable[TopicPartition]) -> Call[None]:
-        if function is not None:
+    def _tell(self, function: OnPartitions | None, partitions: Collection[TopicPartition]) -> Call[None]:
+        if function is not None and partitions:
             yield Callback(function, (self._owner, sorted(partitions)))
 
     def _forget(self, partitions: Iterable[TopicPartition]) -> None:
@@ -298,6 +300,8 @@ class ConsumerCalls:
 
     def commit(self, offsets: OffsetsInput | None, timeout_ms: int | None) -> Call[None]:
         wanted = self._to_commit(offsets)
+        if not wanted and any(isinstance(one, Lost) for one in list(self._core.outbox)):
+            raise self._core.absence or CommitFailed(_LOST)
         if not wanted:
             return
 
@@ -608,6 +612,13 @@ class ConsumerCalls:
     def check_no_callback(self, what: str) -> None:
         if self._is_telling:
             raise RuntimeError(f"{what} in a rebalance callback would wait for itself: return first")
+
+
+_LOST = (
+    "the partitions were lost before their offsets were committed: another member may process the records since the"
+    " last offset commit again. Call poll() at least every max.poll.interval.ms; the next one tells on_lost, and joins"
+    " the group again"
+)
 
 
 def _simply(command: Callable[[int], Any]) -> Ask:

@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 
 from oncelog.client.cluster import Cluster
 from oncelog.client.consumer_config import ConsumerConfig
-from oncelog.client.consumer_errors import ConsumerClosed
-from oncelog.client.consumer_records import GroupMetadata, OffsetAndMetadata
+from oncelog.client.consumer_errors import CommitFailed, ConsumerClosed
+from oncelog.client.consumer_records import NO_GENERATION, GroupMetadata, OffsetAndMetadata
 from oncelog.client.driven import MAX_POLL_MS
 from oncelog.client.fetch.fetcher import Fetcher
 from oncelog.client.fetch.inbox import Inbox
@@ -222,6 +222,16 @@ class ConsumerCore:
         if self._subscribed is None or self.membership is None:
             return GroupMetadata(self._config.group_id)
         return self.membership.identity
+
+    @property
+    def has_lost_place(self) -> bool:
+        """We are no member of the group: it has expelled us, or we were late, or have not joined yet."""
+        return self.identity.generation_id == NO_GENERATION
+
+    @property
+    def absence(self) -> CommitFailed | None:
+        """Why we have lost our place, where more is known about it."""
+        return None if self._commits is None else self._commits.absence
 
     def heard(self, news: GroupNews, now_ms: int) -> None:
         """The user has heard this of the group's news, and acted on it."""
