@@ -20,8 +20,8 @@ from oncelog.errors import OncelogError
 from oncelog.faults import FaultProxy, Rule
 
 RULES = (
-    Rule.cut("Fetch", probability=0.005),
-    Rule.drop_response("Heartbeat", "OffsetCommit", probability=0.02),
+    Rule.cut("Fetch", probability=0.02),
+    Rule.drop_response("Heartbeat", "OffsetCommit", probability=0.05),
 )
 """Cut connections, and answers that get lost: also those that tell a member whether its offsets are committed."""
 
