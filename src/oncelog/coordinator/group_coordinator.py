@@ -42,6 +42,9 @@ class GroupCoordinator:
         self._classic = ClassicGroups(settings, self._groups, new_id)
         self._consumer = ConsumerGroups(settings, topics, self._groups, new_id)
         self._offsets = Offsets(settings, topics, self._groups)
+        self._left_protocol: set[str] = set()
+        """While the log is loaded: groups whose last word, so far, is that they are no consumer groups any more."""
+        self._is_loaded = False
         self._cleaning_due_ms: int | None = None
         self._uncleaned: deque[str] = deque()
         """Groups that the cleaning under way has still to look at."""
@@ -158,10 +161,25 @@ class GroupCoordinator:
             self._follow_offsets(record.key["group"])
         elif record.type is RecordType.GROUP_METADATA:
             self._classic.replay(record, timestamp_ms)
+            self._notice_downgrade(record)
         else:
             self._consumer.replay(record)
+            if record.type is RecordType.CONSUMER_GROUP_METADATA and record.value is None and not self._is_loaded:
+                self._left_protocol.add(record.key["group_id"])
         if self._cleaning_due_ms is None:
             self._cleaning_due_ms = timestamp_ms + self._settings.offsets_retention_check_interval_ms
+
+    def _notice_downgrade(self, record: CoordinatorRecord) -> None:
+        """A broker that ended between a downgrade and the rebalance that follows it: nobody reads yet what the members
+        of the other protocol had, so the rebalance is still to come."""
+        if self._is_loaded:
+            return
+        group_id = record.key["group"]
+        if group_id in self._left_protocol:
+            self._left_protocol.remove(group_id)
+            self._groups.rebalance_wanted.add(group_id)
+        else:
+            self._groups.rebalance_wanted.discard(group_id)
 
     def _follow_offsets(self, group_id: str) -> None:
         """Offsets without members make a group, which goes with the last of them."""
@@ -175,6 +193,8 @@ class GroupCoordinator:
     def loaded(self, now_ms: int) -> Effects:
         """The whole log was replayed: sessions begin anew, and what happened to topics meanwhile is caught up with. The
         topics must be known by now: offsets in those that are not are given up."""
+        self._is_loaded = True
+        self._left_protocol.clear()
         self._classic.loaded(now_ms)
         effects = self._consumer.loaded(now_ms)
         effects.records.extend(self._follow_topics())

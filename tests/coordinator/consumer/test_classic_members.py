@@ -408,6 +408,12 @@ class TestDowngrade:
         assert coordinator.hard_state() == before
         settle(coordinator, old)
 
+    def test_a_crash_before_the_rebalance_leaves_nothing_unread(self, coordinator: Coordinator) -> None:
+        new, old = mixed(coordinator)
+        new.leave()
+        coordinator.load()
+        settle(coordinator, old)
+
     def test_a_silent_last_new_member_as_well(self, coordinator: Coordinator) -> None:
         _, old = mixed(coordinator)
         for _ in range(10):
