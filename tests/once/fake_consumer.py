@@ -118,15 +118,16 @@ class FakeConsumer:
 
 
 class FakeProducer:
-    """Keeps what is sent; fails while `is_away`."""
+    """Keeps what is sent; fails while there is an `error`, for all or for those whose key is `refused`."""
 
     def __init__(self) -> None:
         self.sent: list[SimpleNamespace] = []
         self.error: Exception | None = None
+        self.refused: bytes | None = None
 
     def send(self, topic: str, **content: Any) -> Any:
         def result() -> None:
-            if self.error is not None:
+            if self.error is not None and self.refused in (None, content["key"]):
                 raise self.error
             self.sent.append(SimpleNamespace(topic=topic, **content))
 

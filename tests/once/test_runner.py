@@ -160,6 +160,17 @@ def test_dead_letters_wait_in_the_database_while_they_cannot_be_sent(shop: Shop)
     assert [dict(sent.headers)["oncelog.dead.offset"] for sent in producer.sent] == [b"1"]
 
 
+def test_a_dead_letter_that_fails_does_not_repeat_those_behind_it(shop: Shop) -> None:
+    producer = FakeProducer()
+    producer.error, producer.refused = DeliveryFailed("too large", may_be_written=False), b"0"
+    bad, letter = book_unless(shop, lambda record: True), once.DeadLetter(producer, "dead")
+    records = [Order(offset, key=b"%d" % offset) for offset in range(3)]
+    runner_of(FakeConsumer({PARTITION: records}), shop, bad, attempts=1, dead_letter=letter).run(until_idle=IDLE)
+    producer.error = None
+    runner_of(FakeConsumer({PARTITION: []}), shop, bad, dead_letter=letter).run(until_idle=IDLE)
+    assert [sent.key for sent in producer.sent] == [b"1", b"2", b"0"]
+
+
 def test_without_a_dead_letter_topic_the_runner_stops_before_the_poison_and_loses_nothing(shop: Shop) -> None:
     consumer, is_mended = FakeConsumer({PARTITION: orders(4)}), []
     bad = book_unless(shop, lambda record: record.offset == 2 and not is_mended)

@@ -1,8 +1,8 @@
 """Records whose effect fails for good: into the database with their mark, and from there to the dead-letter topic.
 
 The dead letter is written in the transaction that marks its message as failed, so there is one exactly if the message
-failed. `ship` sends it later, with an idempotent producer, and notes that. A crash between the acknowledgement and the
-note sends it again, with the same `oncelog.dead.id`.
+failed. `ship` sends it later, with an idempotent producer, and notes that. Whatever comes between the broker's storing
+it and the note (a crash, a database or a delivery that fails) sends it again, with the same `oncelog.dead.id`.
 """
 
 from __future__ import annotations
@@ -139,11 +139,14 @@ class DeadLetters:
         try:
             for letter in letters:
                 on_their_way.append((letter[0], self._send_one(letter)))
-            for number, future in on_their_way:
-                future.result()
-                sent.append(number)
         except OncelogError as error:
             logger.warning("dead letters of %s wait in the database: %s", self._scope, error)
+        for number, future in on_their_way:  # each has its own fate: one that failed says nothing of those behind it
+            try:
+                future.result()
+                sent.append(number)
+            except OncelogError as error:
+                logger.warning("a dead letter of %s waits in the database: %s", self._scope, error)
         return sent
 
     def _send_one(self, letter: Row) -> Any:
