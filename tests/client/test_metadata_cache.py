@@ -131,3 +131,28 @@ def test_keeps_what_it_knew_of_other_topics() -> None:
     known.learn(answer(topic("b")), 0)
     assert known.cluster is not None
     assert set(known.cluster.topics) == {"a", "b"}
+
+
+def test_a_topic_wanted_while_a_question_is_under_way_is_asked_for_next() -> None:
+    known = cache()
+    known.want("orders", 0)
+    known.question(0)
+    known.want("payments", 10)
+    known.learn(answer(topic("orders")), 20)
+    due_ms = known.due_ms()
+    assert due_ms == BACKOFF_MS
+    assert names(known.question(due_ms)) == ["orders", "payments"]
+
+
+def test_every_topic_is_asked_for_and_none_created_for_a_pattern() -> None:
+    known = cache()
+    known.want("orders", 0)
+    known.question(0)
+    known.learn(answer(topic("orders")), 10)
+    known.wants_all = True
+    question = known.question(20)
+    assert question["topics"] is None
+    assert not question["allow_auto_topic_creation"]
+    known.learn(answer(topic("payments")), 30)
+    assert known.cluster is not None
+    assert set(known.cluster.topics) == {"payments"}, "an answer about all topics tells which are gone"

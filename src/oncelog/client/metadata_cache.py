@@ -25,6 +25,7 @@ class MetadataCache:
         self._is_stale = True
         self._is_asking = False
         self._asked_all = False
+        self._asked: frozenset[str] = frozenset()
         self._asked_ms: int | None = None
         self._learned_ms = 0
 
@@ -51,6 +52,7 @@ class MetadataCache:
             del self._wanted[topic]
         self._is_asking = True
         self._asked_all = self.wants_all
+        self._asked = frozenset(self._wanted)
         self._is_stale = False
         self._asked_ms = now_ms
         names = None if self.wants_all else [{"name": name} for name in self._wanted]
@@ -67,6 +69,9 @@ class MetadataCache:
         told = ClusterMetadata.from_message(answer)
         self.cluster = told if self._asked_all else told.keeping_topics_of(self.cluster)
         for name in list(self._wanted):
+            if name not in self._asked:  # wanted while the question was under way: asked next
+                self._is_stale = True
+                continue
             topic = told.topics.get(name)
             self.topic_errors.pop(name, None)
             if topic is None or not topic.is_usable:
