@@ -1,0 +1,183 @@
+"""Fifty rebalances under load: members come and go while records are written, and commit what they give up.
+
+Nothing is lost, nothing is read twice, and no partition ever has two owners: for members that leave properly, the
+documented window of repetition is empty.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oncelog.consumer.consumer import Consumer
+from oncelog.producer.producer import Producer
+from oncelog.types import TopicPartition
+from tests.consumer.scene import Topics, create
+from tests.support.broker import OncelogBroker
+from tests.support.patience import PATIENCE_S, eventually
+from tests.support.process import BrokerProcess
+
+PARTITIONS = 12
+MAX_MEMBERS = 4
+REBALANCES = 50
+SEED = 7
+# Members that are seldom heard would make a rebalance as long as the time between their heartbeats.
+KINDS: dict[str, dict[str, Any]] = {
+    "range": {"partition_assignment_strategy": "range", "heartbeat_interval_ms": 30},
+    "cooperative-sticky": {"partition_assignment_strategy": "cooperative-sticky", "heartbeat_interval_ms": 30},
+    "consumer": {"group_protocol": "consumer"},
+}
+SOON = {
+    "group.initial.rebalance.delay.ms": "0",
+    "group.consumer.min.heartbeat.interval.ms": "30",
+    "group.consumer.heartbeat.interval.ms": "30",
+}
+
+
+class Ledger:
+    """Who owns what, and what was read, as the members' users see it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.owners: dict[TopicPartition, str] = {}
+        self.seen: Counter[tuple[int, int]] = Counter()
+        self.complaints: list[str] = []
+
+    def assigned(self, member: str, partitions: list[TopicPartition]) -> None:
+        with self._lock:
+            for partition in partitions:
+                if partition in self.owners:
+                    self.complaints.append(f"{partition} is {self.owners[partition]}'s and went to {member}")
+                self.owners[partition] = member
+
+    def given_up(self, member: str, partitions: list[TopicPartition]) -> None:
+        with self._lock:
+            for partition in partitions:
+                if self.owners.get(partition) == member:
+                    del self.owners[partition]
+                else:
+                    self.complaints.append(f"{member} gave up {partition}, which it did not own")
+
+    def complain(self, what: str) -> None:
+        with self._lock:
+            self.complaints.append(what)
+
+    def read(self, member: str, records: list[Any]) -> None:
+        with self._lock:
+            for record in records:
+                self.seen[record.partition, record.offset] += 1
+                if self.owners.get(TopicPartition(record.topic, record.partition)) != member:
+                    self.complaints.append(f"{member} read {record.partition} at {record.offset}, which it did not own")
+
+
+class Member(threading.Thread):
+    def __init__(self, bootstrap: str, topic: str, name: str, ledger: Ledger, settings: dict[str, Any]) -> None:
+        super().__init__(name=name, daemon=True)
+        self._ledger = ledger
+        self._topic = topic
+        self._is_leaving = threading.Event()
+        fast = {"auto_offset_reset": "earliest", "fetch_max_wait_ms": 50, "enable_auto_commit": False}
+        self._settings = {"bootstrap.servers": bootstrap, "group.id": f"group-of-{topic}", **fast, **settings}
+        self.start()
+
+    def leave(self) -> None:
+        self._is_leaving.set()
+        self.join(PATIENCE_S)
+        assert not self.is_alive(), f"{self.name} does not end"
+
+    def run(self) -> None:
+        try:
+            with Consumer(self._settings) as consumer:
+                self._read(consumer)
+        except Exception as error:
+            self._ledger.complain(f"{self.name}: {error!r}")
+
+    def _read(self, consumer: Consumer) -> None:
+        consumer.subscribe(
+            self._topic,
+            on_assigned=lambda _, partitions: self._ledger.assigned(self.name, partitions),
+            on_revoked=self._revoked,
+            on_lost=lambda _, partitions: self._ledger.complain(f"{self.name} lost {partitions}"),
+        )
+        while not self._is_leaving.is_set():
+            self._ledger.read(self.name, consumer.poll(0.02))
+
+    def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        consumer.commit()
+        self._ledger.given_up(self.name, partitions)
+
+
+class Load(threading.Thread):
+    """Writes until it is told to stop."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        super().__init__(daemon=True)
+        self.sent = 0
+        self._bootstrap = bootstrap
+        self._topic = topic
+        self._is_over = threading.Event()
+        self.start()
+
+    def run(self) -> None:
+        with Producer(self._bootstrap, linger_ms=2) as producer:
+            while not self._is_over.wait(0.005):
+                for _ in range(10):
+                    producer.send(self._topic, value=b"%d" % self.sent, key=b"%d" % self.sent)
+                    self.sent += 1
+
+    def end(self) -> int:
+        self._is_over.set()
+        self.join(PATIENCE_S)
+        return self.sent
+
+
+def rebalance_often(bootstrap: str, topic: str, settings: dict[str, Any], rebalances: int) -> None:
+    ledger, load, chance = Ledger(), Load(bootstrap, topic), random.Random(SEED)
+    members: list[Member] = []
+    for number in range(rebalances):
+        if len(members) < 2 or (len(members) < MAX_MEMBERS and chance.random() < 0.5):
+            members.append(Member(bootstrap, topic, f"member-{number}", ledger, settings))
+        else:
+            members.pop(chance.randrange(len(members))).leave()
+        names = {member.name for member in members}
+        eventually(
+            lambda names=names: bool(ledger.complaints) or _is_shared(ledger, names),  # type: ignore[misc]
+            f"after {number} rebalances {PARTITIONS} partitions are shared by {sorted(names)}",
+        )
+        assert ledger.complaints == [], f"after {number} rebalances, seed {SEED}"
+    sent = load.end()
+    eventually(lambda: len(ledger.seen) == sent, f"{sent} records are read, not {len(ledger.seen)}")
+    for member in members:
+        member.leave()
+    assert ledger.complaints == []
+    assert [place for place, times in ledger.seen.items() if times > 1] == [], "read twice"
+
+
+def _is_shared(ledger: Ledger, names: set[str]) -> bool:
+    owners = dict(ledger.owners)
+    return len(owners) == PARTITIONS and set(owners.values()) == names
+
+
+@pytest.fixture
+def quick_broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+    with OncelogBroker(tmp_path, SOON) as broker:
+        yield broker
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_fifty_rebalances(quick_broker: BrokerProcess, new_topic: Topics, kind: str) -> None:
+    create(quick_broker, topic := new_topic(), PARTITIONS)
+    rebalance_often(quick_broker.bootstrap, topic, KINDS[kind], REBALANCES)
+
+
+@pytest.mark.parametrize(("kind", "rebalances"), [("range", 50), ("cooperative-sticky", 50), ("consumer", 10)])
+def test_rebalances_on_kafka(kafka_broker: BrokerProcess, new_topic: Topics, kind: str, rebalances: int) -> None:
+    """Its members of KIP-848 groups are heard less often here, and each rebalance takes longer."""
+    create(kafka_broker, topic := new_topic(), PARTITIONS)
+    rebalance_often(kafka_broker.bootstrap, topic, KINDS[kind], rebalances)
