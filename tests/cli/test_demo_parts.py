@@ -79,3 +79,13 @@ def test_progress_in_a_pipe_is_a_line_now_and_then() -> None:
     assert len(lines) == 12
     assert lines[-2].split()[2:] == ["1,000", "of", "1,000", "acknowledged,", "1,000", "booked"]
     assert lines[-1].endswith(" s  and more")
+
+
+def test_progress_on_a_terminal_is_two_bars() -> None:
+    said = StringIO()
+    with progress_screen(Console(file=said, force_terminal=True, width=100), 1_000) as screen:
+        screen.advance(1_000, 500)
+        screen.tell("and more")
+    assert " s  and more" in said.getvalue()
+    assert "1000/1000" in said.getvalue()
+    assert "500/1000" in said.getvalue()

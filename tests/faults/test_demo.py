@@ -14,7 +14,10 @@ import pytest
 
 from oncelog.audit.account import Audit, AuditReport, Ledger
 from oncelog.audit.ids import RecordId
+from oncelog.broker.process import Broker
 from oncelog.cli import demo
+from oncelog.cli.demo_member import Way
+from oncelog.cli.demo_members import MemberFailed, Members
 from oncelog.cli.demo_outcome import Evidence, Tally
 from oncelog.types import TopicPartition
 from tests.support.patience import eventually
@@ -103,3 +106,13 @@ def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
     assert process.returncode == 130
     assert said.strip() == "interrupted; broker and consumers are stopped and their data removed"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_consumer_that_dies_by_itself_is_reported(tmp_path: Path) -> None:
+    with Broker() as broker, Members(Way.ONCE, broker, "orders", tmp_path, seed=1) as members:
+        assert not members.kill_victim(), "nobody is caught"
+        members._processes[0].terminate()
+        members._processes[0].wait()
+        with pytest.raises(MemberFailed, match=r"books once ended with exit code -15 although nobody killed it"):
+            members.kill_victim()
+    assert members._processes[1].poll() is not None

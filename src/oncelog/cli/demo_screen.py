@@ -31,31 +31,34 @@ def progress_screen(console: Console, records: int) -> Iterator[Screen]:
         yield _BarScreen(progress, records)
 
 
-class _BarScreen:
+class _Story:
+    """What happens, a line each, with the time since the beginning."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._begun = time.monotonic()
+
+    def tell(self, event: str) -> None:
+        self._console.print(f"{time.monotonic() - self._begun:5.1f} s  {event}", highlight=False, soft_wrap=True)
+
+
+class _BarScreen(_Story):
     def __init__(self, progress: Progress, records: int) -> None:
+        super().__init__(progress.console)
         self._progress = progress
         self._acknowledged = progress.add_task("acknowledged", total=records)
         self._booked = progress.add_task("booked", total=records)
-
-    def tell(self, event: str) -> None:
-        self._progress.console.print(
-            f"{self._progress.tasks[0].elapsed or 0:5.1f} s  {event}", highlight=False, soft_wrap=True
-        )
 
     def advance(self, acknowledged: int, booked: int) -> None:
         self._progress.update(self._acknowledged, completed=acknowledged)
         self._progress.update(self._booked, completed=booked)
 
 
-class _PlainScreen:
+class _PlainScreen(_Story):
     def __init__(self, console: Console, records: int) -> None:
-        self._console = console
-        self._begun = time.monotonic()
+        super().__init__(console)
         self._records = records
         self._next_line = 0
-
-    def tell(self, event: str) -> None:
-        self._console.print(f"{time.monotonic() - self._begun:5.1f} s  {event}", highlight=False, soft_wrap=True)
 
     def advance(self, acknowledged: int, booked: int) -> None:
         line = PLAIN_LINES * (acknowledged + booked) // (2 * self._records)
