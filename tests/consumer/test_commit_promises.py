@@ -38,12 +38,12 @@ class Outcome(NamedTuple):
         return sorted({*self.processed} & {*self.taken_over})
 
 
-def killed_after(broker: BrokerProcess, topic: str, way: str, records: int, committed: int | None = None) -> Outcome:
+def killed_after(broker: BrokerProcess, topic: str, way: str, last: int, committed: int | None = None) -> Outcome:
     """`committed`: what the group has before the kill, if the worker does not wait for it itself."""
     (partition,) = create(broker, topic)
     write(broker, topic, numbered(0, COUNT))
     group = f"group-of-{topic}"
-    command = [sys.executable, "-m", "tests.consumer.worker", broker.bootstrap, topic, group, way, str(records)]
+    command = [sys.executable, "-m", "tests.consumer.worker", broker.bootstrap, topic, group, way, str(last)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None

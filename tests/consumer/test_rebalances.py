@@ -119,13 +119,13 @@ class Load(threading.Thread):
     def __init__(self, bootstrap: str, topic: str) -> None:
         super().__init__(daemon=True)
         self.sent = 0
-        self._bootstrap = bootstrap
+        self._servers = bootstrap
         self._topic = topic
         self._is_over = threading.Event()
         self.start()
 
     def run(self) -> None:
-        with Producer(self._bootstrap, linger_ms=2) as producer:
+        with Producer(self._servers, linger_ms=2) as producer:
             while not self._is_over.wait(0.005):
                 for _ in range(10):
                     producer.send(self._topic, value=b"%d" % self.sent, key=b"%d" % self.sent)
