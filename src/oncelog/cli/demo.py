@@ -195,7 +195,7 @@ class _Stage:
                 screen.tell(f"it wakes ({group.way}) and does not know that its partitions are another's by now")
 
     def end(self, screen: Screen) -> None:
-        screen.tell("every order has arrived: all consumers leave, the audit counts")
+        screen.tell("all consumers leave, and the audit counts")
         for group in self._groups:
             group.let_all_leave()
         self._count_duplicates()

@@ -29,7 +29,7 @@ FIRST_MEMBERS = 2
 SLEEP_S = 2 * SESSION_TIMEOUT_MS / 1_000
 """Long enough for the group to give the sleeper's partitions to others."""
 
-LEAVE_TIMEOUT_S = 60.0
+LEAVE_TIMEOUT_S = 120.0
 LOG_TAIL_BYTES = 2_000
 
 
