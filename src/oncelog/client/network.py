@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from oncelog.client.connection import Answer, Connection
 from oncelog.client.metadata import Node
@@ -44,6 +44,25 @@ _RUBBISH_BIN = memoryview(bytearray(4096))
 """Where the bytes of ended links go."""
 
 
+class ConnectionConfig(Protocol):
+    """What the configs of producers and consumers say about connections."""
+
+    @property
+    def client_id(self) -> str: ...
+    @property
+    def request_timeout_ms(self) -> int: ...
+    @property
+    def socket_connection_setup_timeout_ms(self) -> int: ...
+    @property
+    def socket_connection_setup_timeout_max_ms(self) -> int: ...
+    @property
+    def reconnect_backoff_ms(self) -> int: ...
+    @property
+    def reconnect_backoff_max_ms(self) -> int: ...
+    @property
+    def connections_max_idle_ms(self) -> int: ...
+
+
 @dataclass(frozen=True, slots=True)
 class NetworkSettings:
     client_id: str | None
@@ -56,6 +75,20 @@ class NetworkSettings:
     connections_max_idle_ms: int
     """Negative for never."""
     max_answer_bytes: int
+
+    @classmethod
+    def of(cls, config: ConnectionConfig, *, max_in_flight: int, max_answer_bytes: int) -> NetworkSettings:
+        return cls(
+            client_id=config.client_id,
+            max_in_flight=max_in_flight,
+            request_timeout_ms=config.request_timeout_ms,
+            socket_connection_setup_timeout_ms=config.socket_connection_setup_timeout_ms,
+            socket_connection_setup_timeout_max_ms=config.socket_connection_setup_timeout_max_ms,
+            reconnect_backoff_ms=config.reconnect_backoff_ms,
+            reconnect_backoff_max_ms=config.reconnect_backoff_max_ms,
+            connections_max_idle_ms=config.connections_max_idle_ms,
+            max_answer_bytes=max_answer_bytes,
+        )
 
 
 # --- what happened to a request -----------------------------------------------------------------------------------
@@ -332,6 +365,18 @@ class Network:
     @property
     def total_in_flight(self) -> int:
         return sum(link.load for link in self._links.values())
+
+    def gauges(self) -> dict[str, Callable[[], float]]:
+        """What is read when metrics are asked for, under Kafka's names."""
+        return {
+            "requests-in-flight": lambda: self.total_in_flight,
+            "connection-count": lambda: self.connections_made - self.connections_lost,
+            "connection-creation-total": lambda: self.connections_made,
+            "connection-close-total": lambda: self.connections_lost,
+            "outgoing-byte-total": lambda: self.bytes_out,
+            "incoming-byte-total": lambda: self.bytes_in,
+            "request-total": lambda: self.requests_sent,
+        }
 
     def throttle(self, node_id: int, until_ms: int) -> None:
         """The node asked for a pause."""

@@ -67,7 +67,9 @@ def wall_clock_ms() -> int:
 
 
 def assemble(config: ConsumerConfig, owner: Any, on_news: Callable[[], None], wake: Callable[[], None]) -> Parts:
-    network = Network(_network_settings(config), random.random)
+    max_answer_bytes = config.fetch_max_bytes + ANSWER_OVERHEAD_BYTES
+    settings = NetworkSettings.of(config, max_in_flight=MAX_IN_FLIGHT, max_answer_bytes=max_answer_bytes)
+    network = Network(settings, random.random)
     inbox = Inbox(config.fetch_queue_max_bytes, wake)
     core = ConsumerCore(
         config,
@@ -86,32 +88,6 @@ def assemble(config: ConsumerConfig, owner: Any, on_news: Callable[[], None], wa
     windows = ConsumerMetrics(monotonic_ms(), counters, core.fetcher.counters, group)
     interceptors = InterceptorChain(config.interceptors)
     calls = ConsumerCalls(config, core, reader, interceptors, counters, windows.tick, monotonic_ms, wake, owner)
+    gauges: dict[str, Callable[[], float]] = {**network.gauges(), "fetch-queue-bytes": lambda: inbox.buffered_bytes}
     options = SocketOptions(config.send_buffer_bytes, config.receive_buffer_bytes)
-    return Parts(config, core, calls, options, monotonic_ms, windows, _gauges(network, inbox))
-
-
-def _gauges(network: Network, inbox: Inbox) -> dict[str, Callable[[], float]]:
-    return {
-        "requests-in-flight": lambda: network.total_in_flight,
-        "fetch-queue-bytes": lambda: inbox.buffered_bytes,
-        "connection-count": lambda: network.connections_made - network.connections_lost,
-        "connection-creation-total": lambda: network.connections_made,
-        "connection-close-total": lambda: network.connections_lost,
-        "outgoing-byte-total": lambda: network.bytes_out,
-        "incoming-byte-total": lambda: network.bytes_in,
-        "request-total": lambda: network.requests_sent,
-    }
-
-
-def _network_settings(config: ConsumerConfig) -> NetworkSettings:
-    return NetworkSettings(
-        client_id=config.client_id,
-        max_in_flight=MAX_IN_FLIGHT,
-        request_timeout_ms=config.request_timeout_ms,
-        socket_connection_setup_timeout_ms=config.socket_connection_setup_timeout_ms,
-        socket_connection_setup_timeout_max_ms=config.socket_connection_setup_timeout_max_ms,
-        reconnect_backoff_ms=config.reconnect_backoff_ms,
-        reconnect_backoff_max_ms=config.reconnect_backoff_max_ms,
-        connections_max_idle_ms=config.connections_max_idle_ms,
-        max_answer_bytes=config.fetch_max_bytes + ANSWER_OVERHEAD_BYTES,
-    )
+    return Parts(config, core, calls, options, monotonic_ms, windows, gauges)

@@ -8,18 +8,15 @@ number of connections or the lag, comes from what the consumer hands in.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 from oncelog.client.consumer_counters import NEVER, ConsumerCounters
 from oncelog.client.fetch.counters import FetchCounters
 from oncelog.client.membership.membership import MembershipCounters
 from oncelog.client.producer_counters import WINDOW_MS, WINDOWS, spanned_ms
+from oncelog.client.prometheus import Measured, PrometheusCollector
 from oncelog.types import TopicPartition
-
-if TYPE_CHECKING:
-    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 PROMETHEUS_PREFIX = "kafka_consumer_"
 MS_PER_SECOND = 1_000
@@ -222,41 +219,6 @@ def _seconds_ago(then_ms: int | None, now_ms: int) -> float:
     return -1.0 if then_ms is None or then_ms == NEVER else (now_ms - then_ms) / MS_PER_SECOND
 
 
-class Measured(Protocol):
-    """A consumer, as far as its metrics are concerned."""
-
-    @property
-    def client_id(self) -> str: ...
-    def metrics(self) -> Mapping[str, float]: ...
-
-
-_OF_PARTITION = re.compile(r"(?P<name>.+)\{(?P<topic>.+)-(?P<partition>\d+)\}")
-
-
-class PrometheusCollector:
-    """Asks its consumers at each scrape. One collector serves all consumers of a process: Prometheus wants every metric
-    described once, whatever the number of its labels."""
-
-    def __init__(self, consumers: tuple[Measured, ...]) -> None:
-        self._consumers = consumers
-
-    def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-
-        families: dict[str, CounterMetricFamily | GaugeMetricFamily] = {}
-        for consumer in self._consumers:
-            for key, value in consumer.metrics().items():
-                found = _OF_PARTITION.fullmatch(key)
-                name = found["name"] if found else key
-                of_partition = {"topic": found["topic"], "partition": found["partition"]} if found else {}
-                if name not in families:
-                    family = CounterMetricFamily if name.endswith("-total") else GaugeMetricFamily
-                    exported = PROMETHEUS_PREFIX + name.replace("-", "_")
-                    families[name] = family(exported, ABOUT.get(name, name), labels=["client_id", *of_partition])
-                families[name].add_metric([consumer.client_id, *of_partition.values()], value)
-        yield from families.values()
-
-
 def prometheus_collector(*consumers: Measured) -> PrometheusCollector:
     """`prometheus_client.REGISTRY.register(prometheus_collector(consumer))`; several consumers share one collector."""
-    return PrometheusCollector(consumers)
+    return PrometheusCollector(PROMETHEUS_PREFIX, ABOUT, consumers)

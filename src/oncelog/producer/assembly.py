@@ -123,7 +123,9 @@ def assemble(
         new_waiter=new_waiter,
     )
     counters = ProducerCounters(monotonic_ms())
-    network = Network(_network_settings(config), random.random)
+    max_in_flight = config.max_in_flight_requests_per_connection
+    settings = NetworkSettings.of(config, max_in_flight=max_in_flight, max_answer_bytes=MAX_ANSWER_BYTES)
+    network = Network(settings, random.random)
     core = SenderCore(
         config,
         accumulator,
@@ -134,16 +136,10 @@ def assemble(
         on_news=on_news,
     )
     gauges: dict[str, Callable[[], float]] = {
-        "requests-in-flight": lambda: network.total_in_flight,
+        **network.gauges(),
         "buffer-total-bytes": lambda: config.buffer_memory,
         "buffer-available-bytes": lambda: accumulator.available_bytes,
         "waiting-threads": lambda: accumulator.are_waiting_for_memory,
-        "connection-count": lambda: network.connections_made - network.connections_lost,
-        "connection-creation-total": lambda: network.connections_made,
-        "connection-close-total": lambda: network.connections_lost,
-        "outgoing-byte-total": lambda: network.bytes_out,
-        "incoming-byte-total": lambda: network.bytes_in,
-        "request-total": lambda: network.requests_sent,
     }
     return Parts(
         config=config,
@@ -156,18 +152,4 @@ def assemble(
         core=core,
         gauges=gauges,
         socket_options=SocketOptions(config.send_buffer_bytes, config.receive_buffer_bytes),
-    )
-
-
-def _network_settings(config: ProducerConfig) -> NetworkSettings:
-    return NetworkSettings(
-        client_id=config.client_id,
-        max_in_flight=config.max_in_flight_requests_per_connection,
-        request_timeout_ms=config.request_timeout_ms,
-        socket_connection_setup_timeout_ms=config.socket_connection_setup_timeout_ms,
-        socket_connection_setup_timeout_max_ms=config.socket_connection_setup_timeout_max_ms,
-        reconnect_backoff_ms=config.reconnect_backoff_ms,
-        reconnect_backoff_max_ms=config.reconnect_backoff_max_ms,
-        connections_max_idle_ms=config.connections_max_idle_ms,
-        max_answer_bytes=MAX_ANSWER_BYTES,
     )

@@ -7,13 +7,10 @@ such as the memory in use, comes from the gauges that the producer hands in.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Mapping
 
 from oncelog.client.producer_counters import ProducerCounters, Recent, Totals
-
-if TYPE_CHECKING:
-    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from oncelog.client.prometheus import Measured, PrometheusCollector
 
 PROMETHEUS_PREFIX = "kafka_producer_"
 
@@ -120,35 +117,6 @@ def _average(happened: Totals, total: str, count: str) -> float:
     return float(getattr(happened, total) / divisor) if divisor else 0.0
 
 
-class Measured(Protocol):
-    """A producer, as far as its metrics are concerned."""
-
-    @property
-    def client_id(self) -> str: ...
-    def metrics(self) -> Mapping[str, float]: ...
-
-
-class PrometheusCollector:
-    """Asks its producers at each scrape. One collector serves all producers of a process: Prometheus wants every metric
-    described once, whatever the number of its labels."""
-
-    def __init__(self, producers: tuple[Measured, ...]) -> None:
-        self._producers = producers
-
-    def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-
-        families: dict[str, CounterMetricFamily | GaugeMetricFamily] = {}
-        for producer in self._producers:
-            for name, value in producer.metrics().items():
-                if name not in families:
-                    family = CounterMetricFamily if name.endswith("-total") else GaugeMetricFamily
-                    exported = PROMETHEUS_PREFIX + name.replace("-", "_")
-                    families[name] = family(exported, ABOUT.get(name, name), labels=["client_id"])
-                families[name].add_metric([producer.client_id], value)
-        yield from families.values()
-
-
 def prometheus_collector(*producers: Measured) -> PrometheusCollector:
     """`prometheus_client.REGISTRY.register(prometheus_collector(producer))`; several producers share one collector."""
-    return PrometheusCollector(producers)
+    return PrometheusCollector(PROMETHEUS_PREFIX, ABOUT, producers)
