@@ -150,9 +150,11 @@ class ConsumerCore:
         self._want_topics(now_ms)
         self._cluster.refresh(now_ms)
         wait_ms = MAX_POLL_MS
-        if self.membership is not None and self._commits is not None:
-            wait_ms = min(wait_ms, self._poll_group(self.membership, now_ms), self._commits.poll(now_ms))
+        if self.membership is not None:
+            wait_ms = min(wait_ms, self._poll_group(self.membership, now_ms))
         self._find_positions(now_ms)
+        if self._commits is not None:
+            wait_ms = min(wait_ms, self._commits.poll(now_ms))
         wait_ms = min(wait_ms, self.fetcher.poll(now_ms))
         for error in self.fetcher.take_errors():
             self.tell(Trouble(error))
