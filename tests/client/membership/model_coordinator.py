@@ -166,6 +166,11 @@ class ModelCoordinator:
         """Requests arrive, and nothing happens."""
         self._is_silent = is_silent
 
+    def hear_late(self, api_key: ApiKey, body: Message, now_ms: int) -> None:
+        """A request that its sender has given up arrives after all; nobody hears the answer."""
+        version = self._versions[api_key][1]
+        self._perform(self._core.handle(api_key, body, Caller(None, "", "somewhere", version), now_ms), now_ms)
+
     def bodies(self, api_key: ApiKey) -> list[Message]:
         return [body for one, _, body in self.asked if one is api_key]
 

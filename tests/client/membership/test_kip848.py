@@ -86,6 +86,20 @@ def test_after_a_loss_a_heartbeat_says_everything_again() -> None:
     assert reader.news == []
 
 
+def test_what_was_told_to_a_request_that_came_late_is_heard_after_all() -> None:
+    """The coordinator has told the member to give something up, in an answer that nobody waited for."""
+    world, reader = joined()
+    world.pass_time(400)
+    *_, last = heartbeats(world)
+    other = world.add("t", protocol="consumer")
+    while len(world.brokers.members()) < 2:
+        world.pass_time(1)
+    world.brokers.hear_late(HEARTBEAT, last, world.now_ms)
+    world.until(lambda: len(other.owned) == 2)
+    assert len(reader.owned) == 2
+    assert Lost not in kinds(reader), "nobody had to wait until the coordinator lost its patience"
+
+
 def test_a_changed_subscription_is_told_at_once() -> None:
     world = World({"t": 1, "u": 1})
     reader = world.add("t", protocol="consumer")
@@ -103,12 +117,13 @@ def test_what_is_revoked_is_acknowledged_only_when_the_user_has_let_it_go() -> N
     reader.is_polling = False
     other = world.add("t", protocol="consumer")
     world.pass_time(2_000)
-    assert all(body["topic_partitions"] is None for body in heartbeats(world))
+    assert all(owned_in(body) in (None, 4) for body in heartbeats(world))
     assert other.owned == frozenset()
     assert len(reader.member.assignment) == 4
     reader.is_polling = True
     world.settle()
-    assert [owned_in(body) for body in heartbeats(world) if body["topic_partitions"] is not None] == [2]
+    told = [owned_in(body) for body in heartbeats(world) if body["topic_partitions"] is not None]
+    assert [owned for owned in told if owned != 4] == [2]
     assert len(other.owned) == 2
     every_partition_is_read(world, "t")
     assert [error for error in reader.commit_results if error is not None] == []

@@ -4,8 +4,9 @@ The coordinator computes who gets what and changes an assignment step by step: i
 waits until that one says in a heartbeat that it has let it go, and then gives it to the next. So the member's side is
 small: hold what is assigned, let go what is not assigned any more when the user is done with it, say so.
 
-A heartbeat says only what changed since the last one that was answered; the first one, and the one after a loss or an
-error, says everything. Topics are assigned by id, and are ours as soon as metadata tells their names.
+A heartbeat says only what changed since the last one that was answered; the first one, the one after a loss or an
+error, and one now and then say everything, and hear everything. Topics are assigned by id, and are ours as soon as
+metadata tells their names.
 """
 
 from __future__ import annotations
@@ -54,6 +55,9 @@ from oncelog.wire.codec import Message
 FIRST_VERSION_OF_REGEX = 1
 FIRST_INTERVAL_MS = 5_000
 """Between heartbeats, until the coordinator says how often it wants them."""
+FULL_EVERY = 10
+"""Every so many heartbeats one says everything. A request that we gave up may reach the coordinator late, and what it
+answers nobody hears: it would take us to know, and wait for partitions that we do not give up."""
 NOTHING: AssignedIds = frozenset()
 
 _log = logging.getLogger(__name__)
@@ -106,6 +110,7 @@ class Kip848Membership(Member):
         self._field_sources: tuple[object, ...] = ()
         self._asking: object = None  # stands for the heartbeat under way
         self._ask_at_ms = 0
+        self._beats = 0
         self._interval_ms = FIRST_INTERVAL_MS
         self._matches_here = False  # the pattern is none that the coordinator understands
         self._leave_by_ms = 0
@@ -224,7 +229,9 @@ class Kip848Membership(Member):
         if not self._is_understood():
             return
         fields = self._fields()
-        body = heartbeat_request(self._settings, self._member_id, self._epoch, fields, self._known)
+        self._beats += 1
+        known = self._known if self._beats % FULL_EVERY else None
+        body = heartbeat_request(self._settings, self._member_id, self._epoch, fields, known)
         self._ask(body, now_ms, partial(self._beaten, fields))
 
     def _ask(self, body: Message, now_ms: int, ended: Callable[[Event, int], None]) -> None:
