@@ -8,9 +8,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from kafka import KafkaConsumer  # type: ignore[import-untyped]
+from kafka.coordinator.assignors.range import RangePartitionAssignor  # type: ignore[import-untyped]
 
 from oncelog.client.consumer_errors import CommitFailed, MaxPollExceeded, NotAssigned, SubscriptionConflict
 from oncelog.consumer.consumer import Consumer
+from oncelog.errors import FencedInstanceId
 from oncelog.types import TopicPartition
 from tests.consumer.scene import (
     KINDS,
@@ -26,6 +29,7 @@ from tests.consumer.scene import (
     write,
 )
 from tests.support.confluent import make_consumer
+from tests.support.groups import heartbeat_request
 from tests.support.patience import PATIENCE_S, eventually
 from tests.support.process import BrokerProcess
 from tests.support.raw import RawClient
@@ -386,6 +390,48 @@ def test_static_members_keep_their_partitions(
     assert journal.told == told, "the others heard nothing of it"
 
 
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_member_that_was_expelled(broker: BrokerProcess, new_topic: Topics, member: Make, protocol: str) -> None:
+    """It hears what it lost, and is a new member soon; what it had read and not committed comes again."""
+    (partition,) = create(broker, topic := new_topic())
+    write(broker, topic, numbered(0, 10))
+    consumer = member(topic, enable_auto_commit=False, **PROTOCOLS[protocol])
+    journal = Journal()
+    consumer.subscribe(topic, **journal.callbacks())
+    read(consumer, 10)
+    expel(broker, consumer)
+    assert values_of(read(consumer, 10)) == numbered(0, 10)
+    assert journal.told == [("assigned", [partition]), ("lost", [partition]), ("assigned", [partition])]
+    consumer.commit()
+
+
+def expel(broker: BrokerProcess, consumer: Consumer) -> None:
+    """Somebody leaves in its name."""
+    group, _, member_id, _ = consumer.group_metadata()
+    with RawClient(broker.address) as client:
+        if consumer.config.uses_kip848:
+            said = heartbeat_request(group, member_id, -1)
+            answer = client.request("consumer_group_heartbeat", 1, said)
+        else:
+            answer = client.request("leave_group", 5, {"group_id": group, "members": [{"member_id": member_id}]})
+    assert answer["error_code"] == 0, answer
+
+
+def test_a_member_whose_instance_id_another_one_took(broker: BrokerProcess, new_topic: Topics, member: Make) -> None:
+    """The older one hears it, and ends; the group goes on with the newer."""
+    create(broker, topic := new_topic())
+    older = member(topic, group_instance_id="the-one", **PROTOCOLS["classic"])
+    older.subscribe(topic)
+    join(older, 1)
+    newer = member(topic, group_instance_id="the-one", **PROTOCOLS["classic"])
+    newer.subscribe(topic)
+    join(newer, 1)
+    with pytest.raises(FencedInstanceId):
+        poll_until(older, lambda: False, "an error")
+    write(broker, topic, [b"1"])
+    assert values_of(read(newer, 1)) == [b"1"]
+
+
 @pytest.mark.parametrize("kind", ["range", "cooperative-sticky"])
 def test_a_rebalance_that_is_asked_for(broker: BrokerProcess, new_topic: Topics, member: Make, kind: str) -> None:
     create(broker, topic := new_topic(), 2)
@@ -437,6 +483,45 @@ def test_together_with_librdkafka(broker: BrokerProcess, new_topic: Topics, memb
         if message is not None:
             assert message.error() is None
             seen.append(message.value())
+
+    def are_shared() -> bool:
+        step()
+        return len(ours.assignment()) == len(foreign.assignment()) == 2
+
+    def are_read() -> bool:
+        step()
+        return len(seen) >= 40
+
+    try:
+        eventually(are_shared, "shared")
+        for index in range(PARTITIONS):
+            write(broker, topic, numbered(10 * index, 10), index)
+        eventually(are_read, "everything is read")
+    finally:
+        foreign.close()
+    join(ours, PARTITIONS)
+    assert sorted(map(int, seen)) == list(range(40)), "each record once"
+
+
+def test_together_with_kafka_python(broker: BrokerProcess, new_topic: Topics, member: Make) -> None:
+    create(broker, topic := new_topic(), PARTITIONS)
+    ours = member(topic, **KINDS["range"])
+    ours.subscribe(topic)
+    join(ours, PARTITIONS)
+    foreign = KafkaConsumer(
+        topic,
+        bootstrap_servers=broker.bootstrap,
+        group_id=f"group-of-{topic}",
+        auto_offset_reset="earliest",
+        partition_assignment_strategy=[RangePartitionAssignor],
+        heartbeat_interval_ms=300,
+    )
+    seen: list[Any] = []
+
+    def step() -> None:
+        seen.extend(values_of(ours.poll(0.02)))
+        for messages in foreign.poll(timeout_ms=20).values():
+            seen.extend(message.value for message in messages)
 
     def are_shared() -> bool:
         step()
