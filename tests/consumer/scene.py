@@ -16,6 +16,7 @@ from tests.support.process import BrokerProcess
 from tests.support.raw import RawClient
 
 Topics = Callable[[], str]
+Make = Callable[..., Consumer]
 
 PROTOCOLS: dict[str, dict[str, Any]] = {
     "classic": {"group_protocol": "classic", "heartbeat_interval_ms": 300},
@@ -84,3 +85,31 @@ def poll_until(consumers: Consumer | Sequence[Consumer], condition: Callable[[],
 
 def join(consumer: Consumer, partitions: int) -> list[Any]:
     return poll_until(consumer, lambda: len(consumer.assignment()) == partitions, f"{partitions} partitions assigned")
+
+
+def shares(*consumers: Consumer) -> list[int]:
+    return sorted(len(consumer.assignment()) for consumer in consumers)
+
+
+class Journal:
+    """What the callbacks were told, in order."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, list[TopicPartition]]] = []
+
+    def callbacks(self) -> dict[str, Any]:
+        def note(what: str) -> Callable[[Consumer, list[TopicPartition]], None]:
+            return lambda consumer, partitions: self.told.append((what, partitions))
+
+        return {f"on_{what}": note(what) for what in ("assigned", "revoked", "lost")}
+
+    @property
+    def owned(self) -> frozenset[TopicPartition]:
+        """What is to be believed after all that."""
+        owned: set[TopicPartition] = set()
+        for what, partitions in self.told:
+            owned = owned | set(partitions) if what == "assigned" else owned - set(partitions)
+        return frozenset(owned)
+
+    def of(self, what: str) -> list[list[TopicPartition]]:
+        return [partitions for told, partitions in self.told if told == what and partitions]

@@ -1,7 +1,8 @@
 """Fifty rebalances under load: members come and go while records are written, and commit what they give up.
 
-Nothing is lost, nothing is read twice, and no partition ever has two owners: for members that leave properly, the
-documented window of repetition is empty.
+Nothing is lost, nothing is read twice, and no partition ever has two owners: the documented window of repetition is
+empty. It is open for a member that leaves in the middle of a cooperative rebalance: the group may go on to a generation
+that this member never saw, and then its last offset commit fails, and says so.
 """
 
 from __future__ import annotations
@@ -9,12 +10,13 @@ from __future__ import annotations
 import random
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from oncelog.client.consumer_errors import CommitFailed
 from oncelog.consumer.consumer import Consumer
 from oncelog.producer.producer import Producer
 from oncelog.types import TopicPartition
@@ -48,6 +50,8 @@ class Ledger:
         self.owners: dict[TopicPartition, str] = {}
         self.seen: Counter[tuple[int, int]] = Counter()
         self.complaints: list[str] = []
+        self.excused: set[int] = set()
+        """Partitions whose last owner heard that its offset commit failed."""
 
     def assigned(self, member: str, partitions: list[TopicPartition]) -> None:
         with self._lock:
@@ -82,6 +86,7 @@ class Member(threading.Thread):
         self._ledger = ledger
         self._topic = topic
         self._is_leaving = threading.Event()
+        self.generation = 0
         fast = {"auto_offset_reset": "earliest", "fetch_max_wait_ms": 50, "enable_auto_commit": False}
         self._settings = {"bootstrap.servers": bootstrap, "group.id": f"group-of-{topic}", **fast, **settings}
         self.start()
@@ -107,9 +112,13 @@ class Member(threading.Thread):
         )
         while not self._is_leaving.is_set():
             self._ledger.read(self.name, consumer.poll(0.02))
+            self.generation = consumer.group_metadata().generation_id
 
     def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        consumer.commit()
+        try:
+            consumer.commit()
+        except CommitFailed:
+            self._ledger.excused.update(each.partition for each in partitions)
         self._ledger.given_up(self.name, partitions)
 
 
@@ -137,7 +146,14 @@ class Load(threading.Thread):
         return self.sent
 
 
-def rebalance_often(bootstrap: str, topic: str, settings: dict[str, Any], rebalances: int) -> None:
+def rebalance_often(
+    bootstrap: str,
+    topic: str,
+    settings: dict[str, Any],
+    rebalances: int,
+    is_settled: Callable[[Ledger, list[Member]], bool],
+) -> Ledger:
+    """Waits with each until the last one is settled."""
     ledger, load, chance = Ledger(), Load(bootstrap, topic), random.Random(SEED)
     members: list[Member] = []
     for number in range(rebalances):
@@ -145,23 +161,27 @@ def rebalance_often(bootstrap: str, topic: str, settings: dict[str, Any], rebala
             members.append(Member(bootstrap, topic, f"member-{number}", ledger, settings))
         else:
             members.pop(chance.randrange(len(members))).leave()
-        names = {member.name for member in members}
-        eventually(
-            lambda names=names: bool(ledger.complaints) or _is_shared(ledger, names),  # type: ignore[misc]
-            f"after {number} rebalances {PARTITIONS} partitions are shared by {sorted(names)}",
-        )
+        eventually(lambda: bool(ledger.complaints) or is_settled(ledger, members), f"settled after {number} rebalances")
         assert ledger.complaints == [], f"after {number} rebalances, seed {SEED}"
     sent = load.end()
     eventually(lambda: len(ledger.seen) == sent, f"{sent} records are read, not {len(ledger.seen)}")
     for member in members:
         member.leave()
     assert ledger.complaints == []
-    assert [place for place, times in ledger.seen.items() if times > 1] == [], "read twice"
+    repeated = {partition for (partition, _), times in ledger.seen.items() if times > 1}
+    assert repeated <= ledger.excused, "read twice"
+    return ledger
 
 
-def _is_shared(ledger: Ledger, names: set[str]) -> bool:
+def is_shared(ledger: Ledger, members: list[Member]) -> bool:
     owners = dict(ledger.owners)
-    return len(owners) == PARTITIONS and set(owners.values()) == names
+    return len(owners) == PARTITIONS and set(owners.values()) == {member.name for member in members}
+
+
+def is_over(ledger: Ledger, members: list[Member]) -> bool:
+    """All have the same number of partitions, in the same generation: nobody has a reason to rebalance."""
+    counts = set(Counter(dict(ledger.owners).values()).values())
+    return is_shared(ledger, members) and len(counts) == 1 and len({member.generation for member in members}) == 1
 
 
 @pytest.fixture
@@ -173,11 +193,22 @@ def quick_broker(tmp_path: Path) -> Iterator[BrokerProcess]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_fifty_rebalances(quick_broker: BrokerProcess, new_topic: Topics, kind: str) -> None:
     create(quick_broker, topic := new_topic(), PARTITIONS)
-    rebalance_often(quick_broker.bootstrap, topic, KINDS[kind], REBALANCES)
+    ledger = rebalance_often(quick_broker.bootstrap, topic, KINDS[kind], REBALANCES, is_over)
+    assert ledger.excused == set()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_members_that_leave_while_the_group_rebalances(
+    quick_broker: BrokerProcess, new_topic: Topics, kind: str
+) -> None:
+    create(quick_broker, topic := new_topic(), PARTITIONS)
+    ledger = rebalance_often(quick_broker.bootstrap, topic, KINDS[kind], REBALANCES, is_shared)
+    assert kind == "cooperative-sticky" or ledger.excused == set()
 
 
 @pytest.mark.parametrize(("kind", "rebalances"), [("range", 50), ("cooperative-sticky", 50), ("consumer", 10)])
 def test_rebalances_on_kafka(kafka_broker: BrokerProcess, new_topic: Topics, kind: str, rebalances: int) -> None:
     """Its members of KIP-848 groups are heard less often here, and each rebalance takes longer."""
     create(kafka_broker, topic := new_topic(), PARTITIONS)
-    rebalance_often(kafka_broker.bootstrap, topic, KINDS[kind], rebalances)
+    ledger = rebalance_often(kafka_broker.bootstrap, topic, KINDS[kind], rebalances, is_over)
+    assert ledger.excused == set()
