@@ -205,12 +205,14 @@ class KafkaConnection(asyncio.BufferedProtocol):
         if not self._is_open:
             return
         try:
-            self._outbox.add(chunks)
+            if self._write_blocked:
+                self._outbox.add(chunks)
+            elif not self._outbox.post(chunks):
+                self._watch(True)
         except KafkaStorageError as error:
             self._give_up(error)
-            return
-        if not self._write_blocked:
-            self._empty_outbox()
+        except OSError as error:
+            self.cut_off(str(error))
 
     def _empty_outbox(self) -> None:
         """Send what the socket takes; for the rest, come back when it takes more."""

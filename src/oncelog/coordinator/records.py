@@ -15,6 +15,7 @@ from uuid import UUID
 from oncelog.errors import OncelogError, UnsupportedVersion
 from oncelog.wire.codec import MalformedMessage, Message, decode_exactly, encode
 from oncelog.wire.primitives import uvarint
+from oncelog.wire.quick import offset_record
 from oncelog.wire.schema import ZERO_UUID
 
 _INT16 = struct.Struct(">h")
@@ -74,7 +75,9 @@ class CoordinatorRecord(NamedTuple):
 def encode_record(record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
     record_type, key, value = record
     if record_type is RecordType.OFFSET_COMMIT:
-        return _offset_key(key), None if value is None else _offset_value(value)
+        if value is None:
+            return _offset_key(key), None
+        return offset_record(key, value) or (_offset_key(key), _offset_value(value))
     key_schema, value_schema = _SCHEMAS[record_type]
     key_bytes = _INT16.pack(record_type) + encode(key_schema, KEY_VERSION, key)
     if value is None:
@@ -104,7 +107,7 @@ def decode_record(key: bytes | memoryview, value: bytes | memoryview | None) -> 
 
 
 def _offset_key(key: Message) -> bytes:
-    """By hand, as is the value: committing offsets is the busiest path of a coordinator."""
+    """By hand, as is the value, and natively where it can be: committing offsets is a coordinator's busiest path."""
     group, topic = key["group"].encode(), key["topic"].encode()
     head = _INT16.pack(RecordType.OFFSET_COMMIT)
     return b"".join(

@@ -134,7 +134,8 @@ class PartitionLog:
             header, max_timestamp = validated, validated.max_timestamp
         else:
             header, max_timestamp = validated.header, validated.max_timestamp
-        if header.producer_id != NO_PRODUCER_ID:
+        has_producer = header.producer_id != NO_PRODUCER_ID
+        if has_producer:
             decision = self.producers.check(header, origin, transaction_version=transaction_version, verified=verified)
             if isinstance(decision, Duplicate):
                 original = decision.metadata
@@ -146,7 +147,8 @@ class PartitionLog:
         elif max_timestamp != header.max_timestamp:
             kernel.stamp_create_time(batch, 0, header.size_bytes, max_timestamp)
         base_offset = self._write(batch, header, max_timestamp, leader_epoch, now_ms)
-        self.producers.update(header, base_offset, max_timestamp)
+        if has_producer:
+            self.producers.update(header, base_offset, max_timestamp)
         return Appended(base_offset, append_time_ms, self.log_start_offset, False)
 
     def append_marker(

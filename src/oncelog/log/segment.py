@@ -155,11 +155,16 @@ class Segment:
         `discard_torn_write` removes."""
         assert self._file is not None, "a sealed segment does not grow"
         position = self.size_bytes
-        if position - self._last_indexed_position > self.config.index_interval_bytes:
+        is_indexed = position - self._last_indexed_position > self.config.index_interval_bytes
+        if is_indexed:
             self.offset_index.reserve()
             self.time_index.reserve()
         self._file.append(batch)
-        self._note_batch(position, len(batch), last_offset, max_timestamp)
+        newest = self._max_timestamp
+        if is_indexed or newest is None or max_timestamp > newest[0] or position == 0:
+            self._note_batch(position, len(batch), last_offset, max_timestamp)
+        else:  # as most small batches: there is nothing to note
+            self.size_bytes = position + len(batch)
         self.modified_ms = now_ms
 
     def _note_batch(self, position: int, size_bytes: int, last_offset: int, max_timestamp: int) -> None:
@@ -180,15 +185,15 @@ class Segment:
 
     def must_roll(self, batch_bytes: int, last_offset: int, max_timestamp: int, now_ms: int, jitter_ms: int) -> bool:
         """Whether the next batch belongs into a new segment."""
-        size = self.size_bytes
+        size, config = self.size_bytes, self.config
         if size == 0:
             return False  # it begins where the log ends: a new one would be the same
         return (
-            size + batch_bytes > self.config.segment_bytes
+            size + batch_bytes > config.segment_bytes
             or last_offset - self.base_offset > MAX_RELATIVE_OFFSET
             or self.offset_index.is_full
             or self.time_index.is_full
-            or self.waited_ms(max_timestamp, now_ms) > self.config.segment_ms - jitter_ms
+            or self.waited_ms(max_timestamp, now_ms) > config.segment_ms - jitter_ms
         )
 
     def waited_ms(self, timestamp: int, now_ms: int) -> int:

@@ -1,6 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
 """The native twin of `produce`, and of `codec` for OffsetCommit, for what nearly every one of them is: a plain request,
-and an answer without errors.
+an answer without errors, and the record of a committed offset.
 
 All functions return None for everything else, be it unusual or wrong: then the Python functions, which alone know how
 to refuse, do the work. So this module raises nothing about bytes, and accepts only what they accept. It reads nothing
@@ -60,7 +60,14 @@ cdef enum:
     LAST_COMMIT = 10
     COMMIT_PARTITION_LEAST_BYTES = 18
     COMMITTED_BYTES = 7
+    OFFSET_RECORD = 1  # its type, and so the version of its key
+    OFFSET_RECORD_VALUE = 4
+    OFFSET_RECORD_BYTES = 22  # version, offset, leader epoch and time
     NO_RETENTION = -1
+    NO_EXPIRY = -1
+    TOPIC_ID_TAG_BYTES = 3
+
+cdef bytes NO_TOPIC_ID = ZERO_UUID.bytes
 
 assert (PRODUCE, FIRST_VERSION, FIRST_WITH_TOPIC_IDS) == (
     ApiKey.PRODUCE, produce.FIRST_FLEXIBLE, hot.FIRST_WITH_TOPIC_IDS
@@ -389,6 +396,62 @@ def offset_commit_response(int version, dict answer):
     return PyBytes_FromStringAndSize(<char *>start, at + 1 - start)
 
 
+def offset_record(dict key, dict value):
+    """Key and value of a record of `__consumer_offsets`, if the offset has no expiry of its own; else None."""
+    cdef Py_ssize_t group_size, topic_size, metadata_size
+    cdef const char *group = PyUnicode_AsUTF8AndSize(key["group"], &group_size)
+    cdef const char *topic = PyUnicode_AsUTF8AndSize(key["topic"], &topic_size)
+    cdef const char *metadata = PyUnicode_AsUTF8AndSize(value["metadata"], &metadata_size)
+    if group_size > MAX_STRING_BYTES or topic_size > MAX_STRING_BYTES or metadata_size > MAX_STRING_BYTES:
+        return None
+    if value.get("expire_timestamp", NO_EXPIRY) != NO_EXPIRY:
+        return None
+    cdef bytes topic_id = uuid_bytes(value["topic_id"])
+    cdef bytes key_bytes = PyBytes_FromStringAndSize(NULL, 2 + 2 + group_size + 2 + topic_size + 4)
+    cdef uint8_t *at = write16(<uint8_t *>PyBytes_AS_STRING(key_bytes), OFFSET_RECORD)
+    at = write_data(write16(at, group_size), group, group_size)
+    at = write_data(write16(at, topic_size), topic, topic_size)
+    write32(at, <uint32_t><int32_t>key["partition"])
+    cdef Py_ssize_t bound = OFFSET_RECORD_BYTES + MAX_UVARINT_BYTES + metadata_size + TOPIC_ID_TAG_BYTES + UUID_BYTES
+    cdef bytes room = PyBytes_FromStringAndSize(NULL, bound)
+    cdef uint8_t *start = <uint8_t *>PyBytes_AS_STRING(room)
+    at = write64(write16(start, OFFSET_RECORD_VALUE), value["offset"])
+    at = write_uvarint(write32(at, <uint32_t><int32_t>value["leader_epoch"]), metadata_size + 1)
+    at = write64(write_data(at, metadata, metadata_size), value["commit_timestamp"])
+    if topic_id == NO_TOPIC_ID:
+        at[0] = 0  # no tags
+        at += 1
+    else:
+        at[0] = 1  # one tagged field,
+        at[1] = 0  # of tag 0
+        at[2] = UUID_BYTES
+        at = write_bytes(at + TOPIC_ID_TAG_BYTES, topic_id)
+    return key_bytes, PyBytes_FromStringAndSize(<char *>start, at - start)
+
+
+cdef object last_topic_id = ZERO_UUID
+cdef bytes last_topic_id_bytes = NO_TOPIC_ID
+
+
+cdef bytes uuid_bytes(topic_id):
+    """The bytes of a topic's id; most often it is the one that was asked for last."""
+    global last_topic_id, last_topic_id_bytes
+    if topic_id is not last_topic_id:
+        last_topic_id, last_topic_id_bytes = topic_id, topic_id.bytes
+    return last_topic_id_bytes
+
+
+cdef inline uint8_t *write16(uint8_t *at, Py_ssize_t value) noexcept:
+    at[0] = <uint8_t>(value >> 8)
+    at[1] = <uint8_t>value
+    return at + 2
+
+
+cdef inline uint8_t *write_data(uint8_t *at, const char *data, Py_ssize_t size) noexcept:
+    memcpy(at, data, size)
+    return at + size
+
+
 cdef inline uint8_t *write32(uint8_t *at, uint32_t value) noexcept:
     at[0] = <uint8_t>(value >> 24)
     at[1] = <uint8_t>(value >> 16)
@@ -416,9 +479,7 @@ cdef uint8_t *write_name(uint8_t *at, str name):
     cdef const char *data = PyUnicode_AsUTF8AndSize(name, &size)
     if size > MAX_STRING_BYTES:
         return NULL
-    at = write_uvarint(at, size + 1)
-    memcpy(at, data, size)
-    return at + size
+    return write_data(write_uvarint(at, size + 1), data, size)
 
 
 cdef uint8_t *write_bytes(uint8_t *at, bytes data):

@@ -28,7 +28,9 @@ _SIZE = struct.Struct(">i")
 _REQUEST_HEADER = struct.Struct(">hhi")
 _SIZE_AND_REQUEST_HEADER = struct.Struct(">ihhi")
 _SIZE_AND_CORRELATION = struct.Struct(">ii")
+_SIZE_CORRELATION_AND_NO_TAGGED_FIELDS = struct.Struct(">iix")
 _NO_TAGGED_FIELDS = b"\x00"
+_API_VERSIONS = int(ApiKey.API_VERSIONS)
 
 
 class MalformedFrame(MalformedMessage):
@@ -83,9 +85,10 @@ def encode_request(api_key: int, version: int, correlation_id: int, client_id: s
 
 def encode_response_head(header: RequestHeader, body_bytes: int) -> bytes:
     """Size prefix and response header, to be followed by a body of `body_bytes`."""
-    if header.api_key != ApiKey.API_VERSIONS and flexible(header.api_key, header.api_version):
-        return _SIZE_AND_CORRELATION.pack(body_bytes + 5, header.correlation_id) + _NO_TAGGED_FIELDS
-    return _SIZE_AND_CORRELATION.pack(body_bytes + 4, header.correlation_id)
+    api_key, version, correlation_id, _ = header
+    if api_key != _API_VERSIONS and flexible(api_key, version):
+        return _SIZE_CORRELATION_AND_NO_TAGGED_FIELDS.pack(body_bytes + 5, correlation_id)
+    return _SIZE_AND_CORRELATION.pack(body_bytes + 4, correlation_id)
 
 
 def encode_response(header: RequestHeader, body: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""Plain Produce and OffsetCommit requests and their answers, natively where the kernel is native too.
+"""Plain Produce and OffsetCommit requests, their answers and offset records, natively where the kernel is native too.
 
 Chooses between `_quick` and its twins, the Python codecs, which also do everything where nothing was compiled, and
 whatever is not plain.
@@ -24,6 +24,7 @@ class Quick(NamedTuple):
     produce_response: Callable[[int, Sequence[ProducedTopic], int], bytes | None]
     read_offset_commit: Callable[[memoryview], tuple[RequestHeader, Message] | None]
     offset_commit_response: Callable[[int, Message], bytes | None]
+    offset_record: Callable[[Message, Message], tuple[bytes, bytes] | None]
 
 
 def load(native: bool) -> Quick:
@@ -34,10 +35,14 @@ def load(native: bool) -> Quick:
             pass
         else:
             return Quick(*(getattr(module, name) for name in Quick._fields))
-    return Quick(lambda frame: None, produce.encode_produce_response, lambda frame: None, lambda version, answer: None)
+    return Quick(_nothing, produce.encode_produce_response, _nothing, _nothing, _nothing)
 
 
-read_produce, _produce_response, read_offset_commit, offset_commit_response = load(kernel.NATIVE)
+def _nothing(*_: object) -> None:
+    """Nothing is plain enough."""
+
+
+read_produce, _produce_response, read_offset_commit, offset_commit_response, offset_record = load(kernel.NATIVE)
 
 
 def encode_produce_response(version: int, topics: Sequence[ProducedTopic], throttle_ms: int) -> bytes:

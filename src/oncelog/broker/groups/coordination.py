@@ -59,6 +59,7 @@ class Coordination:
     def __init__(self, broker: BrokerState) -> None:
         self._broker = broker
         self._timers = broker.timers
+        self._state = broker.controller.state
         self._topics = ClusterTopics(broker.controller.state)
         self._settings = group_settings(broker)
         self._codec = int(broker.config.values["offsets.topic.compression.codec"])  # type: ignore[arg-type]
@@ -99,7 +100,7 @@ class Coordination:
 
     def _partition_count(self) -> int:
         """Raises NotCoordinator, as long as nobody has asked for the coordinator of a group."""
-        topic = self._broker.controller.state.topic(OFFSETS_TOPIC)
+        topic = self._state.topics.get(OFFSETS_TOPIC)
         if topic is None:
             raise NotCoordinator("no group has a coordinator yet; ask for it with FindCoordinator")
         return len(topic.partitions)
@@ -356,11 +357,11 @@ class ClusterTopics:
         self._state = state
 
     def partition_count(self, name: str) -> int | None:
-        topic = self._state.topic(name)
+        topic = self._state.topics.get(name)
         return None if topic is None else len(topic.partitions)
 
     def topic_id(self, name: str) -> UUID | None:
-        topic = self._state.topic(name)
+        topic = self._state.topics.get(name)
         return None if topic is None else topic.id
 
     def topic_name(self, topic_id: UUID) -> str | None:
