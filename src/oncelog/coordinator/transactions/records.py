@@ -1,0 +1,102 @@
+"""The records of `__transaction_state`, as Kafka writes them.
+
+A key is its type (int16) and the transactional id, a value is its version (int16) and what is known of the id; a null
+value takes the id back. Owns the bytes; never knows what follows from a record. Version 1 is written, as by Kafka 4.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, NamedTuple
+
+from oncelog.coordinator.transactions.state import State
+from oncelog.coordinator.transactions.transaction import Transaction
+from oncelog.errors import OncelogError, UnsupportedVersion
+from oncelog.types import TopicPartition
+from oncelog.wire.codec import MalformedMessage, Message, decode_exactly, encode
+
+KEY_TYPE: Final = 0
+WRITTEN_VALUE_VERSION: Final = 1
+
+_INT16 = struct.Struct(">h")
+
+
+class UnreadableTransactionRecord(OncelogError):
+    """A record of `__transaction_state` cannot be decoded; what became of a transaction cannot be known."""
+
+
+class TransactionRecord(NamedTuple):
+    transactional_id: str
+    transaction: Transaction | None
+    """None is a tombstone."""
+
+
+def encode_record(record: TransactionRecord) -> tuple[bytes, bytes | None]:
+    transactional_id, transaction = record
+    key = _INT16.pack(KEY_TYPE) + encode("TransactionLogKey", 0, {"transactional_id": transactional_id})
+    if transaction is None:
+        return key, None
+    value = encode("TransactionLogValue", WRITTEN_VALUE_VERSION, _message_of(transaction))
+    return key, _INT16.pack(WRITTEN_VALUE_VERSION) + value
+
+
+def decode_record(key: bytes | memoryview, value: bytes | memoryview | None) -> TransactionRecord | None:
+    """None for a type that is not known, as a newer broker may have written it."""
+    try:
+        if _version_of(key) != KEY_TYPE:
+            return None
+        transactional_id = decode_exactly("TransactionLogKey", 0, key, _INT16.size)["transactional_id"]
+        if value is None:
+            return TransactionRecord(transactional_id, None)
+        message = decode_exactly("TransactionLogValue", _version_of(value), value, _INT16.size)
+        return TransactionRecord(transactional_id, _transaction_of(message))
+    except (MalformedMessage, UnsupportedVersion, ValueError) as error:
+        raise UnreadableTransactionRecord(f"a record of a transaction cannot be decoded: {error}") from error
+
+
+def _version_of(data: bytes | memoryview) -> int:
+    if len(data) < _INT16.size:
+        raise MalformedMessage(f"{len(data)} bytes have no version")
+    version: int = _INT16.unpack_from(data)[0]
+    return version
+
+
+def _message_of(transaction: Transaction) -> Message:
+    return {
+        "producer_id": transaction.producer_id,
+        "previous_producer_id": transaction.previous_producer_id,
+        "next_producer_id": transaction.next_producer_id,
+        "producer_epoch": transaction.epoch,
+        "transaction_timeout_ms": transaction.timeout_ms,
+        "transaction_status": int(transaction.state),
+        "transaction_partitions": None if transaction.state is State.EMPTY else by_topic(transaction.partitions),
+        "transaction_last_update_timestamp_ms": transaction.last_update_ms,
+        "transaction_start_timestamp_ms": transaction.start_ms,
+        "client_transaction_version": transaction.protocol,
+    }
+
+
+def by_topic(partitions: tuple[TopicPartition, ...]) -> list[Message]:
+    topics: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        topics.setdefault(topic, []).append(partition)
+    return [{"topic": topic, "partition_ids": ids} for topic, ids in topics.items()]
+
+
+def _transaction_of(message: Message) -> Transaction:
+    return Transaction(
+        producer_id=message["producer_id"],
+        epoch=message["producer_epoch"],
+        timeout_ms=message["transaction_timeout_ms"],
+        state=State(message["transaction_status"]),
+        partitions=tuple(
+            TopicPartition(topic["topic"], partition)
+            for topic in message["transaction_partitions"] or ()
+            for partition in topic["partition_ids"]
+        ),
+        start_ms=message["transaction_start_timestamp_ms"],
+        last_update_ms=message["transaction_last_update_timestamp_ms"],
+        protocol=message["client_transaction_version"],
+        previous_producer_id=message["previous_producer_id"],
+        next_producer_id=message["next_producer_id"],
+    ).as_read()
