@@ -7,6 +7,7 @@ import itertools
 from typing import Any
 
 from oncelog.coordinator.effects import Caller
+from oncelog.coordinator.transactions.answers import refusal
 from oncelog.coordinator.transactions.effects import Effects, Markers, TransactionSettings
 from oncelog.coordinator.transactions.records import TransactionRecord, decode_record, encode_record
 from oncelog.coordinator.transactions.transaction import Transaction
@@ -21,6 +22,9 @@ COORDINATOR_EPOCH = 7
 ID = "mover"
 ORDERS = TopicPartition("orders", 0)
 BILLS = TopicPartition("bills", 1)
+NOT_AVAILABLE = 15
+"""What is answered where the log cannot be written."""
+
 V1, V2 = 4, 5
 """Versions of EndTxn by which clients of either protocol are known."""
 
@@ -50,7 +54,10 @@ class Rig:
         request = decode_exactly(schema, version, encode(schema, version, body))
         ticket = Ticket(api_key, version)
         self.apply(self.coordinator.handle(api_key, request, Caller(ticket, "c", "/127.0.0.1", version), self.now_ms))
-        return ticket.answer if ticket.answer is not None else {}
+        if ticket.answer is None:
+            ticket.reply(refusal(api_key, request, version, NOT_AVAILABLE))
+        assert ticket.answer is not None
+        return ticket.answer
 
     def apply(self, effects: Effects) -> None:
         if effects.records and self.append_fails:

@@ -1,0 +1,331 @@
+"""A transactional id under producers of both protocols, zombies, lost answers, requests that come late, markers in any
+order, crashes, and disks that fail.
+
+The processes of the machine behave as real ones do: they take an identity, write, end, and repeat what was not answered
+until it is. Beside them the machine reads the log, and knows from it which transactions there were. Whatever happens,
+these hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from oncelog.coordinator.transactions.effects import Markers
+from oncelog.coordinator.transactions.records import decode_record
+from oncelog.coordinator.transactions.state import COMPLETED, PREPARED, TRANSITIONS, State
+from oncelog.coordinator.transactions.transaction import (
+    LAST_CLIENT_EPOCH,
+    PROTOCOL_2,
+    Identity,
+    Transaction,
+)
+from oncelog.types import TopicPartition
+from tests.coordinator.transactions.support import NOT_AVAILABLE, V1, V2, Rig
+
+TIMEOUT_MS = 60_000
+PARTITIONS = [TopicPartition("orders", 0), TopicPartition("orders", 1), TopicPartition("bills", 0)]
+FATES = st.sampled_from(["heard", "heard", "heard", "lost", "not written"])
+"""Of a request: answered; carried out, but the answer is lost; the log could not be written."""
+
+T = TypeVar("T")
+
+NONE = 0
+TRY_AGAIN = (51, NOT_AVAILABLE)
+UNHEARD = (NOT_AVAILABLE, -1, -1)
+
+
+@dataclass
+class Process:
+    """A producer, or what it believes to be one."""
+
+    end_version: int
+    me: Identity | None = None
+    rank: int = 0
+    """The higher one of two has taken the other's place."""
+    wrote_in: int | None = None
+    """The transaction into which it has written, and which it has not ended yet."""
+    ending: bool | None = None
+    """It has asked for this outcome, and was not answered."""
+    is_stuck: bool = False
+    """It was told that it cannot go on as it is."""
+
+    @property
+    def is_modern(self) -> bool:
+        return self.end_version >= V2
+
+
+@dataclass
+class Told:
+    """One transaction as the log tells it."""
+
+    partitions: set[TopicPartition] = field(default_factory=set)
+    outcome: State | None = None
+    is_complete: bool = False
+    marked: dict[TopicPartition, bool] = field(default_factory=dict)
+    """Which markers its partitions have."""
+
+
+@dataclass(frozen=True)
+class Late:
+    """A request that the network keeps, and may deliver again."""
+
+    rank: int
+    me: Identity
+    is_modern: bool
+    commit: bool | None
+    """None: it adds a partition."""
+    transaction: int | None
+    """Which one it means."""
+
+
+class TransactionMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.rig = Rig()
+        self.processes = [Process(V2), Process(V2), Process(V1), Process(V1)]
+        self.rank = 0
+        self.told: list[Told] = []
+        self.read = 0
+        self.last: Transaction | None = None
+        self.raised: set[Identity] = set()
+        self.late: list[Late] = []
+        self.on_the_way: list[tuple[Markers, int]] = []
+
+    who = st.integers(0, 3)
+
+    @initialize(epoch=st.sampled_from([None, LAST_CLIENT_EPOCH - 3, LAST_CLIENT_EPOCH - 1, LAST_CLIENT_EPOCH]))
+    def begins_with(self, epoch: int | None) -> None:
+        if epoch is not None:
+            self.rig.put(Transaction(5, epoch, TIMEOUT_MS, last_update_ms=self.rig.now_ms))
+            self.follow()
+
+    # What processes do
+
+    @rule(who=who, fate=FATES)
+    def takes_the_place(self, who: int, fate: str) -> None:
+        """A process begins, or begins anew."""
+        process = self.processes[who]
+        process.me = process.wrote_in = process.ending = None
+        process.is_stuck = False
+        before = len(self.rig.log)
+        code, producer_id, epoch = self.ask(fate, lambda: self.rig.init(timeout_ms=TIMEOUT_MS)) or UNHEARD
+        if self.last is not None and len(self.rig.log) > before and self.last.state is State.EMPTY:
+            self.rank += 1
+            process.rank = self.rank
+        if code == NONE:
+            process.me = Identity(producer_id, epoch)
+
+    @rule(who=who, fate=FATES)
+    def goes_on(self, who: int, fate: str) -> None:
+        """After an error, with what it had (KIP-360)."""
+        process = self.processes[who]
+        had = process.me
+        if had is None or process.ending is not None:
+            return
+        answer = self.ask(fate, lambda: self.rig.init(*had, timeout_ms=TIMEOUT_MS), process)
+        code, producer_id, epoch = answer or UNHEARD
+        if code == NONE:
+            process.me, process.wrote_in, process.is_stuck = Identity(producer_id, epoch), None, False
+
+    @rule(who=who, partition=st.sampled_from(PARTITIONS), fate=FATES)
+    def writes(self, who: int, partition: TopicPartition, fate: str) -> None:
+        process = self.processes[who]
+        me = process.me
+        if me is None or process.ending is not None or process.is_stuck:
+            return
+        version = 5 if process.is_modern else 3
+        (code,) = self.ask(fate, lambda: self.rig.add(*me, partition, version=version), process) or [NOT_AVAILABLE]
+        if code == NONE:
+            assert self.last is not None
+            assert partition in self.last.partitions
+            process.wrote_in = len(self.told) - 1
+        elif code not in TRY_AGAIN:
+            process.is_stuck = True
+        self.late.append(Late(process.rank, me, process.is_modern, None, self.open_of(me)))
+
+    @rule(who=who, commit=st.booleans(), fate=FATES, dies=st.booleans())
+    def ends(self, who: int, commit: bool, fate: str, dies: bool) -> None:
+        process = self.processes[who]
+        me = process.me
+        if me is None or (process.wrote_in is None and not process.is_modern):
+            return
+        commit = commit if process.ending is None else process.ending
+        process.ending = commit
+        meant = process.wrote_in
+        if dies:  # with its request in the network
+            self.late.append(Late(process.rank, me, process.is_modern, commit, self.open_of(me)))
+            process.me = process.wrote_in = process.ending = None
+            return
+        answer = self.ask(fate, lambda: self.rig.end(*me, commit=commit, version=process.end_version), process)
+        code, producer_id, epoch = answer or UNHEARD
+        self.late.append(Late(process.rank, me, process.is_modern, commit, meant))
+        if code == NONE:
+            self.is_told_the_truth(meant, commit)
+            process.wrote_in = process.ending = None
+            if process.is_modern:
+                process.me = Identity(producer_id, epoch)
+        elif code not in TRY_AGAIN:
+            process.ending, process.is_stuck = None, True
+
+    def is_told_the_truth(self, meant: int | None, commit: bool) -> None:
+        if meant is not None:
+            assert self.told[meant].outcome is (State.PREPARE_COMMIT if commit else State.PREPARE_ABORT)
+
+    @precondition(lambda self: self.late)
+    @rule(choice=st.integers(0, 1_000))
+    def comes_late(self, choice: int) -> None:
+        """Protocol 1 cannot tell what comes late from what is new, as long as the producer has no successor."""
+        late = self.late[choice % len(self.late)]
+        if not late.is_modern and late.rank == self.rank:
+            return
+        before, last = len(self.rig.log), self.last
+        if late.commit is None:
+            self.rig.add(*late.me, PARTITIONS[0], version=5 if late.is_modern else 3)
+        else:
+            self.rig.end(*late.me, commit=late.commit, version=V2 if late.is_modern else V1)
+        self.follow()
+        if late.rank < self.rank:
+            assert len(self.rig.log) == before, "a zombie has changed the log"
+        if late.commit is not None and last is not None and last.state is State.ONGOING and len(self.rig.log) > before:
+            assert late.transaction == len(self.told) - 1, "a late request has ended a later transaction"
+
+    # What happens to them
+
+    @rule(ms=st.sampled_from([1, TIMEOUT_MS // 2, TIMEOUT_MS]))
+    def passes_time(self, ms: int) -> None:
+        self.rig.pass_time(ms)
+        self.follow()
+
+    @rule()
+    def cannot_abort_what_takes_too_long(self) -> None:
+        """The log cannot be written while time passes."""
+        self.rig.append_fails = True
+        self.rig.pass_time(TIMEOUT_MS)
+        self.rig.append_fails = False
+        self.rig.pass_time(TIMEOUT_MS)
+        self.follow()
+        assert self.last is None or self.last.state is not State.ONGOING
+
+    @rule()
+    def crashes(self) -> None:
+        self.on_the_way.clear()
+        self.rig.crash()
+        self.follow()
+
+    @precondition(lambda self: self.on_the_way)
+    @rule(choice=st.integers(0, 1_000), part=st.integers(0, 2), fate=FATES, again=st.booleans())
+    def writes_a_marker(self, choice: int, part: int, fate: str, again: bool) -> None:
+        """Of any transaction whose markers are under way, into any of its partitions; perhaps not for the last time."""
+        index = choice % len(self.on_the_way)
+        markers, transaction = self.on_the_way[index]
+        partition = markers.partitions[part % len(markers.partitions)]
+        marked = self.told[transaction].marked
+        assert marked.setdefault(partition, markers.is_commit) == markers.is_commit, "one transaction has two outcomes"
+        if fate == "lost":
+            return
+        self.rig.append_fails = fate == "not written"
+        self.rig.apply(self.rig.coordinator.markers_written(markers, [partition], self.rig.now_ms))
+        self.rig.append_fails = False
+        self.follow()
+        if not again and set(markers.partitions) <= marked.keys() and self.told[transaction].is_complete:
+            del self.on_the_way[index]
+
+    # The model
+
+    def ask(self, fate: str, request: Callable[[], T], process: Process | None = None) -> T | None:
+        """The answer, if it is heard."""
+        before = len(self.rig.log)
+        self.rig.append_fails = fate == "not written"
+        answer = request()
+        self.rig.append_fails = False
+        self.follow()
+        if process is not None and process.rank < self.rank:
+            assert len(self.rig.log) == before, "a zombie has changed the log"
+        return None if fate == "lost" else answer
+
+    def open_of(self, me: Identity) -> int | None:
+        """The open transaction of this identity."""
+        last = self.last
+        if last is None or last.state is not State.ONGOING or last.identity != me:
+            return None
+        return len(self.told) - 1
+
+    def follow(self) -> None:
+        """What was appended since; markers that are to be written belong to the transaction that was just prepared."""
+        for key, value in self.rig.log[self.read :]:
+            record = decode_record(key, value)
+            assert record is not None
+            assert record.transaction is not None, "an id that is in use was forgotten"
+            self.observe(record.transaction)
+        self.read = len(self.rig.log)
+        self.on_the_way += [(markers, len(self.told) - 1) for markers in self.rig.markers]
+        self.rig.markers.clear()
+
+    def observe(self, now: Transaction) -> None:
+        before, self.last = self.last, now
+        if before is not None:
+            assert (before.state, now.state) in TRANSITIONS
+        is_open = before is not None and before.state is State.ONGOING
+        if now.state is State.ONGOING:
+            if not is_open:
+                self.told.append(Told())
+            self.told[-1].partitions |= set(now.partitions)
+        if now.state in PREPARED:
+            self.observe_outcome(now, is_open)
+        if now.state in COMPLETED:
+            told = self.told[-1]
+            assert not told.is_complete
+            assert set(told.marked) == told.partitions, "complete without all markers"
+            told.is_complete = True
+
+    def observe_outcome(self, now: Transaction, is_open: bool) -> None:
+        if not is_open:
+            self.told.append(Told())
+        told = self.told[-1]
+        assert told.outcome is None, "a transaction has ended twice"
+        assert told.partitions == set(now.partitions)
+        told.outcome = now.state
+        if now.protocol == PROTOCOL_2:
+            identity = Identity(now.producer_id, now.epoch)
+            assert identity not in self.raised, "two transactions have one epoch"
+            self.raised.add(identity)
+
+    # What always holds
+
+    @invariant()
+    def a_replay_gives_the_same_state(self) -> None:
+        assert self.rig.replayed().hard_state() == self.rig.coordinator.hard_state()
+
+    @invariant()
+    def markers_say_what_was_prepared(self) -> None:
+        for markers, transaction in self.on_the_way:
+            told = self.told[transaction]
+            assert told.outcome is (State.PREPARE_COMMIT if markers.is_commit else State.PREPARE_ABORT)
+            assert set(markers.partitions) == told.partitions
+
+    @invariant()
+    def no_client_has_the_last_epoch(self) -> None:
+        assert all(process.me is None or process.me.epoch <= LAST_CLIENT_EPOCH for process in self.processes)
+
+    def teardown(self) -> None:
+        """Nothing stays open, whatever happened."""
+        self.crashes()
+        for _ in range(2):
+            for markers, transaction in self.on_the_way:
+                self.told[transaction].marked |= dict.fromkeys(markers.partitions, markers.is_commit)
+                self.rig.apply(self.rig.coordinator.markers_written(markers, markers.partitions, self.rig.now_ms))
+            self.follow()
+            self.rig.pass_time(TIMEOUT_MS + 1)
+            self.follow()
+        assert self.rig.coordinator.open_count == 0
+        assert all(told.is_complete for told in self.told)
+
+
+TestTransactions = TransactionMachine.TestCase
+TestTransactions.settings = settings(max_examples=60, stateful_step_count=50, deadline=None)

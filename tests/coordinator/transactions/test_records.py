@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import pytest
+
+from oncelog.coordinator.transactions.records import (
+    TransactionRecord,
+    UnreadableTransactionRecord,
+    decode_record,
+    encode_record,
+)
+from oncelog.coordinator.transactions.state import State
+from oncelog.coordinator.transactions.transaction import LAST_CLIENT_EPOCH, PROTOCOL_1, PROTOCOL_2, Transaction
+from oncelog.types import TopicPartition
+
+ONGOING = Transaction(
+    5,
+    3,
+    60_000,
+    State.ONGOING,
+    (TopicPartition("b", 1), TopicPartition("a", 0), TopicPartition("b", 0)),
+    start_ms=100,
+    last_update_ms=200,
+    protocol=PROTOCOL_2,
+    previous_producer_id=5,
+)
+
+
+def round_trip(transaction: Transaction) -> Transaction:
+    record = decode_record(*encode_record(TransactionRecord("id", transaction)))
+    assert record is not None
+    assert record.transactional_id == "id"
+    assert record.transaction is not None
+    return record.transaction
+
+
+def test_what_is_written_is_read() -> None:
+    grouped = (TopicPartition("b", 1), TopicPartition("b", 0), TopicPartition("a", 0))
+    assert round_trip(ONGOING) == ONGOING._replace(partitions=grouped)
+
+
+def test_the_producer_id_that_comes_next_survives() -> None:
+    prepared = ONGOING._replace(state=State.PREPARE_COMMIT, epoch=LAST_CLIENT_EPOCH + 1, next_producer_id=9)
+    assert round_trip(prepared).identity == (9, 0)
+
+
+def test_a_tombstone() -> None:
+    key, value = encode_record(TransactionRecord("id", None))
+    assert value is None
+    assert decode_record(key, None) == TransactionRecord("id", None)
+
+
+@pytest.mark.parametrize(
+    ("state", "protocol", "epoch", "last_epoch"),
+    [
+        (State.COMPLETE_COMMIT, PROTOCOL_2, 3, 2),
+        (State.PREPARE_ABORT, PROTOCOL_2, 3, 2),
+        (State.COMPLETE_ABORT, PROTOCOL_2, 0, LAST_CLIENT_EPOCH),
+        (State.COMPLETE_COMMIT, PROTOCOL_1, 3, -1),
+        (State.EMPTY, PROTOCOL_2, 3, -1),
+        (State.ONGOING, PROTOCOL_2, 3, -1),
+    ],
+)
+def test_the_epoch_before_is_known_where_the_end_of_a_transaction_raised_it(
+    state: State, protocol: int, epoch: int, last_epoch: int
+) -> None:
+    transaction = ONGOING._replace(state=state, protocol=protocol, epoch=epoch, partitions=())
+    assert round_trip(transaction).last_epoch == last_epoch
+
+
+def test_version_0_of_a_value_is_read() -> None:
+    value = bytes.fromhex("0000000000000000000500030000ea6000ffffffff" + "00" * 7 + "c8" + "ff" * 8)
+    record = decode_record(bytes.fromhex("00000002") + b"id", value)
+    assert record == TransactionRecord("id", Transaction(5, 3, 60_000, last_update_ms=200))
+
+
+def test_a_type_that_is_not_known_is_skipped() -> None:
+    assert decode_record(b"\x00\x07anything", None) is None
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        (b"", None),
+        (b"\x00\x00\x00\x09id", None),
+        (b"\x00\x00\x00\x02id", b"\x00"),
+        (b"\x00\x00\x00\x02id", b"\x00\x63"),
+        (b"\x00\x00\x00\x02id", b"\x00\x01\x00\x00"),
+        (b"\x00\x00\x00\x02id", bytes.fromhex("0000" + "0000000000000005" + "0003" + "0000ea60" + "63" + "ff" * 20)),
+    ],
+)
+def test_what_cannot_be_read_is_said_not_skipped(key: bytes, value: bytes | None) -> None:
+    with pytest.raises(UnreadableTransactionRecord):
+        decode_record(key, value)
