@@ -286,6 +286,31 @@ def test_leaving_gives_up_first_and_then_says_so(instance_id: str | None, epoch:
     every_partition_is_read(world, "t")
 
 
+def test_while_the_user_gives_up_heartbeats_go_on() -> None:
+    world, reader = joined()
+    reader.is_polling = False
+    reader.member.leave(world.now_ms, "done")
+    world.pass_time(5_000)
+    assert len(heartbeats(world)) > 5
+    assert {body["subscribed_topic_names"] for body in heartbeats(world) if body["topic_partitions"] is None} == {None}
+    reader.is_polling = True
+    world.until(lambda: reader.member.is_gone)
+    assert reader.commit_results[-1] is None
+
+
+@pytest.mark.parametrize("moment_ms", range(0, 700, 10))
+def test_whoever_leaves_while_its_epoch_changes_still_commits(moment_ms: int) -> None:
+    """The answer that brings the new epoch may be on its way, or not be asked for yet."""
+    world, reader = joined()
+    world.add("t", protocol="consumer")
+    world.pass_time(moment_ms)
+    reader.commit_results.clear()
+    reader.member.leave(world.now_ms, "done")
+    world.until(lambda: reader.member.is_gone)
+    assert {type(result) for result in reader.commit_results} <= {type(None)}
+    assert world.failures == []
+
+
 def test_a_user_who_does_not_poll_leaves_the_group_and_comes_back_with_the_next_poll() -> None:
     world, reader = joined()
     reader.is_polling = False

@@ -69,7 +69,7 @@ class Phase(Enum):
     """The coordinator has not answered the first heartbeat yet."""
     MEMBER = auto()
     LEAVING = auto()
-    """The user gives up everything; the last heartbeat is due, or under way."""
+    """The user gives up everything, with heartbeats meanwhile; then the last one is due, or under way."""
 
 
 TRANSITIONS = {
@@ -136,7 +136,10 @@ class Kip848Membership(Member):
     def leave(self, now_ms: int, reason: str) -> None:
         self._unsubscribe()
         if self._phase in (Phase.JOINING, Phase.MEMBER):
+            asking = self._asking
             self._begin_leaving(now_ms)
+            if self._owned:
+                self._asking = asking  # its answer may bring the epoch that offset commits need
             self._revoke(self._owned)
 
     def poll(self, now_ms: int) -> int:
@@ -252,6 +255,8 @@ class Kip848Membership(Member):
         return self._last_fields
 
     def _new_fields(self) -> MemberFields:
+        if self._phase is Phase.LEAVING and self._known is not None:
+            return self._known
         pattern = None if self._choice is None else self._choice.pattern
         if pattern is None or self._matches_here:
             return MemberFields(tuple(sorted(self._topics or ())), None, self._owned)
@@ -295,6 +300,8 @@ class Kip848Membership(Member):
         if identity != self._identity:
             self._identity = identity
             self._commits.moved_on(identity, self._assignment)
+        if self._phase is Phase.LEAVING:
+            return
         if body["assignment"] is not None:
             target = read_assignment(body["assignment"])
             if target != self._target or is_first:
@@ -363,6 +370,7 @@ class Kip848Membership(Member):
 
     def _send_leave(self, now_ms: int) -> None:
         if self._revoking and not self._may_let_go(now_ms):
+            self._send_heartbeat(now_ms)
             return
         if now_ms >= self._leave_by_ms:
             self._left()
