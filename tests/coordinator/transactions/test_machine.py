@@ -88,7 +88,7 @@ class TransactionMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.rig = Rig()
-        self.processes = [Process(V2), Process(V2), Process(V1), Process(V1)]
+        self.processes = [Process(V2), Process(V2), Process(V1)]
         self.rank = 0
         self.told: list[Told] = []
         self.read = 0
@@ -97,7 +97,7 @@ class TransactionMachine(RuleBasedStateMachine):
         self.late: list[Late] = []
         self.on_the_way: list[tuple[Markers, int]] = []
 
-    who = st.integers(0, 3)
+    who = st.integers(0, 2)
 
     @initialize(epoch=st.sampled_from([None, LAST_CLIENT_EPOCH - 3, LAST_CLIENT_EPOCH - 1, LAST_CLIENT_EPOCH]))
     def begins_with(self, epoch: int | None) -> None:
@@ -121,6 +121,24 @@ class TransactionMachine(RuleBasedStateMachine):
         if code == NONE:
             process.me = Identity(producer_id, epoch)
 
+    def awake(self, who: int) -> Process:
+        """A process that has begun; nothing disturbs it in that."""
+        process = self.processes[who]
+        if process.me is None or process.is_stuck:
+            for _ in range(2):
+                self.takes_the_place(who, "heard")
+                self.writes_all_markers()
+        return process
+
+    @rule(who=who, partitions=st.permutations(PARTITIONS), count=st.integers(1, 3), commit=st.none() | st.booleans())
+    def transacts(self, who: int, partitions: list[TopicPartition], count: int, commit: bool | None) -> None:
+        """A day without trouble, up to the answer; or to where it would ask for it."""
+        self.awake(who)
+        for partition in partitions[:count]:
+            self.writes(who, partition, "heard")
+        if commit is not None:
+            self.ends(who, commit, "heard", dies=False)
+
     @rule(who=who, fate=FATES)
     def goes_on(self, who: int, fate: str) -> None:
         """After an error, with what it had (KIP-360)."""
@@ -131,17 +149,19 @@ class TransactionMachine(RuleBasedStateMachine):
         answer = self.ask(fate, lambda: self.rig.init(*had, timeout_ms=TIMEOUT_MS), process)
         code, producer_id, epoch = answer or UNHEARD
         if code == NONE:
+            assert process.rank == self.rank
             process.me, process.wrote_in, process.is_stuck = Identity(producer_id, epoch), None, False
 
     @rule(who=who, partition=st.sampled_from(PARTITIONS), fate=FATES)
     def writes(self, who: int, partition: TopicPartition, fate: str) -> None:
-        process = self.processes[who]
+        process = self.awake(who)
         me = process.me
-        if me is None or process.ending is not None or process.is_stuck:
+        if me is None or process.ending is not None:
             return
         version = 5 if process.is_modern else 3
         (code,) = self.ask(fate, lambda: self.rig.add(*me, partition, version=version), process) or [NOT_AVAILABLE]
         if code == NONE:
+            assert process.rank == self.rank
             assert self.last is not None
             assert partition in self.last.partitions
             process.wrote_in = len(self.told) - 1
@@ -149,7 +169,7 @@ class TransactionMachine(RuleBasedStateMachine):
             process.is_stuck = True
         self.late.append(Late(process.rank, me, process.is_modern, None, self.open_of(me)))
 
-    @rule(who=who, commit=st.booleans(), fate=FATES, dies=st.booleans())
+    @rule(who=who, commit=st.booleans(), fate=FATES, dies=st.sampled_from([False, False, True]))
     def ends(self, who: int, commit: bool, fate: str, dies: bool) -> None:
         process = self.processes[who]
         me = process.me
@@ -166,6 +186,7 @@ class TransactionMachine(RuleBasedStateMachine):
         code, producer_id, epoch = answer or UNHEARD
         self.late.append(Late(process.rank, me, process.is_modern, commit, meant))
         if code == NONE:
+            assert process.rank == self.rank
             self.is_told_the_truth(meant, commit)
             process.wrote_in = process.ending = None
             if process.is_modern:
@@ -197,7 +218,7 @@ class TransactionMachine(RuleBasedStateMachine):
 
     # What happens to them
 
-    @rule(ms=st.sampled_from([1, TIMEOUT_MS // 2, TIMEOUT_MS]))
+    @rule(ms=st.sampled_from([1, TIMEOUT_MS // 4, TIMEOUT_MS]))
     def passes_time(self, ms: int) -> None:
         self.rig.pass_time(ms)
         self.follow()
@@ -236,6 +257,14 @@ class TransactionMachine(RuleBasedStateMachine):
         if not again and set(markers.partitions) <= marked.keys() and self.told[transaction].is_complete:
             del self.on_the_way[index]
 
+    @rule()
+    def writes_all_markers(self) -> None:
+        """And what is told of them comes again when the next transactions are under way."""
+        for markers, transaction in self.on_the_way:
+            self.told[transaction].marked |= dict.fromkeys(markers.partitions, markers.is_commit)
+            self.rig.apply(self.rig.coordinator.markers_written(markers, markers.partitions, self.rig.now_ms))
+            self.follow_log()
+
     # The model
 
     def ask(self, fate: str, request: Callable[[], T], process: Process | None = None) -> T | None:
@@ -258,14 +287,17 @@ class TransactionMachine(RuleBasedStateMachine):
 
     def follow(self) -> None:
         """What was appended since; markers that are to be written belong to the transaction that was just prepared."""
+        self.follow_log()
+        self.on_the_way += [(markers, len(self.told) - 1) for markers in self.rig.markers]
+        self.rig.markers.clear()
+
+    def follow_log(self) -> None:
         for key, value in self.rig.log[self.read :]:
             record = decode_record(key, value)
             assert record is not None
             assert record.transaction is not None, "an id that is in use was forgotten"
             self.observe(record.transaction)
         self.read = len(self.rig.log)
-        self.on_the_way += [(markers, len(self.told) - 1) for markers in self.rig.markers]
-        self.rig.markers.clear()
 
     def observe(self, now: Transaction) -> None:
         before, self.last = self.last, now
@@ -317,10 +349,7 @@ class TransactionMachine(RuleBasedStateMachine):
         """Nothing stays open, whatever happened."""
         self.crashes()
         for _ in range(2):
-            for markers, transaction in self.on_the_way:
-                self.told[transaction].marked |= dict.fromkeys(markers.partitions, markers.is_commit)
-                self.rig.apply(self.rig.coordinator.markers_written(markers, markers.partitions, self.rig.now_ms))
-            self.follow()
+            self.writes_all_markers()
             self.rig.pass_time(TIMEOUT_MS + 1)
             self.follow()
         assert self.rig.coordinator.open_count == 0
@@ -328,4 +357,4 @@ class TransactionMachine(RuleBasedStateMachine):
 
 
 TestTransactions = TransactionMachine.TestCase
-TestTransactions.settings = settings(max_examples=60, stateful_step_count=50, deadline=None)
+TestTransactions.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)

@@ -144,5 +144,5 @@ class Transaction(NamedTuple):
         return self._replace(last_epoch=self.epoch - 1 if self.epoch > 0 else LAST_CLIENT_EPOCH)
 
     def hard_state(self) -> Transaction:
-        """What the log says, comparable."""
-        return self._replace(last_epoch=NO_PRODUCER_EPOCH)
+        """What the log says, comparable: partitions are a set there, grouped by topic."""
+        return self._replace(last_epoch=NO_PRODUCER_EPOCH, partitions=tuple(sorted(self.partitions)))
