@@ -8,10 +8,13 @@ these hold.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from random import Random
 from typing import TypeVar
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -32,6 +35,9 @@ TIMEOUT_MS = 60_000
 PARTITIONS = [TopicPartition("orders", 0), TopicPartition("orders", 1), TopicPartition("bills", 0)]
 FATES = st.sampled_from(["heard", "heard", "heard", "lost", "not written"])
 """Of a request: answered; carried out, but the answer is lost; the log could not be written."""
+
+KEPT = 20
+"""How many of the last requests and markers may come again."""
 
 T = TypeVar("T")
 
@@ -265,6 +271,11 @@ class TransactionMachine(RuleBasedStateMachine):
             self.rig.apply(self.rig.coordinator.markers_written(markers, markers.partitions, self.rig.now_ms))
             self.follow_log()
 
+    def forget_the_oldest(self) -> None:
+        """The network does not keep everything for ever; what has to be heard of is newer."""
+        del self.late[:-KEPT]
+        del self.on_the_way[:-KEPT]
+
     # The model
 
     def ask(self, fate: str, request: Callable[[], T], process: Process | None = None) -> T | None:
@@ -357,4 +368,54 @@ class TransactionMachine(RuleBasedStateMachine):
 
 
 TestTransactions = TransactionMachine.TestCase
-TestTransactions.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestTransactions.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_long_histories(seed: int) -> None:
+    """The same rules, a thousand steps of them: Hypothesis finds short ways into trouble, this one long ones."""
+    chance = Random(seed)
+    machine = TransactionMachine()
+    machine.begins_with(chance.choice([None, LAST_CLIENT_EPOCH - 40]))
+
+    def fate() -> str:
+        return chance.choice(["heard"] * 6 + ["lost", "not written"])
+
+    def who() -> int:
+        return chance.randrange(3)
+
+    def shuffled() -> list[TopicPartition]:
+        return chance.sample(PARTITIONS, 3)
+
+    def comes_late() -> None:
+        if machine.late:
+            machine.comes_late(chance.randrange(KEPT))
+
+    def writes_a_marker() -> None:
+        if machine.on_the_way:
+            machine.writes_a_marker(chance.randrange(KEPT), who(), fate(), again=True)
+
+    steps: list[tuple[int, Callable[[], None]]] = [
+        (2, lambda: machine.takes_the_place(who(), fate())),
+        (6, lambda: machine.transacts(who(), shuffled(), chance.randint(1, 3), chance.choice([None, True, False]))),
+        (3, lambda: machine.goes_on(who(), fate())),
+        (4, lambda: machine.writes(who(), chance.choice(PARTITIONS), fate())),
+        (6, lambda: machine.ends(who(), chance.random() < 0.5, fate(), chance.random() < 0.1)),
+        (6, comes_late),
+        (2, lambda: machine.passes_time(chance.choice([1, TIMEOUT_MS // 4, TIMEOUT_MS]))),
+        (1, machine.cannot_abort_what_takes_too_long),
+        (1, machine.crashes),
+        (6, writes_a_marker),
+        (3, machine.writes_all_markers),
+    ]
+    weights, actions = zip(*steps, strict=True)
+    for number, action in enumerate(chance.choices(actions, weights, k=1_000)):
+        action()
+        machine.forget_the_oldest()
+        machine.no_client_has_the_last_epoch()
+        if number % 50 == 0:
+            machine.a_replay_gives_the_same_state()
+            machine.markers_say_what_was_prepared()
+    machine.teardown()
+    outcomes = Counter(told.outcome for told in machine.told)
+    assert min(outcomes[State.PREPARE_COMMIT], outcomes[State.PREPARE_ABORT]) > 10
