@@ -5,12 +5,14 @@ import pytest
 from oncelog.coordinator.transactions.records import (
     TransactionRecord,
     UnreadableTransactionRecord,
+    by_topic,
     decode_record,
     encode_record,
 )
 from oncelog.coordinator.transactions.state import State
 from oncelog.coordinator.transactions.transaction import LAST_CLIENT_EPOCH, PROTOCOL_1, PROTOCOL_2, Transaction
 from oncelog.types import TopicPartition
+from oncelog.wire.codec import encode
 
 ONGOING = Transaction(
     5,
@@ -23,6 +25,8 @@ ONGOING = Transaction(
     protocol=PROTOCOL_2,
     previous_producer_id=5,
 )
+
+MANY = tuple(TopicPartition("t" * 200 if index % 2 else "t", index) for index in range(300))
 
 
 def round_trip(transaction: Transaction) -> Transaction:
@@ -41,6 +45,34 @@ def test_what_is_written_is_read() -> None:
 def test_the_producer_id_that_comes_next_survives() -> None:
     prepared = ONGOING._replace(state=State.PREPARE_COMMIT, epoch=LAST_CLIENT_EPOCH + 1, next_producer_id=9)
     assert round_trip(prepared).identity == (9, 0)
+
+
+@pytest.mark.parametrize("next_producer_id", [-1, 9])
+@pytest.mark.parametrize("protocol", [PROTOCOL_1, PROTOCOL_2])
+@pytest.mark.parametrize(
+    ("state", "partitions"), [(State.EMPTY, ()), (State.COMPLETE_ABORT, ()), (State.ONGOING, MANY)]
+)
+def test_the_bytes_are_those_of_the_schema(
+    state: State, partitions: tuple[TopicPartition, ...], protocol: int, next_producer_id: int
+) -> None:
+    transaction = ONGOING._replace(state=state, partitions=partitions, protocol=protocol)
+    transaction = transaction._replace(next_producer_id=next_producer_id)
+    topics = None if state is State.EMPTY else by_topic(partitions)
+    message = {
+        "producer_id": 5,
+        "previous_producer_id": 5,
+        "next_producer_id": next_producer_id,
+        "producer_epoch": 3,
+        "transaction_timeout_ms": 60_000,
+        "transaction_status": int(state),
+        "transaction_partitions": topics,
+        "transaction_last_update_timestamp_ms": 200,
+        "transaction_start_timestamp_ms": 100,
+        "client_transaction_version": protocol,
+    }
+    key, value = encode_record(TransactionRecord("ü" * 200, transaction))
+    assert key == b"\x00\x00" + encode("TransactionLogKey", 0, {"transactional_id": "ü" * 200})
+    assert value == b"\x00\x01" + encode("TransactionLogValue", 1, message)
 
 
 def test_a_tombstone() -> None:

@@ -10,15 +10,26 @@ import struct
 from typing import Final, NamedTuple
 
 from oncelog.coordinator.transactions.state import State
-from oncelog.coordinator.transactions.transaction import Transaction
+from oncelog.coordinator.transactions.transaction import PROTOCOL_1, Transaction
 from oncelog.errors import OncelogError, UnsupportedVersion
-from oncelog.types import TopicPartition
-from oncelog.wire.codec import MalformedMessage, Message, decode_exactly, encode
+from oncelog.types import NO_PRODUCER_ID, TopicPartition
+from oncelog.wire.codec import MalformedMessage, Message, decode_exactly
+from oncelog.wire.primitives import compact_string, string, uvarint
 
 KEY_TYPE: Final = 0
 WRITTEN_VALUE_VERSION: Final = 1
 
 _INT16 = struct.Struct(">h")
+_INT64 = struct.Struct(">q")
+_HEAD = struct.Struct(">hqhib")
+_TIMES = struct.Struct(">qq")
+
+_NULL = b"\x00"
+_NO_TAGS = b"\x00"
+_PREVIOUS_PRODUCER_ID_TAG = b"\x00\x08"
+_NEXT_PRODUCER_ID_TAG = b"\x01\x08"
+_PROTOCOL_TAG = b"\x02\x02"
+"""The number of a tagged field, and how many bytes follow."""
 
 
 class UnreadableTransactionRecord(OncelogError):
@@ -32,12 +43,10 @@ class TransactionRecord(NamedTuple):
 
 
 def encode_record(record: TransactionRecord) -> tuple[bytes, bytes | None]:
+    """By hand: every transaction writes three of them."""
     transactional_id, transaction = record
-    key = _INT16.pack(KEY_TYPE) + encode("TransactionLogKey", 0, {"transactional_id": transactional_id})
-    if transaction is None:
-        return key, None
-    value = encode("TransactionLogValue", WRITTEN_VALUE_VERSION, _message_of(transaction))
-    return key, _INT16.pack(WRITTEN_VALUE_VERSION) + value
+    key = _INT16.pack(KEY_TYPE) + string(transactional_id)
+    return key, None if transaction is None else _value_of(transaction)
 
 
 def decode_record(key: bytes | memoryview, value: bytes | memoryview | None) -> TransactionRecord | None:
@@ -61,19 +70,34 @@ def _version_of(data: bytes | memoryview) -> int:
     return version
 
 
-def _message_of(transaction: Transaction) -> Message:
-    return {
-        "producer_id": transaction.producer_id,
-        "previous_producer_id": transaction.previous_producer_id,
-        "next_producer_id": transaction.next_producer_id,
-        "producer_epoch": transaction.epoch,
-        "transaction_timeout_ms": transaction.timeout_ms,
-        "transaction_status": int(transaction.state),
-        "transaction_partitions": None if transaction.state is State.EMPTY else by_topic(transaction.partitions),
-        "transaction_last_update_timestamp_ms": transaction.last_update_ms,
-        "transaction_start_timestamp_ms": transaction.start_ms,
-        "client_transaction_version": transaction.protocol,
-    }
+def _value_of(transaction: Transaction) -> bytes:
+    head = _HEAD.pack(
+        WRITTEN_VALUE_VERSION,
+        transaction.producer_id,
+        transaction.epoch,
+        transaction.timeout_ms,
+        transaction.state,
+    )
+    times = _TIMES.pack(transaction.last_update_ms, transaction.start_ms)
+    tags = []
+    if transaction.previous_producer_id != NO_PRODUCER_ID:
+        tags.append(_PREVIOUS_PRODUCER_ID_TAG + _INT64.pack(transaction.previous_producer_id))
+    if transaction.next_producer_id != NO_PRODUCER_ID:
+        tags.append(_NEXT_PRODUCER_ID_TAG + _INT64.pack(transaction.next_producer_id))
+    if transaction.protocol != PROTOCOL_1:
+        tags.append(_PROTOCOL_TAG + _INT16.pack(transaction.protocol))
+    return b"".join((head, _partitions_of(transaction), times, uvarint(len(tags)), *tags))
+
+
+def _partitions_of(transaction: Transaction) -> bytes:
+    if transaction.state is State.EMPTY:
+        return _NULL
+    topics = by_topic(transaction.partitions)
+    out = [uvarint(len(topics) + 1)]
+    for topic in topics:
+        ids = topic["partition_ids"]
+        out += compact_string(topic["topic"]), uvarint(len(ids) + 1), struct.pack(f">{len(ids)}i", *ids), _NO_TAGS
+    return b"".join(out)
 
 
 def by_topic(partitions: tuple[TopicPartition, ...]) -> list[Message]:
