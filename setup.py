@@ -5,7 +5,15 @@ from setuptools import Extension, setup
 
 # Modules that every record of a producer passes through: plain Python, compiled as they are. The .pxd beside each gives
 # types to its classes; a new attribute of such a class needs a line there.
-COMPILED = ["client.delivery", "client.batch", "client.accumulator", "client.placement", "client.intake"]
+COMPILED = [
+    "client.delivery",
+    "client.batch",
+    "client.accumulator",
+    "client.placement",
+    "client.intake",
+    "client.loop_future",
+    "client.loop_intake",
+]
 
 KERNEL_PARTS = ("src/oncelog/records/_crc32c.h", "src/oncelog/records/_cursor.pxi")
 

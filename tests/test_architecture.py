@@ -42,6 +42,7 @@ SHELLS = {
     "oncelog.broker.process": "the broker as a child process",
     "oncelog.broker.quota.meter": "measures what a request costs its client",
     "oncelog.client.blocking": "sockets and backoff of the blocking client",
+    "oncelog.client.loop_future": "a future as asyncio's: its errors, and the loop that calls whoever waits",
     "oncelog.client.selecting": "runs a client core in a thread: sockets, the wait for them, the clock",
     "oncelog.client.sockets": "addresses and sockets for the drivers, and their clock",
     "oncelog.client.streaming": "runs a client core in an asyncio loop",

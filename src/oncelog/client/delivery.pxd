@@ -18,6 +18,9 @@ cdef class Delivery:
     @cython.locals(offset="long long")
     cpdef object metadata(self, long long index, object timestamp_ms)
 
+    @cython.locals(delivery=Delivery, part=Delivery)
+    cpdef Delivery deciding(self, long long index)
+
 
 @cython.freelist(256)
 cdef class RecordFuture:
@@ -28,7 +31,6 @@ cdef class RecordFuture:
     @cython.locals(followed=Delivery)
     cpdef object follow(self, RecordFuture other)
 
-    @cython.locals(delivery=Delivery, part=Delivery)
     cpdef Delivery _deciding(self)
 
     @cython.locals(delivery=Delivery)

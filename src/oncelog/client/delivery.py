@@ -75,6 +75,15 @@ class Delivery:
         metadata: RecordMetadata = _new_tuple(RecordMetadata, (self.topic, self.partition, offset, timestamp_ms))
         return metadata
 
+    def deciding(self, index: int) -> Delivery:
+        """The delivery that decides about a record, after every split of the batch."""
+        delivery = self
+        while delivery.parts is not None:
+            for part in delivery.parts:
+                if part.first_index <= index:
+                    delivery = part
+        return delivery
+
     def announce(self) -> None:
         """The fate is final: wake whoever waits. After the callbacks, so that `result()` returns after they ran."""
         self.is_done = True
@@ -173,13 +182,7 @@ class RecordFuture:
         self._deciding().watch(decided)
 
     def _deciding(self) -> Delivery:
-        """The delivery that decides, after every split of the batch."""
-        delivery = self._delivery
-        while delivery.parts is not None:
-            for part in delivery.parts:
-                if part.first_index <= self._index:
-                    delivery = part
-        return delivery
+        return self._delivery.deciding(self._index)
 
     def _settled(self, timeout_s: float | None) -> Delivery:
         while True:

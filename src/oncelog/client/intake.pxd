@@ -15,7 +15,7 @@ cdef class Intake:
     cdef object _begin_batch
     cdef public bint is_open
 
-    @cython.locals(queues=TopicQueues, queue=PartitionQueue, future=RecordFuture)
+    @cython.locals(queues=TopicQueues, queue=PartitionQueue, future=RecordFuture, now_s="double", moment_ms="long long")
     cpdef RecordFuture offer(
         self,
         object topic,
@@ -26,10 +26,3 @@ cdef class Intake:
         object timestamp_ms,
         object on_delivery,
     )
-
-
-cdef class LoopIntake:
-    cdef Intake _intake
-    cdef object _home
-    cdef object _new_future
-    cdef object _send_slowly

@@ -88,13 +88,16 @@ class Intake:
         if partition is not None and (type(partition) is not int or not 0 <= partition < len(queues.queues)):
             return None
         if timestamp_ms is None:
-            timestamp_ms = int(self._clock() * 1000)
+            now_s = self._clock()
+            moment_ms = int(now_s * 1000)
         elif type(timestamp_ms) is not int or not 0 <= timestamp_ms <= MAX_TIMESTAMP_MS:
             return None
+        else:
+            moment_ms = timestamp_ms
         queue = self._placement.queue_for(queues, partition, key, value)
-        future = self._accumulator.append(queue, timestamp_ms, key, value, headers or (), on_delivery)
+        future = self._accumulator.append(queue, moment_ms, key, value, headers or (), on_delivery)
         if future is None and self._begin_batch is not None:
-            future = self._begin_batch(queue, timestamp_ms, key, value, headers or (), on_delivery)
+            future = self._begin_batch(queue, moment_ms, key, value, headers or (), on_delivery)
         return future
 
 
@@ -109,40 +112,3 @@ def _are_plain(headers: Any) -> bool:
         if type(name) is not str or not name.isascii() or (value is not None and type(value) is not bytes):
             return False
     return True
-
-
-class LoopIntake:
-    """`AsyncProducer.send` in compiled form: the result is a future of the producer's loop, resolved with the batch.
-
-    That it is called in that loop is not checked for every record: asking which loop runs costs as much as the rest. A
-    call from elsewhere meets the check with the next batch, and asyncio's own if its result is awaited."""
-
-    __slots__ = ("_home", "_intake", "_new_future", "_send_slowly")
-
-    def __init__(
-        self,
-        intake: Intake,
-        home: Any,
-        new_future: Callable[..., Any],
-        send_slowly: Callable[..., Any],
-    ) -> None:
-        self._intake = intake
-        self._home = home
-        self._new_future = new_future
-        self._send_slowly = send_slowly
-
-    def send(
-        self,
-        topic: str,
-        value: Any = None,
-        key: Any = None,
-        headers: HeadersInput | None = None,
-        partition: int | None = None,
-        timestamp_ms: int | None = None,
-        on_delivery: OnDelivery | None = None,
-    ) -> Any:
-        if on_delivery is None:
-            future = self._new_future(loop=self._home)
-            if self._intake.offer(topic, value, key, headers, partition, timestamp_ms, future) is not None:
-                return future
-        return self._send_slowly(topic, value, key, headers, partition, timestamp_ms, on_delivery)

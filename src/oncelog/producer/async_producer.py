@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from oncelog.client.batch import ProducerBatch
 from oncelog.client.delivery import Delivery, OnDelivery
-from oncelog.client.intake import Intake, LoopIntake
+from oncelog.client.intake import Intake
 from oncelog.client.locks import new_lock
+from oncelog.client.loop_intake import LoopIntake
 from oncelog.client.producer_config import ProducerConfig
 from oncelog.client.producer_errors import ProducerClosed
 from oncelog.client.record_checks import check_callback
@@ -238,7 +239,7 @@ class AsyncProducer:
             self._driver.start()
             self._open_intake()
             if type(self).send is AsyncProducer.send:  # the same, compiled: most records need no more
-                shortened = LoopIntake(self._intake, loop, asyncio.Future, partial(AsyncProducer.send, self))
+                shortened = LoopIntake(self._intake, loop, partial(AsyncProducer.send, self))
                 self.send = shortened.send  # type: ignore[method-assign]
         self._check_loop(loop)
         return self._driver

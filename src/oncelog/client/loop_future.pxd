@@ -1,0 +1,30 @@
+# Types for the compiled form of loop_future.py; the module runs without it, slower.
+
+cimport cython
+
+from oncelog.client.delivery cimport Delivery, RecordFuture
+
+
+@cython.freelist(1024)
+cdef class LoopFuture:
+    cdef object __weakref__
+    cdef readonly object _loop
+    cdef Delivery _delivery
+    cdef long long _index
+    cdef long long _timestamp_ms
+    cdef list _callbacks
+    cdef object _cancel_message
+    cdef bint _is_cancelled
+    cdef public bint _asyncio_future_blocking
+
+    cpdef bint done(self)
+
+    @cython.locals(delivery=Delivery)
+    cpdef object result(self)
+
+    @cython.locals(delivery=Delivery)
+    cpdef Delivery _settled(self)
+
+
+@cython.locals(future=LoopFuture)
+cpdef LoopFuture new_loop_future(object loop, RecordFuture record)

@@ -1,0 +1,148 @@
+"""The result of one `AsyncProducer.send()`, in the manner of `asyncio.Future`.
+
+A view of its batch's `Delivery`, as `RecordFuture` is for threads: a batch of a thousand records is settled once, and
+only futures that somebody waits for are told. asyncio's own would have to be made, resolved and given a result one by
+one, which costs more than everything else that is done for a record. What asyncio asks of a future is here:
+`asyncio.isfuture` says yes, and `await`, `gather`, `wait`, `wait_for`, `shield` and tasks take it.
+"""
+
+from __future__ import annotations
+
+from asyncio import AbstractEventLoop, CancelledError, InvalidStateError
+from collections.abc import Callable, Generator
+from contextvars import Context, copy_context
+from typing import Any
+
+from oncelog.client.delivery import Delivery, RecordFuture
+from oncelog.client.records import RecordMetadata
+
+
+class LoopFuture:
+    """Belongs to one event loop, and to its thread."""
+
+    __slots__ = (
+        "__weakref__", "_asyncio_future_blocking", "_callbacks", "_cancel_message", "_delivery", "_index",
+        "_is_cancelled", "_loop", "_timestamp_ms",
+    )  # fmt: skip
+
+    def __init__(self, loop: AbstractEventLoop, record: RecordFuture) -> None:
+        self._loop = loop
+        self._delivery: Delivery = record._delivery
+        self._index: int = record._index
+        self._timestamp_ms: int = record._timestamp_ms
+        self._callbacks: list[tuple[Callable[[Any], object], Context]] | None = None
+        """Whoever is to be told; None until somebody wants to be."""
+        self._cancel_message: Any = None
+        self._is_cancelled = False
+        self._asyncio_future_blocking = False
+        """How a task knows that it was given a future, and that it is awaited."""
+
+    def get_loop(self) -> AbstractEventLoop:
+        return self._loop
+
+    def done(self) -> bool:
+        return self._is_cancelled or self._delivery.deciding(self._index).is_done
+
+    def cancelled(self) -> bool:
+        return self._is_cancelled
+
+    def result(self) -> RecordMetadata:
+        """Where the record is stored. Raises why it is not; CancelledError if the wait was cancelled."""
+        delivery = self._settled()
+        if delivery.error is not None:
+            raise delivery.error.with_traceback(None)  # the same error may be raised for every record of the batch
+        return delivery.metadata(self._index, self._timestamp_ms)
+
+    def exception(self) -> Exception | None:
+        """Why the record was not stored; None if it was."""
+        return self._settled().error
+
+    def cancel(self, msg: Any = None) -> bool:
+        """End the wait. A record that was accepted cannot be called back: it is sent all the same."""
+        if self.done():
+            return False
+        self._is_cancelled = True
+        self._cancel_message = msg
+        self._tell()
+        return True
+
+    def add_done_callback(self, function: Callable[[Any], object], /, *, context: Context | None = None) -> None:
+        """Have the loop call `function(self)` soon after the fate is known."""
+        if context is None:
+            context = copy_context()
+        if self.done():
+            self._loop.call_soon(function, self, context=context)
+            return
+        if self._callbacks is None:
+            self._callbacks = []
+            self._delivery.deciding(self._index).watch(self._decided)
+        self._callbacks.append((function, context))
+
+    def remove_done_callback(self, function: Callable[[Any], object], /) -> int:
+        """Returns how many times it was there."""
+        callbacks = self._callbacks or []
+        kept = [one for one in callbacks if one[0] != function]
+        removed = len(callbacks) - len(kept)
+        callbacks[:] = kept
+        return removed
+
+    def set_result(self, result: object, /) -> None:
+        raise RuntimeError("the broker decides about a record")
+
+    def set_exception(self, exception: object, /) -> None:
+        raise RuntimeError("the broker decides about a record")
+
+    def __await__(self) -> Generator[Any, None, RecordMetadata]:
+        if not self.done():
+            self._asyncio_future_blocking = True
+            yield self
+            if not self.done():
+                raise RuntimeError("await wasn't used with future")
+        return self.result()
+
+    def __iter__(self) -> Generator[Any, None, RecordMetadata]:
+        return self.__await__()
+
+    def _make_cancelled_error(self) -> CancelledError:
+        """What `gather` raises for a future that was cancelled."""
+        return CancelledError() if self._cancel_message is None else CancelledError(self._cancel_message)
+
+    def _settled(self) -> Delivery:
+        if self._is_cancelled:
+            raise self._make_cancelled_error()
+        delivery = self._delivery.deciding(self._index)
+        if not delivery.is_done:
+            raise InvalidStateError("Result is not set.")
+        return delivery
+
+    def _decided(self) -> None:
+        if self.done():
+            self._tell()
+        else:  # the batch was split; its parts go on
+            self._delivery.deciding(self._index).watch(self._decided)
+
+    def _tell(self) -> None:
+        callbacks, self._callbacks = self._callbacks, None
+        for function, context in callbacks or ():
+            self._loop.call_soon(function, self, context=context)
+
+    def __repr__(self) -> str:
+        delivery = self._delivery.deciding(self._index)
+        state = "pending" if not delivery.is_done else "failed" if delivery.error else "delivered"
+        if self._is_cancelled:
+            state = "cancelled"
+        return f"<LoopFuture {delivery.topic}-{delivery.partition} {state}>"
+
+
+def new_loop_future(loop: AbstractEventLoop, record: RecordFuture) -> LoopFuture:
+    """As the constructor, which costs more where it is called for every record."""
+    future = LoopFuture.__new__(LoopFuture)
+    future._loop = loop
+    future._delivery = record._delivery
+    future._index = record._index
+    future._timestamp_ms = record._timestamp_ms
+    future._callbacks = None
+    future._cancel_message = None
+    future._is_cancelled = False
+    future._asyncio_future_blocking = False
+    return future

@@ -1,0 +1,41 @@
+"""The way of a plain record from `AsyncProducer.send()` into its batch, as `Intake` is for threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from oncelog.client.delivery import OnDelivery
+from oncelog.client.intake import Intake
+from oncelog.client.loop_future import new_loop_future
+from oncelog.records.model import HeadersInput
+
+
+class LoopIntake:
+    """`AsyncProducer.send` in compiled form: the result is a future of the producer's loop, a view of its batch.
+
+    That it is called in that loop is not checked for every record: asking which loop runs costs as much as the rest. A
+    call from elsewhere meets the check with the next batch, and asyncio's own if its result is awaited."""
+
+    __slots__ = ("_home", "_intake", "_send_slowly")
+
+    def __init__(self, intake: Intake, home: Any, send_slowly: Callable[..., Any]) -> None:
+        self._intake = intake
+        self._home = home
+        self._send_slowly = send_slowly
+
+    def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        headers: HeadersInput | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> Any:
+        if on_delivery is None:
+            record = self._intake.offer(topic, value, key, headers, partition, timestamp_ms, None)
+            if record is not None:
+                return new_loop_future(self._home, record)
+        return self._send_slowly(topic, value, key, headers, partition, timestamp_ms, on_delivery)
