@@ -35,6 +35,7 @@ setup(
             native("records._native", ".pyx", "-O3", KERNEL_PARTS),
             native("wire._quick", ".pyx"),
             native("client._lock", ".pyx"),
+            native("client._records", ".pyx"),
             *(native(name, ".py") for name in COMPILED),
         ],
         # Annotations are for people and mypy: an `int` there has no bound, as C's has.

@@ -6,3 +6,7 @@ cdef class QuickLock:
 
     cpdef object acquire(self)
     cpdef object release(self)
+
+
+cdef class NoLock(QuickLock):
+    pass

@@ -2,6 +2,8 @@
 
 cimport cython
 
+from oncelog.client._records cimport new_metadata
+
 
 cdef class Delivery:
     cdef public str topic

@@ -12,13 +12,11 @@ import logging
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from oncelog.client.records import RecordMetadata
+from oncelog.client.records import RecordMetadata, new_metadata
 from oncelog.errors import OncelogError
 from oncelog.types import NO_OFFSET, NO_TIMESTAMP
 
 logger = logging.getLogger(__name__)
-
-_new_tuple: Callable[..., Any] = tuple.__new__  # where a NamedTuple's constructor ends, without its detour
 
 OnDelivery = Callable[[RecordMetadata | None, Exception | None], Any]
 
@@ -72,7 +70,7 @@ class Delivery:
             offset += index - self.first_index
         if self.append_time_ms >= 0:
             timestamp_ms = self.append_time_ms
-        metadata: RecordMetadata = _new_tuple(RecordMetadata, (self.topic, self.partition, offset, timestamp_ms))
+        metadata: RecordMetadata = new_metadata(RecordMetadata, self.topic, self.partition, offset, timestamp_ms)
         return metadata
 
     def deciding(self, index: int) -> Delivery:

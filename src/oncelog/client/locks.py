@@ -7,11 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     QuickLock: Any = None
+    NoLock: Any = None
 else:
     try:
-        from oncelog.client._lock import QuickLock
+        from oncelog.client._lock import NoLock, QuickLock
     except ImportError:
-        QuickLock = None
+        NoLock = QuickLock = None
+
+
+class NoPlainLock:
+    """Everything happens in one thread."""
+
+    def acquire(self) -> None: ...
+    def release(self) -> None: ...
 
 
 def new_lock(plain: Callable[[], Any]) -> Any:
@@ -19,6 +27,11 @@ def new_lock(plain: Callable[[], Any]) -> Any:
     return plain() if QuickLock is None else QuickLock()
 
 
+def no_lock() -> Any:
+    """What looks like a lock, where everything happens in one thread."""
+    return NoPlainLock() if NoLock is None else NoLock()
+
+
 def as_quick_lock(lock: Any) -> Any:
     """The lock itself if it is of the quick kind, else None."""
-    return lock if QuickLock is not None and type(lock) is QuickLock else None
+    return lock if QuickLock is not None and isinstance(lock, QuickLock) else None

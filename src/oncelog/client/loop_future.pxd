@@ -5,7 +5,6 @@ cimport cython
 from oncelog.client.delivery cimport Delivery, RecordFuture
 
 
-@cython.freelist(1024)
 cdef class LoopFuture:
     cdef object __weakref__
     cdef readonly object _loop
@@ -13,7 +12,7 @@ cdef class LoopFuture:
     cdef long long _index
     cdef long long _timestamp_ms
     cdef list _callbacks
-    cdef object _cancel_message
+    cdef readonly object _cancel_message
     cdef bint _is_cancelled
     cdef public bint _asyncio_future_blocking
 

@@ -25,14 +25,14 @@ class LoopFuture:
         "_is_cancelled", "_loop", "_timestamp_ms",
     )  # fmt: skip
 
-    def __init__(self, loop: AbstractEventLoop, record: RecordFuture) -> None:
+    def __init__(self, loop: AbstractEventLoop, delivery: Delivery, index: int, timestamp_ms: int) -> None:
         self._loop = loop
-        self._delivery: Delivery = record._delivery
-        self._index: int = record._index
-        self._timestamp_ms: int = record._timestamp_ms
+        self._delivery = delivery
+        self._index = index
+        self._timestamp_ms = timestamp_ms
         self._callbacks: list[tuple[Callable[[Any], object], Context]] | None = None
         """Whoever is to be told; None until somebody wants to be."""
-        self._cancel_message: Any = None
+        self._cancel_message: Any = None  # `gather` looks at it
         self._is_cancelled = False
         self._asyncio_future_blocking = False
         """How a task knows that it was given a future, and that it is awaited."""

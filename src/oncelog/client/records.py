@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 Header = tuple[str, "bytes | None"]
 
@@ -30,3 +30,16 @@ class RecordMetadata(NamedTuple):
     """-1 if nobody knows it: with `acks=0`, and for a repeat that the broker recognised but no longer remembered."""
     timestamp_ms: int
     """The record's own time, or the broker's where the topic says `LogAppendTime`."""
+
+
+def _new_metadata(kind: Any, *fields: Any) -> Any:
+    return tuple.__new__(kind, fields)  # where a NamedTuple's constructor ends, without its detour
+
+
+if TYPE_CHECKING:
+    new_metadata = _new_metadata
+else:
+    try:
+        from oncelog.client._records import new_metadata
+    except ImportError:
+        new_metadata = _new_metadata

@@ -16,10 +16,11 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from oncelog.client.accumulator import PartitionQueue
 from oncelog.client.batch import ProducerBatch
-from oncelog.client.delivery import Delivery, OnDelivery
+from oncelog.client.delivery import Delivery, OnDelivery, RecordFuture
 from oncelog.client.intake import Intake
-from oncelog.client.locks import new_lock
+from oncelog.client.locks import no_lock
 from oncelog.client.loop_intake import LoopIntake
 from oncelog.client.producer_config import ProducerConfig
 from oncelog.client.producer_errors import ProducerClosed
@@ -34,19 +35,12 @@ from oncelog.producer.async_line import Lines
 from oncelog.producer.async_table import AsyncTables
 from oncelog.producer.callbacks import tell
 from oncelog.producer.table import columns_of
-from oncelog.records.model import HeadersInput
+from oncelog.records.model import Buffer, HeadersInput
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
 
 EXPIRY_PERIOD_S = 0.1  # how exactly `max.block.ms` is kept for records that wait in line
-
-
-class _NoLock:
-    """Everything happens in one thread."""
-
-    def acquire(self) -> None: ...
-    def release(self) -> None: ...
 
 
 class _Told:
@@ -97,12 +91,12 @@ class AsyncProducer:
                 "spool.dir means a file write in every send(), which would block the loop: use Producer"
             )
         self._parts = parts = assemble(
-            self.config, new_lock(_NoLock), _no_waiting, ProducerBatch.resolve_futures, self._on_news
+            self.config, no_lock(), _no_waiting, ProducerBatch.resolve_futures, self._on_news
         )
         self._core = parts.core
         self._accumulator = parts.accumulator
         self._interceptors = parts.interceptors
-        self._intake = Intake(parts.accumulator, parts.placement, time.time)
+        self._intake = Intake(parts.accumulator, parts.placement, time.time, begin_batch=self._begin_batch)
         self._intake.is_open = False  # until there is a loop
         self._lines = Lines(parts, self._append)
         self._lines_timer: asyncio.TimerHandle | None = None
@@ -124,7 +118,9 @@ class AsyncProducer:
         timestamp_ms: int | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> asyncio.Future[RecordMetadata]:
-        """Accept a record for sending; await the result for where it was stored.
+        """Accept a record for sending; await the result for where it was stored. It is a future to asyncio
+        (`asyncio.isfuture`, `gather`, `wait_for` and all others), though for most records not of the class that asyncio
+        has: `LoopFuture` says why.
 
         Raises at once what is wrong with the record itself, and BufferExhausted if thousands of records already wait
         for room: await some of them first.
@@ -163,6 +159,22 @@ class AsyncProducer:
         if accepted is None:
             accepted = accumulator.append_anew(queue, timestamp_ms, key, value, headers, future, monotonic_ms())
         return accepted is not None
+
+    def _begin_batch(
+        self,
+        queue: PartitionQueue,
+        timestamp_ms: int,
+        key: Buffer | None,
+        value: Buffer | None,
+        headers: HeadersInput,
+        on_delivery: Any,
+    ) -> RecordFuture | None:
+        """For a plain record that finds no room in an open batch. None if memory is full."""
+        driver = self._driver_here()
+        record = self._accumulator.append_anew(queue, timestamp_ms, key, value, headers, on_delivery, monotonic_ms())
+        if record is not None:
+            driver.wake()
+        return record
 
     def send_table(
         self,

@@ -1,0 +1,62 @@
+"""`AsyncProducer.send` in compiled form: plain records become futures of the loop, others go the long way."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from oncelog.client.intake import Intake
+from oncelog.client.loop_future import LoopFuture
+from oncelog.client.loop_intake import LoopIntake
+from oncelog.client.placement import Placement
+from oncelog.client.producer_config import ProducerConfig
+from tests.client.accumulating import TOPIC, WALL_MS, accumulator, learned, put
+
+
+class Scene:
+    def __init__(self) -> None:
+        self.memory = accumulator()
+        self.queues = learned(self.memory, 1).queues
+        put(self.memory, self.queues[0], b"first")
+        self.slow: list[Any] = []
+        placement = Placement(ProducerConfig.of("localhost:9092"), lambda _: 0)
+        self.intake = Intake(self.memory, placement, lambda: WALL_MS / 1000)
+        self.home = asyncio.new_event_loop()
+        self.send = LoopIntake(self.intake, self.home, self._send_slowly).send
+
+    def _send_slowly(self, *arguments: Any) -> str:
+        self.slow.append(arguments)
+        return "slow"
+
+
+@pytest.fixture
+def scene() -> Any:
+    scene = Scene()
+    yield scene
+    scene.home.close()
+
+
+def test_a_plain_record_has_a_future_of_the_loop(scene: Scene) -> None:
+    future = scene.send(TOPIC, b"value", key=b"key")
+    assert type(future) is LoopFuture
+    assert future.get_loop() is scene.home
+    batch = scene.queues[0].batches[0]
+    batch.delivery.settle(7, -1)
+    batch.delivery.announce()
+    assert future.result() == (TOPIC, 0, 8, WALL_MS)
+    assert scene.slow == []
+
+
+def test_everything_else_goes_the_long_way(scene: Scene) -> None:
+    assert scene.send(TOPIC, 5) == "slow"
+    assert scene.send(TOPIC, b"", on_delivery=print) == "slow"
+    scene.intake.is_open = False
+    assert scene.send(TOPIC, b"value", timestamp_ms=5) == "slow"
+    assert scene.slow == [
+        (TOPIC, 5, None, None, None, None, None),
+        (TOPIC, b"", None, None, None, None, print),
+        (TOPIC, b"value", None, None, None, 5, None),
+    ]
+    assert scene.queues[0].batches[0].record_count == 1
