@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
 from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oncelog.coordinator import records
 from oncelog.coordinator.records import (
     CoordinatorRecord,
     RecordType,
@@ -18,12 +20,15 @@ from oncelog.coordinator.records import (
     offset_tombstone,
 )
 from oncelog.wire.codec import encode
+from oncelog.wire.quick import load
+from oncelog.wire.schema import ZERO_UUID
 
 text = st.text(max_size=40)
 int64 = st.integers(-(2**63), 2**63 - 1)
+topic_ids = st.just(ZERO_UUID) | st.just(UUID(int=0)) | st.uuids()
 
 
-@given(text, text, st.integers(0, 2**31 - 1), int64, st.integers(-1, 2**31 - 1), text, int64, st.booleans(), st.uuids())
+@given(text, text, st.integers(0, 2**31 - 1), int64, st.integers(-1, 2**31 - 1), text, int64, st.booleans(), topic_ids)
 def test_an_offset_by_hand_is_as_by_its_definition(
     group: str,
     topic: str,
@@ -43,6 +48,8 @@ def test_an_offset_by_hand_is_as_by_its_definition(
     version = 1 if expires else 4
     assert key == b"\x00\x01" + encode("OffsetCommitKey", 0, record.key)
     assert value == bytes((0, version)) + encode("OffsetCommitValue", version, record.value)
+    with patch.object(records, "offset_record", load(native=False).offset_record):
+        assert encode_record(record) == (key, value), "with and without the native parts"
     decoded = decode_record(key, value)
     assert decoded is not None
     assert decoded.key == record.key
