@@ -39,7 +39,6 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._timers: dict[Pending, asyncio.TimerHandle | None] = {}
         self._transport: asyncio.Transport | None = None
         self._write_blocked = False
-        self._is_sent_soon = False
         self._is_leaving = False
         self._reading_paused = False
         self._muting: asyncio.TimerHandle | None = None
@@ -96,9 +95,6 @@ class KafkaConnection(asyncio.BufferedProtocol):
         assert self._transport is not None
         self._server.tell("closing", self._peer, reason)
         self._is_leaving = True
-        self.send_due()
-        if not self._has_socket:
-            return  # sending has shown that the client is gone, or was the last that there was to do
         if self._outbox:
             self._transport.pause_reading()
         else:
@@ -132,11 +128,6 @@ class KafkaConnection(asyncio.BufferedProtocol):
     @property
     def _peer(self) -> tuple[object, ...] | None:
         return self._transport.get_extra_info("peername") if self._transport is not None else None
-
-    @property
-    def _has_socket(self) -> bool:
-        """Else its descriptor may be another connection's."""
-        return self._transport is not None and not self._transport.is_closing()
 
     @property
     def _is_open(self) -> bool:
@@ -214,25 +205,14 @@ class KafkaConnection(asyncio.BufferedProtocol):
         if not self._is_open:
             return
         try:
-            self._outbox.add(chunks)
+            if self._write_blocked:
+                self._outbox.add(chunks)
+            elif not self._outbox.post(chunks):
+                self._watch(True)
         except KafkaStorageError as error:
             self._give_up(error)
-            return
-        if self._write_blocked:
-            return
-        if self._is_sent_soon:  # one answer may wait; if there are more, whether the client takes them must show now
-            self._empty_outbox()
-        else:
-            self._is_sent_soon = True
-            self._server.send_soon(self)
-
-    def send_due(self) -> None:
-        """The requests that arrived together have been served."""
-        self._is_sent_soon = False
-        if self._outbox and not self._write_blocked and self._has_socket:
-            self._empty_outbox()
-            if self._write_blocked:
-                self._balance_reading()
+        except OSError as error:
+            self.cut_off(str(error))
 
     def _empty_outbox(self) -> None:
         """Send what the socket takes; for the rest, come back when it takes more."""
@@ -262,8 +242,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._write_blocked = is_blocked
 
     def _writable(self) -> None:
-        if not self._has_socket:
-            self._watch(False)
+        if self._transport is None or self._transport.is_closing():
+            self._watch(False)  # the descriptor may be another connection's by now
             return
         self.last_active_s = self._server.loop.time()
         self._empty_outbox()

@@ -62,6 +62,20 @@ class Outbox:
         else:
             self._pieces.extend(list(_pieces(chunks)))
 
+    def post(self, chunks: Chunks) -> bool:
+        """Add an answer and send what the socket takes now; see `add` and `send`."""
+        if self._pieces or len(chunks) != 1 or not isinstance(chunks[0], bytes):
+            self.add(chunks)
+            return self.send()
+        answer = chunks[0]
+        try:
+            sent = os.write(self._descriptor, answer)
+        except BlockingIOError:
+            sent = 0
+        if sent < len(answer):
+            self._pieces.append(memoryview(answer)[sent:])
+        return sent == len(answer)
+
     def send(self) -> bool:
         """Send what the socket takes now; whether that was everything. Raises OSError, or KafkaStorageError if a file
         is shorter than was promised: then the connection cannot go on."""

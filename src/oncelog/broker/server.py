@@ -78,7 +78,6 @@ class Server:
         self._in_threads: set[asyncio.Future[Any]] = set()
         self._telling_until_s = 0.0
         self._told = self._untold = 0
-        self._to_send: list[KafkaConnection] = []
         self._lookout = Lookout()
         self._steady_time = SteadyTime(now_ms, lambda: time.monotonic_ns() // 1_000_000)
 
@@ -124,18 +123,6 @@ class Server:
 
     def answered(self, header: RequestHeader, began_s: float) -> None:
         self.metrics.answered(api_name(header.api_key), (time.perf_counter() - began_s) * 1000)
-
-    def send_soon(self, connection: KafkaConnection) -> None:
-        """Let it send when everything that has arrived is served: a client that is woken in between takes the core, or
-        at least the caches, from those that wait."""
-        if not self._to_send:
-            self.loop.call_soon(self._send_all)
-        self._to_send.append(connection)
-
-    def _send_all(self) -> None:
-        connections, self._to_send = self._to_send, []
-        for connection in connections:
-            connection.send_due()
 
     def expect_more(self) -> None:
         """Requests were served, so more may come at once: do not sleep yet, if that has been of use lately."""

@@ -158,9 +158,7 @@ class GroupCoordinator:
         """What the log says becomes true. Of a live record the timestamp is now."""
         if record.type in _OFFSETS:
             self._offsets.replay(record)
-            group_id = record.key["group"]
-            if record.value is None or group_id not in self._groups:
-                self._follow_offsets(group_id)
+            self._follow_offsets(record.key["group"])
         elif record.type is RecordType.GROUP_METADATA:
             self._classic.replay(record, timestamp_ms)
             self._notice_downgrade(record)

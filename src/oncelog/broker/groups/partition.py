@@ -117,8 +117,8 @@ class CoordinatedPartition:
     def _refuse(self, replies: Sequence[Reply], error: KafkaError) -> None:
         logger.error("%s: %d answers became errors: %s", self.log.topic_partition, len(replies), error)
         known = as_client_knows(error)
-        for ticket, _ in replies:
-            assert isinstance(ticket, Ticket), "tickets come back as they were given"
+        for reply in replies:
+            ticket = _ticket(reply)
             ticket.settle(refusal(ticket.api_key, ticket.version, ticket.body, known))
 
     def unload(self) -> None:
@@ -130,6 +130,10 @@ class CoordinatedPartition:
 
 
 def _settle(replies: Sequence[Reply]) -> None:
-    for ticket, body in replies:
-        assert isinstance(ticket, Ticket), "tickets come back as they were given"
-        ticket.settle(body)
+    for reply in replies:
+        _ticket(reply).settle(reply.body)
+
+
+def _ticket(reply: Reply) -> Ticket:
+    assert isinstance(reply.ticket, Ticket), "tickets come back as they were given"
+    return reply.ticket
