@@ -19,7 +19,7 @@ from oncelog.client.consumer_records import GroupMetadata, OffsetAndMetadata
 from oncelog.client.fetch.inbox import FetchedData, Frame, Inbox
 from oncelog.client.fetch.partitions import PartitionState
 from oncelog.client.membership.news import Assigned, Failed, Lost, Revoking
-from oncelog.errors import GroupAuthorizationFailed, InvalidConfig, RebalanceInProgress
+from oncelog.errors import CorruptMessage, GroupAuthorizationFailed, InvalidConfig, RebalanceInProgress
 from oncelog.types import TopicPartition
 from tests.support.batches import make_batch
 
@@ -42,7 +42,13 @@ class PlayedCore:
         self.committed: list[dict[TopicPartition, int]] = []
         self.commit_error: Exception | None = None
         self.heard_of: list[Any] = []
-        self.fetcher = SimpleNamespace(states={}, seek=self._seek, reset=lambda partition, spec: None)
+        self.fetched_again: list[TopicPartition] = []
+        self.fetcher = SimpleNamespace(
+            states={},
+            seek=self._seek,
+            reset=lambda partition, spec: None,
+            fetch_again=lambda partition, seek_count: self.fetched_again.append(partition),
+        )
         self.leaving: list[Any] = []
 
     @property
@@ -149,8 +155,8 @@ class Scene:
             self.now_ms = step.deadline_ms
         return None
 
-    def arrive(self, partition: TopicPartition, first: int, count: int) -> None:
-        data = make_batch([b"v"] * count, base_offset=first, leader_epoch=2)
+    def arrive(self, partition: TopicPartition, first: int, count: int, **batch: Any) -> None:
+        data = make_batch([b"v"] * count, base_offset=first, leader_epoch=2, **batch)
         state = self.core.fetcher.states[partition]
         self.inbox.put([FetchedData(state, state.seek_count, first, memoryview(data), [], Frame(len(data), 1))])
 
@@ -161,6 +167,17 @@ class Scene:
 
     def poll(self, timeout_ms: int = 0, limit: int | None = None) -> list[int]:
         return [record.offset for record in self.run(self.calls.poll(timeout_ms, limit))]
+
+
+def test_spoiled_data_is_told_and_fetched_again() -> None:
+    scene = Scene().subscribed(ONE, TWO)
+    scene.arrive(ONE, 0, 5)
+    scene.arrive(TWO, 0, 5, crc=1)
+    assert scene.poll() == [0, 1, 2, 3, 4]
+    assert scene.core.fetched_again == [], "nobody has heard of it yet"
+    with pytest.raises(CorruptMessage):
+        scene.poll()
+    assert scene.core.fetched_again == [TWO]
 
 
 # --- what is done with ----------------------------------------------------------------------------------------------

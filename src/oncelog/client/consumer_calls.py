@@ -35,7 +35,7 @@ from oncelog.client.fetch.partitions import PartitionState
 from oncelog.client.leaders import EARLIEST_OFFSET, LATEST_OFFSET
 from oncelog.client.membership.news import Assigned, Failed, Lost, Revoking
 from oncelog.client.membership.news import News as GroupNews
-from oncelog.errors import InvalidConfig, OncelogError
+from oncelog.errors import CorruptMessage, InvalidConfig, OncelogError
 from oncelog.records.arrow import TakenColumns
 from oncelog.records.kernel import ConsumerRecord
 from oncelog.types import TopicPartition
@@ -181,13 +181,24 @@ class ConsumerCalls:
             self._core.polls += 1
             now_ms = self._clock()
             yield from self._attend(now_ms)
-            found = take()
+            try:
+                found = take()
+            except CorruptMessage:
+                yield from self._fetch_again()
+                raise
             if found:
                 return found
             self._wake()  # the group may have waited for this poll
             if deadline_ms is not None and self._clock() >= deadline_ms:
                 return None
             yield AwaitNews(seen, self._wait_until(now_ms, deadline_ms))
+
+    def _fetch_again(self) -> Call[None]:
+        """Data was spoiled, perhaps on its way only: the next read gets it anew, and the others are not held up."""
+        spoiled = self._reader.open_data
+        if spoiled is not None:
+            partition, seek_count = spoiled.state.partition, spoiled.seek_count
+            yield _simply(lambda _: self._core.fetcher.fetch_again(partition, seek_count))
 
     def _wait_until(self, now_ms: int, deadline_ms: int | None) -> int:
         """Whoever waits is alive, and says so often enough; and commits what is due."""

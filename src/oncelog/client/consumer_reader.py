@@ -146,6 +146,11 @@ class Reader:
             if data.is_current:
                 self._inbox.put_back_front(data)
 
+    @property
+    def open_data(self) -> FetchedData | None:
+        """What is half read; after an error, where it came from."""
+        return None if self._open is None else self._open.data
+
     def give_back(self, offset: int) -> None:
         """Records of the last chunk from this offset on were not used: they come again. If the position has changed
         meanwhile, they are not wanted any more."""

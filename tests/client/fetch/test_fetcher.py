@@ -70,6 +70,18 @@ class TestReading:
         made.pass_time(A_WHILE_MS)
         assert made.readings[FIRST].values == made.log(0).values(3)
 
+    def test_what_was_spoiled_on_its_way_is_fetched_again(self) -> None:
+        made = world(20)
+        made.start(0)
+        made.settle_down()
+        made.read(3)
+        made.fetcher.fetch_again(FIRST, made.state(0).seek_count - 1)  # of a position that nobody is at any more
+        assert made.state(0).fetch_offset > 3
+        made.fetcher.fetch_again(FIRST, made.state(0).seek_count)
+        assert (made.state(0).position, made.state(0).fetch_offset) == (3, 3)
+        made.pass_time(A_WHILE_MS)
+        assert made.readings[FIRST].values == made.log(0).values(0)
+
     def test_the_next_fetch_is_under_way_before_anybody_reads(self) -> None:
         made = world(20)
         made.start(0)

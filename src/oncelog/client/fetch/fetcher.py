@@ -94,6 +94,13 @@ class Fetcher:
             if partition in self.states:
                 self._positions.resume(self.states[partition])
 
+    def fetch_again(self, partition: TopicPartition, seek_count: int) -> None:
+        """What waits of the partition is spoiled: get it anew, from the reader's position on. Unless the reader has
+        jumped since (`seek_count`)."""
+        state = self.states.get(partition)
+        if state is not None and state.seek_count == seek_count and state.position is not None:
+            self._positions.fetch_again(state)
+
     def list_offsets(self, specs: Mapping[TopicPartition, int], done: Callable[[Listed | Exception], None]) -> Survey:
         """The offset of EARLIEST, LATEST or a timestamp for each partition, assigned or not. Asks until it knows, or
         until the survey is cancelled: the caller keeps the time."""

@@ -102,10 +102,13 @@ class Positions:
 
     def resume(self, state: PartitionState) -> None:
         if state.has_dropped:
-            state.rewind()
-            if state.stage in (*_HAS_POSITION, Stage.LEAVING) and not isinstance(state.departure, Recreated):
-                self._enter(state)
+            self.fetch_again(state)
         state.is_paused = False
+
+    def fetch_again(self, state: PartitionState) -> None:
+        state.rewind()
+        if state.stage in (*_HAS_POSITION, Stage.LEAVING) and not isinstance(state.departure, Recreated):
+            self._enter(state)
 
     # --- what brokers tell ------------------------------------------------------------------------------------------
 
