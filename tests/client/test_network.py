@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from oncelog.client.metadata import Node
 from oncelog.client.network import (
+    MAX_THROTTLE_MS,
     NOT_SENT,
     SLOW_CONNECT_MS,
     Answered,
@@ -360,6 +361,14 @@ def test_a_throttled_node_is_left_alone() -> None:
     assert not scene.is_ready(1)
     scene.pass_time(1)
     assert scene.is_ready(1)
+
+
+def test_nobody_is_silenced_for_weeks() -> None:
+    scene = Scene(connections_max_idle_ms=-1)
+    scene.connect(1)
+    now_ms = scene.now_ms
+    scene.network.throttle(1, now_ms + 2**31 - 1)
+    assert now_ms + 1_000 < scene.network.throttled_until(1) <= now_ms + MAX_THROTTLE_MS
 
 
 # --- what nobody answers, and brokers that take no more data ---------------------------------------------------------

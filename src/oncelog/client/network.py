@@ -35,6 +35,9 @@ MAX_DOUBLINGS = 32
 """Where a growing pause is certain to have reached its bound."""
 MAX_REASONS = 5
 """How many nodes `why_unreachable` speaks of."""
+MAX_THROTTLE_MS = 60_000
+"""The longest pause that a node is given at once. Who means more says so again; who says more by mistake would silence
+the client for weeks."""
 
 CLOSED = "the client was closed"
 
@@ -379,8 +382,10 @@ class Network:
         }
 
     def throttle(self, node_id: int, until_ms: int) -> None:
-        """The node asked for a pause."""
+        """The node asked for a pause, in an answer that has just come."""
         peer = self._peers.get(node_id)
+        if peer is not None and peer.link is not None:
+            until_ms = min(until_ms, peer.link.used_ms + MAX_THROTTLE_MS)
         if peer is not None and until_ms > peer.throttled_until_ms:
             peer.throttled_until_ms = until_ms
             self._wake_by(until_ms)
