@@ -80,7 +80,7 @@ class Member:
         self.config = ConsumerConfig.of(f"node0:{FIRST_PORT},node1:{FIRST_PORT + 1}", client_id=name, **given)
         chance = world.chance.random
         network = Network(network_settings(self.config), chance)
-        inbox = Inbox(self.config.fetch_queue_max_bytes, self._wake)
+        self._inbox = inbox = Inbox(self.config.fetch_queue_max_bytes, self._wake)
         self.core = ConsumerCore(
             self.config,
             network,
@@ -104,10 +104,13 @@ class Member:
             self,
         )
         self._lines: dict[int, GroupLine] = {}
+        self._greeted: set[int] = set()
         self._stack: list[Program] = [self._program(style)]
         self._outcome: Callable[[], Outcome | None] = lambda: (None, None)
         """How the step ended that the user waits for; None while it has not."""
         self._in_hand: list[ConsumerRecord] = []
+        self._until_ms: int | None = None
+        """When it waits no longer."""
         self._run_ms = self._user_ms = -1
         self._spins = (0, 0)
 
@@ -120,6 +123,10 @@ class Member:
     @property
     def is_frozen(self) -> bool:
         return self.world.now_ms < self.frozen_until_ms
+
+    @property
+    def buffered_bytes(self) -> int:
+        return self._inbox.buffered_bytes
 
     # --- what the user does -----------------------------------------------------------------------------------------
 
@@ -197,7 +204,7 @@ class Member:
         at_ms = self.world.now_ms + wait_ms
         if self._user_ms < self.world.now_ms or at_ms < self._user_ms:
             self._user_ms = at_ms
-            self.world.at(at_ms, self._resume)
+            self.world.at(at_ms, lambda: self._resume() if self._user_ms == at_ms else None)
 
     def _resume(self) -> None:
         self._user_ms = -1
@@ -216,6 +223,8 @@ class Member:
                 self._pop((None, raised))
             else:
                 self._begin(step)
+        if self.is_alive and not self.is_frozen and self._until_ms is not None:
+            self._user_in(max(0, self._until_ms - self.world.now_ms))
 
     def _pop(self, outcome: Outcome) -> None:
         self._stack.pop()
@@ -227,6 +236,7 @@ class Member:
         assert spins < MAX_SPINS, f"{self} goes round in circles"
 
     def _begin(self, step: Ask | AwaitNews | Callback | Sleep) -> None:
+        self._until_ms = None
         if isinstance(step, Callback):
             self._call(step)
         elif isinstance(step, Ask):
@@ -234,11 +244,10 @@ class Member:
         elif isinstance(step, Sleep):
             until_ms = self.world.now_ms + step.ms
             self._outcome = lambda: (None, None) if self.world.now_ms >= until_ms else None
-            self._user_in(step.ms)
+            self._until_ms = until_ms
         else:
             self._outcome = lambda: (None, None) if self._has_news(step) else None
-            if step.deadline_ms is not None:
-                self._user_in(max(0, step.deadline_ms - self.world.now_ms))
+            self._until_ms = step.deadline_ms
 
     def _has_news(self, step: AwaitNews) -> bool:
         is_late = step.deadline_ms is not None and self.world.now_ms >= step.deadline_ms
@@ -261,8 +270,7 @@ class Member:
         self.core.submit(lambda now_ms: pending.append(ask.command(now_ms, done)))
         self._wake()
         timeout_ms = self.config.default_api_timeout_ms if ask.timeout_ms is None else ask.timeout_ms
-        deadline_ms = self.world.now_ms + timeout_ms
-        self._user_in(timeout_ms)
+        deadline_ms = self._until_ms = self.world.now_ms + timeout_ms
 
         def outcome() -> Outcome | None:
             if answers or self.core.fatal is not None:
@@ -290,7 +298,7 @@ class Member:
         at_ms = self.world.now_ms + wait_ms
         if self._run_ms < self.world.now_ms or at_ms < self._run_ms:
             self._run_ms = at_ms
-            self.world.at(at_ms, self._run)
+            self.world.at(at_ms, lambda: self._run() if self._run_ms == at_ms else None)
 
     def _run(self) -> None:
         self._run_ms = -1
@@ -342,6 +350,9 @@ class Member:
         if self.is_frozen:
             self.world.at(self.frozen_until_ms, lambda: self._answered(link, data))
             return
+        if link in self._greeted:  # the first tells what versions are spoken here, for as long as the connection lasts
+            data = self.world.garble(data)
+        self._greeted.add(link)
         rest = memoryview(data)
         while rest and link in self._lines:
             buffer = self.core.network.get_buffer(link)
@@ -349,6 +360,8 @@ class Member:
             buffer[:size] = rest[:size]
             rest = rest[size:]
             self._handle(self.core.network.received(link, size, self.world.now_ms))
+            for effect in self.core.network.take_effects():  # it may hang up in the middle
+                self._perform(effect)
         self._run()
 
     def _lost(self, link: int) -> None:

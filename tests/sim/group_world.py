@@ -42,6 +42,8 @@ class GroupWorld:
         self.committed: dict[TopicPartition, int] = {}
         self.repeated = 0
         """Records that somebody was already done with when they were handed out."""
+        self.garble: Callable[[bytes], bytes] = lambda answer: answer
+        """What becomes of an answer on its way."""
         self._next: dict[tuple[str, TopicPartition], int | None] = {}
         """Which record each owner gets next; None before its first."""
         self._events: list[tuple[int, int, Callable[[], object]]] = []

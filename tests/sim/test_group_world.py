@@ -29,8 +29,8 @@ KINDS: dict[str, dict[str, Any]] = {
 Action = Callable[[GroupWorld, random.Random], object]
 
 
-def seeds() -> range:
-    first, _, end = os.environ.get("ONCELOG_SIM_SEEDS", "0:6").partition(":")
+def seeds(few: str = "0:6") -> range:
+    first, _, end = os.environ.get("ONCELOG_SIM_SEEDS", few).partition(":")
     return range(int(first), int(end or int(first) + 1))
 
 
