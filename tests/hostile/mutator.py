@@ -22,13 +22,16 @@ COUNTS_16 = (-1, -2, 0, 1, 255, 32767, -32768)
 VARINTS = (b"\x00", b"\x01", b"\x7f", b"\xff\x7f", b"\xff\xff\xff\xff\x0f", b"\xff\xff\xff\xff\x7f", b"\xff" * 10)
 BYTES = b"\x00\x01\x7f\x80\xff"
 
-# These make topics (a flipped bit is a thousand partitions) or take them away: enough to matter, few enough to afford.
+# Some make topics (a flipped bit is a thousand partitions) or take them away: enough to matter, few enough to afford.
 WEIGHTS = {
     API_KEYS["produce"]: 8.0,
     API_KEYS["fetch"]: 6.0,
     API_KEYS["create_topics"]: 0.05,
     API_KEYS["create_partitions"]: 0.05,
     API_KEYS["delete_topics"]: 0.05,
+    # These wait for members that never come.
+    API_KEYS["join_group"]: 0.3,
+    API_KEYS["sync_group"]: 0.3,
 }
 
 

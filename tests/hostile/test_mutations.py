@@ -77,10 +77,13 @@ class Canary(threading.Thread):
 class Attack:
     """Sends mutations over many pipelined connections; counts how each of them was disposed of."""
 
-    def __init__(self, address: tuple[str, int], mutations: Iterator[Mutated]) -> None:
+    def __init__(
+        self, address: tuple[str, int], mutations: Iterator[Mutated], answer_timeout_s: float = ANSWER_TIMEOUT_S
+    ) -> None:
         self.outcomes: Counter[str] = Counter()
         self._address = address
         self._mutations = mutations
+        self._answer_timeout_s = answer_timeout_s
 
     async def run(self) -> None:
         await asyncio.gather(*(self._work() for _ in range(CONNECTIONS)))
@@ -114,7 +117,7 @@ class Attack:
         disposed = 0
         try:
             while disposed < sent:
-                async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                async with asyncio.timeout(self._answer_timeout_s):
                     size, correlation_id = struct.unpack(">ii", await reader.readexactly(8))
                     await reader.readexactly(size - 4)
                 assert disposed <= correlation_id <= sent, "answers out of order"
@@ -196,11 +199,15 @@ def test_damaged_requests(victim: BrokerProcess) -> None:
     assert outcomes["closed"] > MUTATIONS / 100
     assert canary.checks > 50
     assert victim.running
-    assert not [line for line in victim.log.splitlines() if any(alarm in line for alarm in ALARMS)]
-    _await_memory(victim, before + MEMORY_TOLERANCE_BYTES + PARTITION_BYTES * most_partitions)
+    assert not alarms_in(victim)
+    await_memory(victim, before + MEMORY_TOLERANCE_BYTES + PARTITION_BYTES * most_partitions)
 
 
-def _await_memory(broker: BrokerProcess, limit_bytes: int) -> None:
+def alarms_in(broker: BrokerProcess) -> list[str]:
+    return [line for line in broker.log.splitlines() if any(alarm in line for alarm in ALARMS)]
+
+
+def await_memory(broker: BrokerProcess, limit_bytes: int) -> None:
     deadline = time.monotonic() + SETTLE_S
     while broker.rss_bytes > limit_bytes:
         assert time.monotonic() < deadline, f"{broker.rss_bytes >> 20} MiB, allowed {limit_bytes >> 20} MiB"
