@@ -67,8 +67,9 @@ def test_kafka_python(broker: BrokerProcess, topic: str) -> None:
             here = sorted(second.assignment())[0]
             second.commit({here: OffsetAndMetadata(2, "note", -1)})
         eventually(lambda: shared(first), "what a member leaves comes back")
+    read.clear()  # the first may have begun to read again what was taken back, without committing it
     with closing(kafka_python(broker, topic)) as later:
-        eventually(lambda: shared(later) and len(read) == COUNT + 3, "only what was taken back is read again")
+        eventually(lambda: shared(later) and len(read) == 3, "only what was taken back is read again")
 
 
 @pytest.mark.on_both_brokers
