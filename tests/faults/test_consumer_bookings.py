@@ -26,7 +26,7 @@ from tests.support import parts
 from tests.support.patience import eventually
 from tests.support.postgres import PostgresServer
 
-MEMBER_KILLS = 4
+MEMBER_KILLS = 3
 BROKER_KILLS = 2
 ORDERS_PER_KILL = 40
 RULES = [

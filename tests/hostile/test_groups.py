@@ -202,7 +202,7 @@ def test_our_leader_of_a_member_that_speaks_rubbish(
             asked = join_request(topic, protocols=said, session_timeout=6_000)
             named = client.request("join_group", 9, asked)
             client.send("join_group", 9, {**asked, "member_id": named["member_id"]})
-            polled_for(consumer, 1.0)
+            polled_for(consumer, 0.4)
         write(broker, topic, numbered(0, RECORDS))
         eventually(lambda: reads(consumer), "it reads, when the other one is gone")
 

@@ -117,7 +117,7 @@ def their_heir_reads_on(world: RubbishWorld, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["range", "cooperative", "kip848"])
 def test_rubbish_is_reported_or_tried_again(kind: str) -> None:
-    for seed in seeds("0:2"):
+    for seed in seeds("0:1"):
         try:
             print(seed, play(seed, kind))
         except BaseException as error:
