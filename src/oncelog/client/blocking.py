@@ -164,9 +164,6 @@ class BlockingClient:
         except OSError as error:
             raise ConnectionLost(f"{address[0]}:{address[1]} is not reachable: {error}") from None
 
-    def any_connection(self) -> BlockingConnection:
-        return self.connection_to(self._any_address())
-
     def _any_address(self) -> tuple[str, int]:
         """One that is connected, or the first that answers: of those we learned of, then of those we were given."""
         if self._connections:

@@ -193,9 +193,6 @@ class ConsumerGroup:
         member_id = self.instances.get(instance_id)
         return None if member_id is None else self.members[member_id]
 
-    def subscribers_of_regex(self, regex: str) -> int:
-        return sum(member.topic_regex == regex for member in self.members.values())
-
     # What offsets, listings and deletions ask.
 
     def check_offset_commit(
