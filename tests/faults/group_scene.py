@@ -22,7 +22,7 @@ TOPIC = "orders"
 GROUP = "billing"
 PARTITIONS = 4
 PARTITION_NAMES = [TopicPartition(TOPIC, index) for index in range(PARTITIONS)]
-SESSION_MS = 1_500
+SESSION_MS = 3_000
 WAIT_S = 120.0
 
 # Sessions end soon, so that nobody waits long for those that were killed.
