@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from oncelog.broker.coordinated.reading import STEP_BYTES
+from oncelog.broker.coordinated.topic import RELOAD_DELAY_MS
 from oncelog.broker.groups import coordination
-from oncelog.broker.groups.loading import STEP_BYTES
 from oncelog.coordinator.effects import Effects
 from oncelog.coordinator.groups import coordinator_for
 from oncelog.coordinator.records import encode_record, offset_commit, offset_tombstone
@@ -388,7 +389,7 @@ def test_after_a_failed_write_the_groups_come_back_without_being_asked_for(
     commit(desk, "billing", 3)
     storage.fail_next("append", errno.ENOSPC)
     commit(desk, "billing", 4)
-    desk.alarms.pass_time(coordination.RELOAD_DELAY_MS)
+    desk.alarms.pass_time(RELOAD_DELAY_MS)
     assert len(scripted) == 2
     assert scripted[-1].committed == {("billing", "orders", 0): 3}
 

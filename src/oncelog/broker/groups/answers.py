@@ -9,17 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from oncelog.errors import (
-    CoordinatorLoadInProgress,
-    CoordinatorNotAvailable,
-    KafkaError,
-    KafkaStorageError,
-    MessageTooLarge,
-    NotCoordinator,
-    RecordListTooLarge,
-    UnknownServerError,
-    UnknownTopicOrPartition,
-)
+from oncelog.errors import CoordinatorLoadInProgress, KafkaError
 from oncelog.types import NO_OFFSET
 from oncelog.wire.api import ApiKey
 from oncelog.wire.codec import Message
@@ -28,19 +18,6 @@ NO_PLACE = -1
 FIRST_JOIN_WITH_NULL_PROTOCOL = 7
 FIRST_FETCH_WITH_GROUP_ERRORS = 2
 FIRST_FETCH_OF_MANY_GROUPS = 8
-
-_MEANINGS: dict[type[KafkaError], type[KafkaError]] = {
-    KafkaStorageError: NotCoordinator,
-    UnknownTopicOrPartition: CoordinatorNotAvailable,
-    MessageTooLarge: UnknownServerError,
-    RecordListTooLarge: UnknownServerError,
-}
-
-
-def as_client_knows(error: KafkaError) -> KafkaError:
-    """What befalls the coordinator's own partition is no error of the partitions that the client asked about."""
-    meaning = _MEANINGS.get(type(error))
-    return error if meaning is None else meaning(error.message)
 
 
 def refusal(api_key: int, version: int, body: Message, error: KafkaError) -> Message:

@@ -1,5 +1,4 @@
-"""A partition of `__consumer_offsets` becomes the state of its coordinator: read in bounded steps, so that a long log
-does not keep the loop from its clients.
+"""A partition of `__consumer_offsets` becomes the state of its coordinator: read in bounded steps.
 
 Within a step only the newest record of a key is replayed. That is what compaction would have left, so a coordinator
 must cope with it anyway, and a log of commits of the same few offsets loads many times faster.
@@ -11,53 +10,35 @@ from __future__ import annotations
 
 import logging
 
+from oncelog.broker.coordinated.reading import LogReading
 from oncelog.coordinator.group_coordinator import GroupCoordinator
 from oncelog.coordinator.records import UnreadableCoordinatorRecord, decode_record
-from oncelog.errors import CorruptMessage
 from oncelog.log.partition_log import PartitionLog
-from oncelog.records import kernel
 from oncelog.records.batch import BatchHeader, decode_records, read_control_marker
 from oncelog.records.model import Record
 
 logger = logging.getLogger(__name__)
-
-STEP_BYTES = 64 * 1024
-"""What is read and replayed at once, unless one batch is larger: a few milliseconds of work."""
 
 
 class Loading:
     def __init__(self, log: PartitionLog, coordinator: GroupCoordinator) -> None:
         self._log = log
         self._coordinator = coordinator
-        self._offset = log.log_start_offset
-        self._end = log.log_end_offset
+        self._reading = LogReading(log)
         self._undecided: dict[int, list[Record]] = {}
         self._newest: dict[bytes, Record] = {}
 
     @property
     def is_short(self) -> bool:
         """Whether all of it is one step."""
-        return self._log.size_bytes <= STEP_BYTES
+        return self._reading.is_short
 
     def step(self) -> bool:
         """Whether there is more. Raises CorruptMessage or KafkaStorageError."""
-        if self._offset < self._end:
-            self._read()
-            self._replay()
-        return self._offset < self._end
-
-    def _read(self) -> None:
-        data = self._log.read(self._offset, STEP_BYTES, upper_bound=self._end).read_all()
-        headers, _ = kernel.scan(data, 0, len(data), True)
-        if not data:  # compaction left nothing up to the end
-            self._offset = self._end
-        elif not headers:
-            raise CorruptMessage(f"{self._log.topic_partition} is damaged at offset {self._offset}")
-        position = 0
-        for header in headers:
-            self._take(header, memoryview(data)[position : position + header.size_bytes])
-            position += header.size_bytes
-            self._offset = max(self._offset, header.next_offset)
+        for header, batch in self._reading.read():
+            self._take(header, batch)
+        self._replay()
+        return not self._reading.is_over
 
     def _take(self, header: BatchHeader, batch: memoryview) -> None:
         if header.is_control:

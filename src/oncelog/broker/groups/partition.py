@@ -11,17 +11,16 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from oncelog.broker.groups.answers import as_client_knows, refusal
+from oncelog.broker.coordinated.ticket import Ticket
+from oncelog.broker.coordinated.writing import append_records, as_client_knows, awaits_flush
+from oncelog.broker.groups.answers import refusal
 from oncelog.broker.groups.loading import Loading
-from oncelog.broker.groups.ticket import Ticket
 from oncelog.broker.request import Request
 from oncelog.coordinator.effects import Caller, Effects, Reply
 from oncelog.coordinator.group_coordinator import GroupCoordinator
 from oncelog.coordinator.records import CoordinatorRecord, encode_record
-from oncelog.errors import KafkaError, MessageTooLarge
+from oncelog.errors import KafkaError
 from oncelog.log.partition_log import PartitionLog
-from oncelog.log.producer_state import AppendOrigin
-from oncelog.records import kernel
 from oncelog.wire.codec import Message
 
 if TYPE_CHECKING:
@@ -70,7 +69,7 @@ class CoordinatedPartition:
         if not replies:
             return
         log = self.log
-        if log.log_end_offset - log.recovery_point >= log.config.flush_messages:
+        if awaits_flush(log):
             # Without records of its own as well: the answer may tell of what an earlier batch says.
             self._broker.group_commit.wait(log, log.log_end_offset, partial(self._flushed, replies))
         else:
@@ -88,24 +87,17 @@ class CoordinatedPartition:
             replay(record, now_ms)
 
     def _append(self, records: Sequence[CoordinatorRecord], now_ms: int) -> None:
-        log = self.log
+        append_records(
+            self._broker,
+            self.log,
+            map(encode_record, records),
+            leader_epoch=self._leader_epoch,
+            codec=self._codec,
+            now_ms=now_ms,
+        )
         written = self._broker.metrics.group_records
-        builder = kernel.BatchBuilder()
         for record in records:
-            key, value = encode_record(record)
-            builder.append(now_ms, key, value, ())
-            written[record.type, value is None] += 1
-        batch = builder.build(leader_epoch=self._leader_epoch, codec=self._codec)
-        if len(batch) > log.config.max_message_bytes:
-            raise MessageTooLarge(
-                f"{len(records)} records of {log.topic_partition} need {len(batch)} bytes; "
-                f"its max.message.bytes is {log.config.max_message_bytes}"
-            )
-        header = kernel.parse_header(batch)
-        log.append(batch, header, leader_epoch=self._leader_epoch, now_ms=now_ms, origin=AppendOrigin.COORDINATOR)
-        log.advance_high_watermark(log.log_end_offset)
-        self._broker.metrics.appended(log.topic_partition.topic, len(batch), len(records))
-        self._broker.purgatory.appended(log.topic_partition, len(batch))
+            written[record.type, record.value is None] += 1
 
     def _flushed(self, replies: Sequence[Reply], error: KafkaError | None) -> None:
         if error is None:
@@ -121,8 +113,23 @@ class CoordinatedPartition:
             ticket = _ticket(reply)
             ticket.settle(refusal(ticket.api_key, ticket.version, ticket.body, known))
 
+    # --- as every coordinated partition ---
+
+    def loaded(self, now_ms: int) -> None:
+        self.loading = None
+        self.perform(self.coordinator.loaded(now_ms), now_ms)
+        self.topics_changed(now_ms)
+
+    def topics_changed(self, now_ms: int) -> None:
+        self.perform(self.coordinator.topics_changed(now_ms), now_ms)
+
+    def next_deadline_ms(self) -> int | None:
+        return self.coordinator.next_deadline_ms()
+
+    def expire(self, now_ms: int) -> None:
+        self.perform(self.coordinator.expire(now_ms), now_ms)
+
     def unload(self) -> None:
-        """All who wait hear that this is no coordinator any more."""
         _settle(self.coordinator.unload())
 
     def forget(self, ticket: Ticket) -> None:

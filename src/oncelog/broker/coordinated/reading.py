@@ -1,0 +1,47 @@
+"""A coordinator's log, read from its start to where it ended when the reading began: in bounded steps, so that a long
+one does not keep the loop from its clients. Never decides what the batches mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from oncelog.errors import CorruptMessage
+from oncelog.log.partition_log import PartitionLog
+from oncelog.records import kernel
+from oncelog.records.batch import BatchHeader
+
+STEP_BYTES = 64 * 1024
+"""What is read at once, unless one batch is larger: a few milliseconds of work."""
+
+
+class LogReading:
+    def __init__(self, log: PartitionLog) -> None:
+        self._log = log
+        self._offset = log.log_start_offset
+        self._end = log.log_end_offset
+
+    @property
+    def is_short(self) -> bool:
+        """Whether all of it is one step."""
+        return self._log.size_bytes <= STEP_BYTES
+
+    @property
+    def is_over(self) -> bool:
+        return self._offset >= self._end
+
+    def read(self) -> Iterator[tuple[BatchHeader, memoryview]]:
+        """The batches of the next step. Raises CorruptMessage or KafkaStorageError."""
+        if self.is_over:
+            return
+        data = self._log.read(self._offset, STEP_BYTES, upper_bound=self._end).read_all()
+        headers, _ = kernel.scan(data, 0, len(data), True)
+        if not data:  # compaction left nothing up to the end
+            self._offset = self._end
+        elif not headers:
+            raise CorruptMessage(f"{self._log.topic_partition} is damaged at offset {self._offset}")
+        position = 0
+        for header in headers:
+            yield header, memoryview(data)[position : position + header.size_bytes]
+            position += header.size_bytes
+            self._offset = max(self._offset, header.next_offset)

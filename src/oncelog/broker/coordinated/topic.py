@@ -1,0 +1,231 @@
+"""A topic whose partitions are coordinators: which of them are loaded, from when on, and what wakes them.
+
+Owns the loaded partitions, and one alarm for the earliest deadline of all. A partition is loaded when a request first
+needs it or, after a start, one bounded step at a time in the background, so that what is due happens even if nobody
+asks. Decides nothing that a coordinator decides.
+
+The time that coordinators are told is the timers': it goes on evenly, whatever happens to the wall clock.
+"""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+
+from oncelog.controller.topics import NewTopic, create_topics
+from oncelog.errors import CoordinatorLoadInProgress, CoordinatorNotAvailable, KafkaError, NotCoordinator
+from oncelog.log.partition_log import PartitionLog
+from oncelog.types import TopicPartition
+
+if TYPE_CHECKING:
+    from oncelog.broker.state import BrokerState
+
+logger = logging.getLogger(__name__)
+
+RELOAD_DELAY_MS = 1_000
+"""After a write failed: the disk may have recovered by then, and a full one is not tried without pause."""
+
+
+class Loading(Protocol):
+    @property
+    def is_short(self) -> bool: ...
+
+    def step(self) -> bool:
+        """Whether there is more. Raises where the log is damaged, or cannot be read."""
+
+
+class Coordinated(Protocol):
+    """One partition and its coordinator."""
+
+    log: PartitionLog
+
+    @property
+    def loading(self) -> Loading | None:
+        """None once the coordinator knows all that the log says."""
+
+    def loaded(self, now_ms: int) -> None:
+        """The last step was taken: `loading` is None from now on."""
+
+    def next_deadline_ms(self) -> int | None: ...
+
+    def expire(self, now_ms: int) -> None: ...
+
+    def unload(self) -> None:
+        """All who wait hear that this is no coordinator any more."""
+
+
+P = TypeVar("P", bound=Coordinated)
+
+
+class CoordinatedTopic(ABC, Generic[P]):
+    def __init__(self, broker: BrokerState, name: str) -> None:
+        self._broker = broker
+        self._name = name
+        self._timers = broker.timers
+        self._state = broker.controller.state
+        self._partitions: dict[int, P] = {}
+        self._damaged: set[int] = set()
+        self._alarm_ms: int | None = None
+        self._cancel_alarm: Callable[[], object] = lambda: None
+        self._is_loading = False
+
+    @abstractmethod
+    def _new_topic(self) -> NewTopic:
+        """The topic, as Kafka creates it."""
+
+    @abstractmethod
+    def _new_partition(self, index: int, log: PartitionLog) -> P: ...
+
+    # --- who coordinates ---
+
+    def ensure_topic(self, now_ms: int) -> None:
+        """Raises what prevents that the topic is created."""
+        broker = self._broker
+        if self._state.topic(self._name) is not None:
+            return
+        outcome = create_topics(self._state, broker.cluster, broker.config_schema, [self._new_topic()], broker.new_id)
+        created = broker.commit(outcome, now_ms)[self._name]
+        if isinstance(created, KafkaError):
+            raise created
+
+    def _check_available(self, index: int) -> None:
+        """Whether a partition can coordinate. Raises CoordinatorNotAvailable."""
+        if index in self._damaged or self._broker.is_offline(self._name, index):
+            raise CoordinatorNotAvailable(f"{self._name}-{index} is offline")
+
+    def _partition_count(self) -> int:
+        """Raises NotCoordinator, as long as nobody has asked for a coordinator."""
+        topic = self._state.topics.get(self._name)
+        if topic is None:
+            raise NotCoordinator("there is no coordinator yet; ask for it with FindCoordinator")
+        return len(topic.partitions)
+
+    def _partition(self, index: int) -> P:
+        """The partition, loaded. Raises what a client is told where it is not."""
+        partition = self._partitions.get(index)
+        if partition is None:
+            partition = self._begin(index)
+        elif partition.loading is None and not partition.log.offline:
+            return partition
+        if partition.log.offline:
+            self._drop(index, NotCoordinator(f"{partition.log.topic_partition} is offline"))
+            raise NotCoordinator(f"the disk behind {self._name}-{index} failed")
+        if partition.loading is not None:
+            if partition.loading.is_short:
+                self._load(index, partition)
+            else:
+                self._load_in_background()
+                raise CoordinatorLoadInProgress(f"{self._name}-{index} is being loaded; try again")
+        return partition
+
+    def _begin(self, index: int) -> P:
+        if index in self._damaged:
+            raise CoordinatorNotAvailable(f"{self._name}-{index} is damaged; the broker's log says where")
+        partition = self._new_partition(index, self._broker.partition(self._name, index))
+        self._partitions[index] = partition
+        return partition
+
+    # --- loading ---
+
+    def start(self) -> None:
+        """After a start of the broker: load whatever was left behind."""
+        self._load_in_background()
+
+    def _load_in_background(self) -> None:
+        if not self._is_loading:
+            self._is_loading = True
+            self._timers.later(0, self._load_next)
+
+    def _load_next(self) -> None:
+        self._is_loading = False
+        for index in self._unloaded():
+            try:
+                partition = self._partitions.get(index) or self._begin(index)
+                self._load(index, partition, one_step=True)
+            except KafkaError as error:
+                logger.error("%s-%d cannot be loaded: %s", self._name, index, error)
+            self._load_in_background()
+            return
+
+    def _unloaded(self) -> Iterator[int]:
+        """Partitions that hold something, and are neither loaded nor beyond help."""
+        topic = self._state.topic(self._name)
+        for index in topic.partitions if topic is not None else ():
+            partition = self._partitions.get(index)
+            if partition is not None:
+                if partition.loading is not None:
+                    yield index
+            elif index not in self._damaged and self._holds_something(index):
+                yield index
+
+    def _holds_something(self, index: int) -> bool:
+        log = self._broker.logs.logs.get(TopicPartition(self._name, index))
+        return log is not None and not log.offline and log.log_end_offset > log.log_start_offset
+
+    def _load(self, index: int, partition: P, *, one_step: bool = False) -> None:
+        """Raises CoordinatorNotAvailable where the log is damaged: then nobody may believe what it says."""
+        assert partition.loading is not None
+        try:
+            while partition.loading.step():
+                if one_step:
+                    return
+        except Exception as error:
+            del self._partitions[index]
+            self._damaged.add(index)
+            logger.exception("%s is offline for its coordinator", partition.log.topic_partition)
+            raise CoordinatorNotAvailable(f"{partition.log.topic_partition} cannot be loaded: {error}") from error
+        now_ms = self._timers.now_ms()
+        partition.loaded(now_ms)
+        self._arm(partition, now_ms)
+
+    def _loaded_partitions(self) -> list[P]:
+        """May be asked from any thread."""
+        return [partition for partition in list(self._partitions.values()) if partition.loading is None]
+
+    # --- the world changes ---
+
+    def topics_changed(self) -> None:
+        """Topics were created, grew or were deleted."""
+        for index, partition in list(self._partitions.items()):
+            log = partition.log
+            if log.offline or self._broker.logs.logs.get(log.topic_partition) is not log:
+                self._drop(index, NotCoordinator("its topic was deleted"))
+
+    def log_failed(self, topic_partition: TopicPartition) -> None:
+        """The disk behind a log has failed: if it was a coordinator's, all who wait there must hear."""
+        if topic_partition.topic == self._name and topic_partition.partition in self._partitions:
+            self._drop(topic_partition.partition, NotCoordinator(f"{topic_partition} is offline"))
+
+    def _partition_failed(self, partition: P, error: KafkaError) -> None:
+        index = partition.log.topic_partition.partition
+        if self._partitions.get(index) is partition:
+            self._drop(index, error)
+
+    def _drop(self, index: int, error: KafkaError) -> None:
+        """Forget what the coordinator knew. What the log says is loaded again later, or when somebody asks."""
+        logger.error("%s-%d gives its coordinator up: %s", self._name, index, error)
+        self._partitions.pop(index).unload()
+        self._timers.later(RELOAD_DELAY_MS, self._load_in_background)
+
+    # --- time ---
+
+    def _arm(self, partition: P, now_ms: int) -> None:
+        """Deadlines mostly move away (a heartbeat came): an alarm that is too early costs less than a new one."""
+        deadline_ms = partition.next_deadline_ms()
+        if deadline_ms is None or (self._alarm_ms is not None and self._alarm_ms <= deadline_ms):
+            return
+        self._cancel_alarm()
+        self._alarm_ms = deadline_ms
+        self._cancel_alarm = self._timers.later(max(0, deadline_ms - now_ms), self._ring)
+
+    def _ring(self) -> None:
+        self._alarm_ms = None
+        now_ms = self._timers.now_ms()
+        for partition in self._loaded_partitions():
+            deadline_ms = partition.next_deadline_ms()
+            if deadline_ms is not None and deadline_ms <= now_ms:
+                partition.expire(now_ms)
+        for partition in self._loaded_partitions():
+            self._arm(partition, now_ms)

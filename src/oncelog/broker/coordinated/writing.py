@@ -1,0 +1,69 @@
+"""Records of a coordinator become a batch of its log: appended, readable, counted. Whether they are durable is asked
+separately, and what befalls the coordinator's own partition is put into words that clients of a coordinator know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from oncelog.errors import (
+    CoordinatorNotAvailable,
+    KafkaError,
+    KafkaStorageError,
+    MessageTooLarge,
+    NotCoordinator,
+    RecordListTooLarge,
+    UnknownServerError,
+    UnknownTopicOrPartition,
+)
+from oncelog.log.partition_log import PartitionLog
+from oncelog.log.producer_state import AppendOrigin
+from oncelog.records import kernel
+
+if TYPE_CHECKING:
+    from oncelog.broker.state import BrokerState
+
+_MEANINGS: dict[type[KafkaError], type[KafkaError]] = {
+    KafkaStorageError: NotCoordinator,
+    UnknownTopicOrPartition: CoordinatorNotAvailable,
+    MessageTooLarge: UnknownServerError,
+    RecordListTooLarge: UnknownServerError,
+}
+
+
+def as_client_knows(error: KafkaError) -> KafkaError:
+    """What befalls the coordinator's own partition is no error of the partitions that the client asked about."""
+    meaning = _MEANINGS.get(type(error))
+    return error if meaning is None else meaning(error.message)
+
+
+def append_records(
+    broker: BrokerState,
+    log: PartitionLog,
+    records: Iterable[tuple[bytes, bytes | None]],
+    *,
+    leader_epoch: int,
+    codec: int,
+    now_ms: int,
+) -> None:
+    """One batch. Raises KafkaStorageError, MessageTooLarge or RecordListTooLarge, and then nothing was written."""
+    builder = kernel.BatchBuilder()
+    for key, value in records:
+        builder.append(now_ms, key, value, ())
+    batch = builder.build(leader_epoch=leader_epoch, codec=codec)
+    header = kernel.parse_header(batch)
+    if len(batch) > log.config.max_message_bytes:
+        raise MessageTooLarge(
+            f"{header.record_count} records of {log.topic_partition} need {len(batch)} bytes; "
+            f"its max.message.bytes is {log.config.max_message_bytes}"
+        )
+    log.append(batch, header, leader_epoch=leader_epoch, now_ms=now_ms, origin=AppendOrigin.COORDINATOR)
+    log.advance_high_watermark(log.log_end_offset)
+    broker.metrics.appended(log.topic_partition.topic, len(batch), header.record_count)
+    broker.purgatory.appended(log.topic_partition, len(batch))
+
+
+def awaits_flush(log: PartitionLog) -> bool:
+    """Whether `flush.messages` promises the disk for something that is not there yet."""
+    return log.log_end_offset - log.recovery_point >= log.config.flush_messages
