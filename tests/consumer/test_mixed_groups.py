@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from kafka import KafkaConsumer  # type: ignore[import-untyped]
 from kafka.coordinator.assignors.range import RangePartitionAssignor  # type: ignore[import-untyped]
 
 from tests.consumer.scene import (
@@ -21,6 +20,7 @@ from tests.consumer.scene import (
     write,
 )
 from tests.support.confluent import make_consumer
+from tests.support.kafka_python import group_member
 from tests.support.patience import eventually
 from tests.support.process import BrokerProcess
 
@@ -72,14 +72,8 @@ def test_together_with_kafka_python(broker: BrokerProcess, new_topic: Topics, me
     ours = member(topic, **KINDS["range"])
     ours.subscribe(topic)
     join(ours, PARTITIONS)
-    foreign = KafkaConsumer(
-        topic,
-        bootstrap_servers=broker.bootstrap,
-        group_id=f"group-of-{topic}",
-        auto_offset_reset="earliest",
-        partition_assignment_strategy=[RangePartitionAssignor],
-        heartbeat_interval_ms=300,
-    )
+    strategy = [RangePartitionAssignor]
+    foreign = group_member(broker.bootstrap, topic, f"group-of-{topic}", partition_assignment_strategy=strategy)
     seen: list[Any] = []
 
     def step() -> None:

@@ -18,7 +18,6 @@ import confluent_kafka
 import pytest
 import uvloop
 from confluent_kafka.admin import AdminClient
-from kafka import KafkaConsumer
 
 from oncelog.client.consumer_errors import ConsumerClosed
 from oncelog.consumer.consumer import Consumer
@@ -36,6 +35,7 @@ from tests.support.groups import (
     subscription,
     sync_request,
 )
+from tests.support.kafka_python import group_member
 from tests.support.patience import eventually
 from tests.support.process import BrokerProcess
 from tests.support.raw import ConnectionClosedError, RawClient, encode_request
@@ -92,7 +92,7 @@ def sessions(servers: str) -> None:
             own.subscribe(TOPIC)
             read(own, PARTITIONS * RECORDS)
             own.commit()
-    python = KafkaConsumer(TOPIC, bootstrap_servers=servers, group_id="python", auto_offset_reset="earliest")
+    python = group_member(servers, TOPIC, "python")
     eventually(lambda: bool(python.poll(100)), "kafka-python reads")
     python.commit()
     python.close()

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import closing
-from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer
 from kafka import KafkaAdminClient, KafkaConsumer, OffsetAndMetadata, TopicPartition
 
 from tests.support.confluent import create_topic, make_producer, send
+from tests.support.kafka_python import group_member
 from tests.support.patience import PATIENCE_S, eventually
 from tests.support.process import BrokerProcess
 
@@ -32,16 +32,8 @@ def write(broker: BrokerProcess, topic: str, count: int = COUNT) -> None:
     send(make_producer(broker), topic, ({"value": b"%d" % n, "partition": n % PARTITIONS} for n in range(count)))
 
 
-def kafka_python(broker: BrokerProcess, topic: str, **settings: Any) -> KafkaConsumer:
-    return KafkaConsumer(
-        topic,
-        bootstrap_servers=broker.bootstrap,
-        group_id=f"group-of-{topic}",
-        auto_offset_reset="earliest",
-        enable_auto_commit=False,
-        heartbeat_interval_ms=300,
-        **settings,
-    )
+def kafka_python(broker: BrokerProcess, topic: str) -> KafkaConsumer:
+    return group_member(broker.bootstrap, topic, f"group-of-{topic}", enable_auto_commit=False)
 
 
 @pytest.mark.on_both_brokers
