@@ -28,7 +28,7 @@ from oncelog.client.fetch.inbox import Inbox
 from oncelog.client.fetch.lookups import Survey
 from oncelog.client.membership.assignors.catalogue import assignors_named
 from oncelog.client.membership.classic import ClassicMembership
-from oncelog.client.membership.coordinator_link import CoordinatorLink
+from oncelog.client.membership.coordinator_link import GROUP_KEY, CoordinatorLink
 from oncelog.client.membership.kip848 import Kip848Membership
 from oncelog.client.membership.membership import Membership, MembershipSettings
 from oncelog.client.membership.news import Assigned, Lost, Revoking
@@ -125,7 +125,7 @@ class ConsumerCore:
 
     def _join_rooms(self, config: ConsumerConfig, jitter: Callable[[], float], new_id: Callable[[], str]) -> None:
         settings = membership_settings(config)
-        link = self._link = CoordinatorLink(settings, self.network, jitter)
+        link = self._link = CoordinatorLink(GROUP_KEY, settings.group_id, self.network, settings.new_backoff(jitter))
         commits = self._commits = OffsetCommits(settings, link, self.metadata, jitter)
         if config.uses_kip848:
             self.membership = Kip848Membership(settings, link, commits, self.metadata, jitter, new_id)

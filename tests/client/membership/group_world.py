@@ -19,7 +19,7 @@ from oncelog.client.cluster import Cluster
 from oncelog.client.consumer_records import OffsetAndMetadata
 from oncelog.client.membership.assignors.catalogue import assignors_named
 from oncelog.client.membership.classic import ClassicMembership
-from oncelog.client.membership.coordinator_link import CoordinatorLink
+from oncelog.client.membership.coordinator_link import GROUP_KEY, CoordinatorLink
 from oncelog.client.membership.kip848 import Kip848Membership
 from oncelog.client.membership.membership import Membership, MembershipSettings
 from oncelog.client.membership.news import Assigned, Failed, Lost, News, Revoking
@@ -64,7 +64,7 @@ class Reader:
         self.metadata = MetadataCache(max_age_ms=500, max_idle_ms=60_000, retry_backoff_ms=20)
         self.cluster = Cluster(self.network, self.metadata, [("h", FIRST_PORT + 1), ("h", FIRST_PORT + 2)])
         chosen = MembershipSettings(group_id=GROUP, assignors=assignors_named(strategy), **{**SETTINGS, **settings})
-        self.link = CoordinatorLink(chosen, self.network, world.chance.random)
+        self.link = CoordinatorLink(GROUP_KEY, chosen.group_id, self.network, chosen.new_backoff(world.chance.random))
         self.commits = OffsetCommits(chosen, self.link, self.metadata, world.chance.random)
         parts = (chosen, self.link, self.commits, self.metadata, world.chance.random)
         self.member: Membership

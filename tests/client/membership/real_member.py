@@ -11,7 +11,7 @@ from uuid import uuid4
 from oncelog.client.cluster import Cluster
 from oncelog.client.membership.assignors.catalogue import assignors_named
 from oncelog.client.membership.classic import ClassicMembership
-from oncelog.client.membership.coordinator_link import CoordinatorLink
+from oncelog.client.membership.coordinator_link import GROUP_KEY, CoordinatorLink
 from oncelog.client.membership.kip848 import Kip848Membership
 from oncelog.client.membership.membership import Membership, MembershipSettings
 from oncelog.client.membership.news import Assigned, Failed, Lost, News, Revoking
@@ -59,7 +59,7 @@ class RealMember:
             session_timeout_ms=30_000,
             assignors=assignors_named(strategy),
         )
-        self._link = CoordinatorLink(settings, self.network, random.random)
+        self._link = CoordinatorLink(GROUP_KEY, settings.group_id, self.network, settings.new_backoff(random.random))
         self.commits = OffsetCommits(settings, self._link, self._metadata, random.random)
         parts: tuple[Any, ...] = (settings, self._link, self.commits, self._metadata, random.random)
         self.member: Membership

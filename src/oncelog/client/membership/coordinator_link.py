@@ -1,4 +1,5 @@
-"""The way to a group's coordinator: which broker it is, and a connection to it that nothing else uses.
+"""The way to the coordinator of a group, or of a transactional id: which broker it is, and a connection to it that
+nothing else uses.
 
 Owns the search (FindCoordinator), when it is repeated, and who may send now. A broker works on the requests of one
 connection in their order, so a JoinGroup that waits for other members would hold up all behind it: while such an
@@ -8,20 +9,22 @@ Never sends a request again: what a loss means is for the asker to decide.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from oncelog.client.membership.backoff import Backoff
-from oncelog.client.membership.membership import MAX_POLL_MS, MembershipSettings
+from oncelog.client.membership.membership import MAX_POLL_MS
 from oncelog.client.metadata import Node
 from oncelog.client.network import Answered, Event, Lost, LostKind, Network
 from oncelog.errors import NONE, KafkaError, UnsupportedVersion, error_for_code
 from oncelog.wire.api import ApiKey
 from oncelog.wire.codec import Message
 
-GROUP_KEY = 0
+GROUP_KEY, TRANSACTION_KEY = 0, 1
 MAX_NODE_ID = 2**31 - 1
 """A coordinator's connection has the number that is as far below this as the broker's is above 0."""
+KEY_TYPE_SHIFT = 29
+"""Coordinators of different kinds that are one broker have a connection each."""
 
 Done = Callable[[Event, int], None]
 
@@ -33,14 +36,15 @@ class _Ask(NamedTuple):
 
 
 class CoordinatorLink:
-    def __init__(self, settings: MembershipSettings, network: Network, jitter: Callable[[], float]) -> None:
+    def __init__(self, key_type: int, key: str, network: Network, backoff: Backoff) -> None:
         self.refusal: KafkaError | None = None
         """Why the brokers last refused to name a coordinator, in a way that waiting does not mend."""
         self.refusals = 0
         """How often they did. Whoever waited fails; for whoever asks afterwards the search begins again."""
-        self._settings = settings
+        self._key_type = key_type
+        self._key = key
         self._network = network
-        self._backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, jitter)
+        self._backoff = backoff
         self._coordinator: Node | None = None
         self._is_searching = False
         self._search_at_ms = 0
@@ -87,6 +91,11 @@ class CoordinatorLink:
         """The version in which the coordinator is asked, when it is ready. Raises UnsupportedVersion."""
         assert self._coordinator is not None
         return self._network.version_of(self._coordinator.node_id, api_key)
+
+    def features(self) -> Mapping[str, int]:
+        """The finalized features that the coordinator, which is ready, tells of."""
+        assert self._coordinator is not None
+        return self._network.features(self._coordinator.node_id)
 
     def send(
         self,
@@ -140,8 +149,7 @@ class CoordinatorLink:
         node_id = self._network.least_loaded(now_ms)
         if node_id is None:
             return
-        group_id = self._settings.group_id
-        question: Message = {"key": group_id, "key_type": GROUP_KEY, "coordinator_keys": [group_id]}
+        question: Message = {"key": self._key, "key_type": self._key_type, "coordinator_keys": [self._key]}
         self._is_searching = True
         tag = _Ask(self, self._found, False)
         self._network.send(node_id, ApiKey.FIND_COORDINATOR, question, now_ms, tag=tag)
@@ -156,7 +164,7 @@ class CoordinatorLink:
         body = event.body
         answer = body if event.version < 4 else next(iter(body["coordinators"]), None)
         if answer is None:
-            self._search_later("a broker left the group out of its answer", now_ms)
+            self._search_later("a broker left the coordinator out of its answer", now_ms)
         elif answer["error_code"] != NONE:
             error = error_for_code(answer["error_code"], answer["error_message"])
             if not error.retriable:
@@ -170,7 +178,8 @@ class CoordinatorLink:
         self.refusals += 1
 
     def _learn(self, broker: Node) -> None:
-        self._coordinator = Node(MAX_NODE_ID - broker.node_id, broker.host, broker.port)
+        number = MAX_NODE_ID - (self._key_type << KEY_TYPE_SHIFT) - broker.node_id
+        self._coordinator = Node(number, broker.host, broker.port)
         self._network.reserve(self._coordinator)
 
     def _search_later(self, why: str, now_ms: int) -> None:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Collection, Iterable
 
 from oncelog.client.consumer_errors import MaxPollExceeded
 from oncelog.client.consumer_records import NO_GENERATION, NO_MEMBER, GroupMetadata
-from oncelog.client.membership.backoff import Backoff
 from oncelog.client.membership.coordinator_link import CoordinatorLink
 from oncelog.client.membership.membership import MAX_POLL_MS, MembershipCounters, MembershipSettings
 from oncelog.client.membership.news import Failed, Lost, News
@@ -40,7 +39,7 @@ class Member:
         self._link = link
         self._commits = commits
         self._metadata = metadata
-        self._backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, jitter)
+        self._backoff = settings.new_backoff(jitter)
         self._news = NewsBox()
         self._choice: TopicChoice | None = None
         self._assignment: frozenset[TopicPartition] = frozenset()

@@ -1,6 +1,6 @@
 """What both group protocols look like to the consumer, and the settings that they need. Interfaces and values only.
 
-    link = CoordinatorLink(settings, network, random.random)
+    link = CoordinatorLink(GROUP_KEY, settings.group_id, network, settings.new_backoff(random.random))
     commits = OffsetCommits(settings, link, metadata, random.random)
     member = ClassicMembership(settings, link, commits, metadata, random.random)
     member = Kip848Membership(settings, link, commits, metadata, random.random, new_id=lambda: str(uuid4()))
@@ -12,12 +12,13 @@ the one who asked. A consumer that assigns partitions itself needs no member.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Protocol
 
 from oncelog.client.consumer_records import GroupMetadata
 from oncelog.client.membership.assignor import Assignor
+from oncelog.client.membership.backoff import Backoff
 from oncelog.client.membership.news import News
 from oncelog.types import TopicPartition
 
@@ -45,6 +46,9 @@ class MembershipSettings:
     exclude_internal_topics: bool = True
     require_stable: bool = False
     """Offsets of open transactions are waited for, as `isolation.level=read_committed` demands."""
+
+    def new_backoff(self, jitter: Callable[[], float]) -> Backoff:
+        return Backoff(self.retry_backoff_ms, self.retry_backoff_max_ms, jitter)
 
 
 @dataclass(slots=True)

@@ -17,7 +17,6 @@ from functools import partial
 
 from oncelog.client.consumer_errors import CommitFailed, ConsumerTimedOut
 from oncelog.client.consumer_records import NO_GENERATION, GroupMetadata, OffsetAndMetadata
-from oncelog.client.membership.backoff import Backoff
 from oncelog.client.membership.commit_verdict import CommitVerdict, verdict_of
 from oncelog.client.membership.coordinator_link import CoordinatorLink
 from oncelog.client.membership.membership import MAX_POLL_MS, MembershipSettings
@@ -76,7 +75,7 @@ class OffsetCommits:
         self._settings = settings
         self._link = link
         self._metadata = metadata
-        self._backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, jitter)
+        self._backoff = settings.new_backoff(jitter)
         self._fetches = OffsetFetches(settings, link, metadata, jitter)
         self._waiting: deque[_Commit] = deque()
         self._under_way: list[_Commit] = []

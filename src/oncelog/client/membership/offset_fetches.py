@@ -7,7 +7,6 @@ from functools import partial
 
 from oncelog.client.consumer_errors import ConsumerTimedOut
 from oncelog.client.consumer_records import OffsetAndMetadata
-from oncelog.client.membership.backoff import Backoff
 from oncelog.client.membership.commit_verdict import CommitVerdict, verdict_of
 from oncelog.client.membership.coordinator_link import CoordinatorLink
 from oncelog.client.membership.membership import MAX_POLL_MS, MembershipSettings
@@ -49,7 +48,7 @@ class OffsetFetches:
         self._settings = settings
         self._link = link
         self._metadata = metadata
-        self._backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, jitter)
+        self._backoff = settings.new_backoff(jitter)
         self._fetches: list[_Fetch] = []
         self._refusals = link.refusals
         self._by_name = False
