@@ -10,6 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from oncelog.admin import Admin as Admin
+    from oncelog.admin import Ended as Ended
+    from oncelog.admin import EndedOtherwise as EndedOtherwise
+    from oncelog.admin import FencedProducer as FencedProducer
+    from oncelog.admin import HangingTransaction as HangingTransaction
+    from oncelog.admin import NothingToEnd as NothingToEnd
+    from oncelog.admin import OutcomeForgotten as OutcomeForgotten
+    from oncelog.admin import ProducerState as ProducerState
+    from oncelog.admin import TransactionDescription as TransactionDescription
+    from oncelog.admin import TransactionListing as TransactionListing
+    from oncelog.admin import TransactionState as TransactionState
     from oncelog.broker.process import Broker as Broker
     from oncelog.broker.process import BrokerFailed as BrokerFailed
     from oncelog.client.accumulator import RecordTooLarge as RecordTooLarge
@@ -49,6 +59,7 @@ if TYPE_CHECKING:
     from oncelog.client.table_result import TableFailed as TableFailed
     from oncelog.client.table_result import TableFuture as TableFuture
     from oncelog.client.table_result import TableMetadata as TableMetadata
+    from oncelog.client.transaction.prepared import PreparedTransaction as PreparedTransaction
     from oncelog.consumer.async_consumer import AsyncConsumer as AsyncConsumer
     from oncelog.consumer.consumer import Consumer as Consumer
     from oncelog.consumer.deserializers import Deserializer as Deserializer
@@ -84,7 +95,11 @@ _HOMES = {
     "DeliveryFailed": "oncelog.client.producer_errors",
     "DeliveryTimedOut": "oncelog.client.producer_errors",
     "Deserializer": "oncelog.consumer.deserializers",
+    "Ended": "oncelog.admin",
+    "EndedOtherwise": "oncelog.admin",
+    "FencedProducer": "oncelog.admin",
     "GroupMetadata": "oncelog.client.consumer_records",
+    "HangingTransaction": "oncelog.admin",
     "Interceptor": "oncelog.producer.interceptors",
     "InvalidOffset": "oncelog.client.consumer_errors",
     "KafkaError": "oncelog.errors",
@@ -93,15 +108,19 @@ _HOMES = {
     "NoOffsetForPartition": "oncelog.client.consumer_errors",
     "NotAssigned": "oncelog.client.consumer_errors",
     "NotDeliveredYet": "oncelog.client.delivery",
+    "NothingToEnd": "oncelog.admin",
     "OffsetAndMetadata": "oncelog.client.consumer_records",
     "OffsetAndTimestamp": "oncelog.client.consumer_records",
     "OncelogError": "oncelog.errors",
+    "OutcomeForgotten": "oncelog.admin",
     "PartitionOffsets": "oncelog.client.table_result",
     "PartitionerError": "oncelog.client.partitioner",
     "PositionOutOfRange": "oncelog.client.consumer_errors",
+    "PreparedTransaction": "oncelog.client.transaction.prepared",
     "Producer": "oncelog.producer.producer",
     "ProducerClosed": "oncelog.client.producer_errors",
     "ProducerRecord": "oncelog.client.records",
+    "ProducerState": "oncelog.admin",
     "RecordDeserializationError": "oncelog.client.consumer_errors",
     "RecordFuture": "oncelog.client.delivery",
     "RecordMetadata": "oncelog.client.records",
@@ -121,6 +140,9 @@ _HOMES = {
     "TableMetadata": "oncelog.client.table_result",
     "TopicPartition": "oncelog.types",
     "TopicUnavailable": "oncelog.client.producer_errors",
+    "TransactionDescription": "oncelog.admin",
+    "TransactionListing": "oncelog.admin",
+    "TransactionState": "oncelog.admin",
     "WokenUp": "oncelog.client.consumer_errors",
     "prometheus_collector": "oncelog.producer.metrics",
 }
@@ -142,7 +164,11 @@ __all__ = [
     "DeliveryFailed",
     "DeliveryTimedOut",
     "Deserializer",
+    "Ended",
+    "EndedOtherwise",
+    "FencedProducer",
     "GroupMetadata",
+    "HangingTransaction",
     "Interceptor",
     "InvalidOffset",
     "KafkaError",
@@ -151,15 +177,19 @@ __all__ = [
     "NoOffsetForPartition",
     "NotAssigned",
     "NotDeliveredYet",
+    "NothingToEnd",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
     "OncelogError",
+    "OutcomeForgotten",
     "PartitionOffsets",
     "PartitionerError",
     "PositionOutOfRange",
+    "PreparedTransaction",
     "Producer",
     "ProducerClosed",
     "ProducerRecord",
+    "ProducerState",
     "RecordDeserializationError",
     "RecordFuture",
     "RecordMetadata",
@@ -179,6 +209,9 @@ __all__ = [
     "TableMetadata",
     "TopicPartition",
     "TopicUnavailable",
+    "TransactionDescription",
+    "TransactionListing",
+    "TransactionState",
     "WokenUp",
     "__version__",
     "prometheus_collector",

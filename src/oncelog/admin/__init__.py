@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from oncelog.admin.admin import ALL_RECORDS, BROKER_DEFAULT, Admin
+from oncelog.admin.ending import Ended, EndedOtherwise, NothingToEnd, OutcomeForgotten
 from oncelog.admin.values import (
     ANY_NAME,
     ClientQuota,
@@ -10,15 +11,21 @@ from oncelog.admin.values import (
     ConfigEntry,
     ConfigSource,
     CreatedTopic,
+    FencedProducer,
     GroupDescription,
     GroupListing,
     GroupMember,
+    HangingTransaction,
     OffsetSpec,
     ProducerState,
     ResourceType,
     TopicDescription,
+    TransactionDescription,
+    TransactionListing,
+    TransactionState,
 )
 from oncelog.client.leaders import ListedOffset
+from oncelog.client.transaction.prepared import PreparedTransaction
 
 __all__ = [
     "ALL_RECORDS",
@@ -30,12 +37,22 @@ __all__ = [
     "ConfigEntry",
     "ConfigSource",
     "CreatedTopic",
+    "Ended",
+    "EndedOtherwise",
+    "FencedProducer",
     "GroupDescription",
     "GroupListing",
     "GroupMember",
+    "HangingTransaction",
     "ListedOffset",
+    "NothingToEnd",
     "OffsetSpec",
+    "OutcomeForgotten",
+    "PreparedTransaction",
     "ProducerState",
     "ResourceType",
     "TopicDescription",
+    "TransactionDescription",
+    "TransactionListing",
+    "TransactionState",
 ]

@@ -1,4 +1,4 @@
-"""`Admin`: topics, configs, quotas, groups, offsets and producers of a cluster, oncelog's or Apache Kafka's.
+"""`Admin`: topics, configs, quotas, groups, offsets, producers, transactions of a cluster, oncelog's or Apache Kafka's.
 
 A thin shell over the blocking client: each method is one request (one per leader where leaders must be asked), and
 an error of the broker is the exception of that name. Reading is repeated after a lost connection; a change is not,
@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any
 
 from oncelog.admin.groups import GroupAdmin
+from oncelog.admin.transactions import TransactionAdmin
 from oncelog.admin.values import (
     ANY_NAME,
     ClientQuota,
@@ -21,7 +22,6 @@ from oncelog.admin.values import (
     CreatedTopic,
     EntityMatch,
     EntityName,
-    ProducerState,
     ResourceType,
     TopicDescription,
 )
@@ -42,11 +42,9 @@ ALL_RECORDS = -1
 _SET, _DELETE, _APPEND, _SUBTRACT = 0, 1, 2, 3
 _EXACT, _DEFAULT, _ANY = 0, 1, 2
 _UNTIMED = frozenset({ApiKey.INCREMENTAL_ALTER_CONFIGS, ApiKey.ALTER_CLIENT_QUOTAS})
-_NO_COORDINATOR_EPOCH = -1
-_NO_TRANSACTION = -1
 
 
-class Admin(GroupAdmin):
+class Admin(GroupAdmin, TransactionAdmin):
     """`with Admin("127.0.0.1:9092") as admin: admin.create_topic("orders", partitions=3)`
 
     Settings are Kafka's keys, with underscores as arguments (`request_timeout_ms=5000`) or with dots in a mapping
@@ -245,25 +243,6 @@ class Admin(GroupAdmin):
         answers = ask_leaders(self._client, ApiKey.DELETE_RECORDS, before_offsets, request)
         return {partition: one["low_watermark"] for partition, one in answers.items()}
 
-    def describe_producers(
-        self, partitions: Iterable[TopicPartition]
-    ) -> dict[TopicPartition, tuple[ProducerState, ...]]:
-        """The producers that each partition's leader remembers, by producer id."""
-
-        def request(some: list[TopicPartition]) -> Message:
-            topics: dict[str, list[int]] = {}
-            for partition in some:
-                topics.setdefault(partition.topic, []).append(partition.partition)
-            return {"topics": [{"name": name, "partition_indexes": indexes} for name, indexes in topics.items()]}
-
-        answers = ask_leaders(self._client, ApiKey.DESCRIBE_PRODUCERS, partitions, request)
-        return {
-            partition: tuple(
-                sorted(map(_producer_state, one["active_producers"]), key=lambda producer: producer.producer_id)
-            )
-            for partition, one in answers.items()
-        }
-
     # --- asking -----------------------------------------------------------------------------------------------
 
     def _ask(self, api_key: ApiKey, request: Message, node: Node | None = None) -> Message:
@@ -306,16 +285,3 @@ def _client_quota(entry: Message) -> ClientQuota:
 
 def _described_entity(entity: Mapping[str, EntityMatch]) -> str:
     return " ".join(f"{kind}={'<default>' if name is None else name}" for kind, name in sorted(entity.items()))
-
-
-def _producer_state(message: Message) -> ProducerState:
-    coordinator_epoch = message["coordinator_epoch"]
-    start_offset = message["current_txn_start_offset"]
-    return ProducerState(
-        producer_id=message["producer_id"],
-        producer_epoch=message["producer_epoch"],
-        last_sequence=message["last_sequence"],
-        last_timestamp_ms=message["last_timestamp"],
-        coordinator_epoch=None if coordinator_epoch == _NO_COORDINATOR_EPOCH else coordinator_epoch,
-        current_transaction_start_offset=None if start_offset == _NO_TRANSACTION else start_offset,
-    )

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TypeVar
 
+from oncelog.admin.coordinators import CoordinatorAdmin, KeyType
 from oncelog.admin.values import GroupDescription, GroupListing, GroupMember
-from oncelog.client.blocking import BlockingClient
 from oncelog.client.consumer_records import OffsetAndMetadata
 from oncelog.client.leaders import by_topic, raise_error
 from oncelog.client.metadata import Node
@@ -21,7 +21,6 @@ from oncelog.wire.codec import MalformedMessage, Message, decode
 
 T = TypeVar("T")
 
-GROUP_KEY = 0
 LAST_OFFSET_FETCH_OF_ONE_GROUP = 7
 LAST_OFFSET_COMMIT_BY_NAME = 9
 NO_GENERATION = -1
@@ -33,9 +32,7 @@ OLDEST_ASSIGNMENT = 0
 ASSIGNMENT_VERSION_BYTES = 2
 
 
-class GroupAdmin:
-    _client: BlockingClient
-
+class GroupAdmin(CoordinatorAdmin):
     def list_groups(self, *, states: Collection[str] = (), types: Collection[str] = ()) -> list[GroupListing]:
         """Every group of the cluster, by name; only those of the given states and types, if any are given."""
         request: Message = {"states_filter": list(states), "types_filter": list(types)}
@@ -71,7 +68,7 @@ class GroupAdmin:
             raise_error(group, group_id, "group")
             return read(group)
 
-        return self._at_coordinator(group_id, ask)
+        return self._at_group(group_id, ask)
 
     def list_group_offsets(self, group_id: str) -> dict[TopicPartition, OffsetAndMetadata]:
         """What the group has committed, everywhere; empty for a group that does not exist."""
@@ -93,7 +90,7 @@ class GroupAdmin:
                         )
             return found
 
-        return self._at_coordinator(group_id, ask)
+        return self._at_group(group_id, ask)
 
     def alter_group_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]) -> None:
         """Commit offsets in the name of a group that nobody reads at the moment. Creates the group if need be."""
@@ -121,7 +118,7 @@ class GroupAdmin:
             )
             self._raise_partition_errors(answer, group_id)
 
-        self._at_coordinator(group_id, ask)  # an offset commit may be repeated: it says the same again
+        self._at_group(group_id, ask)  # an offset commit may be repeated: it says the same again
 
     def delete_group_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
         """Forget what a group has committed for some partitions. Raises GroupSubscribedToTopic while it is read."""
@@ -132,7 +129,7 @@ class GroupAdmin:
             raise_error(answer, group_id, "group")
             self._raise_partition_errors(answer, group_id)
 
-        self._at_coordinator(group_id, ask)
+        self._at_group(group_id, ask)
 
     def delete_group(self, group_id: str) -> None:
         """Raises NonEmptyGroup, GroupIdNotFound."""
@@ -142,7 +139,7 @@ class GroupAdmin:
             (result,) = self._client.request(ApiKey.DELETE_GROUPS, request, node=coordinator)["results"]
             raise_error(result, group_id, "group")
 
-        self._at_coordinator(group_id, ask)
+        self._at_group(group_id, ask)
 
     def remove_static_members(self, group_id: str, instance_ids: Iterable[str]) -> None:
         """Let static members go at once, before their sessions end."""
@@ -156,19 +153,10 @@ class GroupAdmin:
             for one in answer["members"]:
                 raise_error(one, one["group_instance_id"], "static member")
 
-        self._at_coordinator(group_id, ask)
+        self._at_group(group_id, ask)
 
-    def _at_coordinator(self, group_id: str, ask: Callable[[Node], T]) -> T:
-        """What the group's coordinator answers, wherever it is by now."""
-
-        def attempt() -> T:
-            request: Message = {"key": group_id, "key_type": GROUP_KEY, "coordinator_keys": [group_id]}
-            answer = self._client.request(ApiKey.FIND_COORDINATOR, request)
-            found = answer if "coordinators" not in answer or not answer["coordinators"] else answer["coordinators"][0]
-            raise_error(found, group_id, "group")
-            return ask(Node(found["node_id"], found["host"], found["port"]))
-
-        return self._client.retrying(attempt)
+    def _at_group(self, group_id: str, ask: Callable[[Node], T]) -> T:
+        return self._at_coordinator(KeyType.GROUP, group_id, ask)
 
     @staticmethod
     def _raise_partition_errors(answer: Message, group_id: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum, IntEnum
+from enum import Enum, IntEnum, StrEnum
 from typing import Final, Literal
 from uuid import UUID
 
@@ -99,6 +99,62 @@ class ProducerState:
     last_timestamp_ms: int
     coordinator_epoch: int | None
     current_transaction_start_offset: int | None
+
+
+class TransactionState(StrEnum):
+    """Of a transactional id: what became of its last transaction."""
+
+    EMPTY = "Empty"
+    ONGOING = "Ongoing"
+    PREPARE_COMMIT = "PrepareCommit"
+    PREPARE_ABORT = "PrepareAbort"
+    COMPLETE_COMMIT = "CompleteCommit"
+    COMPLETE_ABORT = "CompleteAbort"
+    DEAD = "Dead"
+    PREPARE_EPOCH_FENCE = "PrepareEpochFence"
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionListing:
+    transactional_id: str
+    coordinator_id: int
+    """The node that coordinates it."""
+    producer_id: int
+    state: str
+    """One of `TransactionState`."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionDescription:
+    transactional_id: str
+    coordinator_id: int
+    state: str
+    """One of `TransactionState`."""
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    start_ms: int | None
+    """When the transaction began; None where there is none."""
+    partitions: tuple[TopicPartition, ...]
+    """What it has written to, as far as it has no marker there yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class HangingTransaction:
+    """Open in a partition, and nobody will ever end it: readers of committed records wait before it."""
+
+    partition: TopicPartition
+    producer: ProducerState
+    transactional_id: str | None
+    """None where no coordinator knows the producer."""
+
+
+@dataclass(frozen=True, slots=True)
+class FencedProducer:
+    """The identity that the next producer of the transactional id comes after."""
+
+    producer_id: int
+    producer_epoch: int
 
 
 @dataclass(frozen=True, slots=True)
