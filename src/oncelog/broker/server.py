@@ -271,6 +271,7 @@ async def _serve(broker: BrokerState, loop: asyncio.AbstractEventLoop, pool: Thr
     gc.freeze()
     print(f"ready {endpoint}", flush=True)
     broker.resume_groups()
+    broker.resume_transactions()
     await stopped.wait()
     logger.info("stopping")
     broker.logs.begin_stop()

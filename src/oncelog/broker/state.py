@@ -26,7 +26,7 @@ from oncelog.controller.controller import Controller
 from oncelog.controller.identity import Identity, load_or_create
 from oncelog.controller.records import MetadataRecord, RecordType
 from oncelog.controller.state import FIRST_LEADER_EPOCH, ConfigResource, Outcome, ResourceType, Topic
-from oncelog.controller.topic_names import OFFSETS_TOPIC, is_internal
+from oncelog.controller.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, is_internal
 from oncelog.controller.topics import Cluster, NewTopic, create_topics
 from oncelog.errors import (
     FencedLeaderEpoch,
@@ -45,6 +45,7 @@ from oncelog.types import NO_LEADER_EPOCH, TopicPartition
 
 if TYPE_CHECKING:
     from oncelog.broker.groups.coordination import Coordination
+    from oncelog.broker.transactions.coordination import TransactionCoordination
 
 logger = logging.getLogger(__name__)
 
@@ -99,6 +100,7 @@ class BrokerState:
         self.logs: LogManager
         self._directory_id = identity.directory_id
         self._coordination: Coordination | None = None
+        self._transactions: TransactionCoordination | None = None
 
     @classmethod
     def open(
@@ -209,11 +211,13 @@ class BrokerState:
             self._reconfigure(reconfigured)
         if any(record.type is RecordType.CLIENT_QUOTA for record in outcome.records):
             self.quotas.replace(self.controller.state.client_quotas)
-        if self._coordination is not None and any(record.type in TOPIC_RECORDS for record in outcome.records):
-            self._coordination.topics_changed()
+        if any(record.type in TOPIC_RECORDS for record in outcome.records):
+            for coordination in (self._coordination, self._transactions):
+                if coordination is not None:
+                    coordination.topics_changed()
         return response
 
-    # --- groups ---
+    # --- groups and transactions ---
 
     @property
     def coordination(self) -> Coordination:
@@ -223,10 +227,23 @@ class BrokerState:
             self._coordination = Coordination(self)
         return self._coordination
 
+    @property
+    def transactions(self) -> TransactionCoordination:
+        if self._transactions is None:
+            from oncelog.broker.transactions.coordination import TransactionCoordination  # as above
+
+            self._transactions = TransactionCoordination(self)
+        return self._transactions
+
     def resume_groups(self) -> None:
         """After a start: members that never came back must be noticed, also if nobody asks about their groups."""
         if self.controller.state.topic(OFFSETS_TOPIC) is not None:
             self.coordination.start()
+
+    def resume_transactions(self) -> None:
+        """After a start: what was decided is carried out, and what stays open for too long is aborted."""
+        if self.controller.state.topic(TRANSACTIONS_TOPIC) is not None:
+            self.transactions.start()
 
     def groups_by_state(self) -> Counter[tuple[str, str]]:
         """How many groups of each type are in each state. May be asked from any thread."""
@@ -235,8 +252,9 @@ class BrokerState:
     def log_failed(self, partition: TopicPartition) -> None:
         """A log went offline: whoever waits for it must hear."""
         self.purgatory.changed(partition)
-        if self._coordination is not None:
-            self._coordination.log_failed(partition)
+        for coordination in (self._coordination, self._transactions):
+            if coordination is not None:
+                coordination.log_failed(partition)
 
     def ensure_topic(self, name: str, now_ms: int) -> Topic | None:
         """The topic; created if it does not exist and `auto.create.topics.enable` lets a client's mention create it.

@@ -12,12 +12,14 @@ from oncelog.broker.config.unserved_keys import IGNORED_KEYS, REFUSED_PREFIXES, 
 from oncelog.errors import InvalidConfig
 
 KAFKA = json.loads((Path(__file__).parent / "kafka_4_3_1_keys.json").read_text())
-OURS_ALONE = {"metrics.port"}
+OURS_ALONE = {"metrics.port", "oncelog.transaction.version"}
 OTHER_DEFAULTS = {
     "node.id": "a number to start with, where Kafka wants to be told",
     "listeners": "this machine only, where Kafka listens everywhere",
     "log.dir": "a folder that outlives a reboot",
     "offsets.topic.replication.factor": "one node is all there is",
+    "transaction.state.log.min.isr": "one node is all there is",
+    "transaction.state.log.replication.factor": "one node is all there is",
 }
 OTHER_TYPES = {"log.dir": "one directory", "log.dirs": "one directory"}
 

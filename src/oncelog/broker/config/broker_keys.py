@@ -1,4 +1,5 @@
-"""The broker keys that are served: Kafka's names, defaults and rules, and one of our own (`metrics.port`).
+"""The broker keys that are served: Kafka's names, defaults and rules, and two of our own (`metrics.port` and
+`oncelog.transaction.version`).
 
 Keys that set the default of a topic key are derived from that key, so that the rule is written once. Which keys may
 change while the broker runs follows Kafka, as far as the change takes effect here; the rest is read-only.
@@ -11,6 +12,7 @@ from dataclasses import replace
 from oncelog.broker.config.definition import ConfigKey, ConfigType, UpdateMode, Validator, Value, at_least, between
 from oncelog.broker.config.group_keys import GROUP_BROKER_KEYS
 from oncelog.broker.config.topic_keys import TOPIC_KEYS
+from oncelog.broker.config.transaction_keys import TRANSACTION_KEYS
 
 DEFAULT_NODE_ID = "1"
 DEFAULT_LISTENER = "PLAINTEXT://127.0.0.1:9092"
@@ -128,13 +130,6 @@ _PRODUCERS = (
         "How often silent producers are looked for.",
         at_least(1),
     ),
-    _key(
-        "transaction.max.timeout.ms",
-        ConfigType.INT,
-        "900000",
-        "The longest transaction timeout that a producer may ask for.",
-        at_least(1),
-    ),
 )
 
 _LOGS = (
@@ -209,6 +204,6 @@ _TOPIC_DEFAULTS = (
 
 BROKER_KEYS: dict[str, ConfigKey] = {
     key.name: key
-    for group in (_IDENTITY, _TOPICS, _NETWORK, _PRODUCERS, GROUP_BROKER_KEYS, _LOGS, _TOPIC_DEFAULTS)
+    for group in (_IDENTITY, _TOPICS, _NETWORK, _PRODUCERS, TRANSACTION_KEYS, GROUP_BROKER_KEYS, _LOGS, _TOPIC_DEFAULTS)
     for key in sorted(group, key=lambda key: key.name)
 }

@@ -1,7 +1,7 @@
 """Kafka's broker keys that this broker does not serve: which are ignored with a warning, which refused, and why.
 
 The line between the two: a key is ignored if a broker without it keeps every promise (it tunes machinery that does not
-exist here, or belongs to transactions, share groups and replication, which are not served). It is refused if ignoring
+exist here, or belongs to share groups and replication, which are not served). It is refused if ignoring
 it would break one: nobody who asks for TLS, authentication, an ACL or a limit may be served without it.
 """
 
@@ -59,10 +59,7 @@ share.coordinator.state.topic.replication.factor share.coordinator.state.topic.s
 share.coordinator.write.timeout.ms share.fetch.purgatory.purge.interval.requests
 socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms socket.listen.backlog.size
 socket.receive.buffer.bytes socket.send.buffer.bytes telemetry.max.bytes
-transaction.abort.timed.out.transaction.cleanup.interval.ms transaction.partition.verification.enable
-transaction.remove.expired.transaction.cleanup.interval.ms transaction.state.log.load.buffer.size
-transaction.state.log.min.isr transaction.state.log.num.partitions transaction.state.log.replication.factor
-transaction.state.log.segment.bytes transaction.two.phase.commit.enable transactional.id.expiration.ms
+transaction.state.log.load.buffer.size transaction.two.phase.commit.enable
 unclean.leader.election.interval.ms unstable.api.versions.enable unstable.feature.versions.enable
 """
 IGNORED_KEYS = frozenset(_IGNORED.split())

@@ -10,8 +10,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from oncelog.broker.config.transaction_keys import TRANSACTION_VERSION as HIGHEST_TOLD
 from oncelog.broker.request import Request
-from oncelog.controller.features import SUPPORTED_FEATURES
+from oncelog.controller.features import SUPPORTED_FEATURES, TRANSACTION_VERSION
 from oncelog.errors import InvalidRequest, UnsupportedVersion
 from oncelog.wire.api import SUPPORTED, ApiKey
 from oncelog.wire.codec import Message
@@ -22,17 +23,19 @@ if TYPE_CHECKING:
 API_KEY = ApiKey.API_VERSIONS
 FALLBACK_VERSION = 0
 FIRST_VERSION_WITH_CLIENT_NAME = 3
+FIRST_VERSION_WITH_LEVEL_0 = 4
 SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 def handle(broker: BrokerState, request: Request) -> Message:
     if request.version >= FIRST_VERSION_WITH_CLIENT_NAME and not _names_its_software(request.body):
         return {"error_code": InvalidRequest.code}
-    finalized = broker.controller.state.features
+    finalized = _finalized(broker)
+    lowest_told = 0 if request.version >= FIRST_VERSION_WITH_LEVEL_0 else 1
     return {
         "api_keys": _ranges(),
         "supported_features": [
-            {"name": name, "min_version": lowest, "max_version": highest}
+            {"name": name, "min_version": max(lowest, lowest_told), "max_version": highest}
             for name, (lowest, highest) in SUPPORTED_FEATURES.items()
         ],
         "finalized_features_epoch": broker.controller.metadata_offset,
@@ -42,6 +45,14 @@ def handle(broker: BrokerState, request: Request) -> Message:
             if name in finalized
         ],
     }
+
+
+def _finalized(broker: BrokerState) -> dict[str, int]:
+    """Level 0 is told by saying nothing, as Kafka does."""
+    levels = dict(broker.controller.state.features)
+    told = min(levels.get(TRANSACTION_VERSION, 0), int(broker.config.values[HIGHEST_TOLD]))  # type: ignore[arg-type]
+    levels[TRANSACTION_VERSION] = told
+    return {name: level for name, level in levels.items() if level}
 
 
 def unsupported_version() -> Message:

@@ -2,9 +2,8 @@
 
 Versions: 0 knows groups only; 1 adds the key type and error messages; 3 is flexible; 4 asks for many keys at once; 6
 adds share groups.
-- For a group it is this broker. The first one that is asked for creates `__consumer_offsets`, and is answered at once,
-  where Kafka answers COORDINATOR_NOT_AVAILABLE until the topic is there.
-- For a transactional id, UNSUPPORTED_VERSION: such a producer can do nothing, and should hear it at once.
+- For a group or a transactional id it is this broker. The first one that is asked for creates `__consumer_offsets` or
+  `__transaction_state`, and is answered at once, where Kafka answers COORDINATOR_NOT_AVAILABLE until the topic exists.
 - For anything else, INVALID_REQUEST, as Kafka without share groups.
 """
 
@@ -14,7 +13,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from oncelog.broker.request import Request
-from oncelog.errors import CoordinatorNotAvailable, InvalidRequest, KafkaError, UnsupportedVersion
+from oncelog.errors import CoordinatorNotAvailable, InvalidRequest, KafkaError
 from oncelog.wire.api import ApiKey
 from oncelog.wire.codec import Message
 
@@ -53,13 +52,12 @@ def _find(broker: BrokerState, key_type: int, key: str, now_ms: int) -> Message:
 
 def _check(broker: BrokerState, key_type: int, key: str, now_ms: int) -> None:
     """Raises what the client is told, unless this broker coordinates the key."""
-    if key_type == TRANSACTION:
-        raise UnsupportedVersion("transactions are not served by this version of oncelog")
-    if key_type != GROUP:
+    if key_type not in (GROUP, TRANSACTION):
         raise InvalidRequest(f"no coordinator has keys of type {key_type}")
+    coordination = broker.coordination if key_type == GROUP else broker.transactions
     try:
-        broker.coordination.ensure_topic(now_ms)
+        coordination.ensure_topic(now_ms)
     except KafkaError as error:
-        logger.error("the topic of the groups cannot be created: %s", error)
-        raise CoordinatorNotAvailable(f"the topic of the groups cannot be created: {error.message}") from error
-    broker.coordination.check_available(key)
+        logger.error("the topic of a coordinator cannot be created: %s", error)
+        raise CoordinatorNotAvailable(f"the coordinator's topic cannot be created: {error.message}") from error
+    coordination.check_available(key)

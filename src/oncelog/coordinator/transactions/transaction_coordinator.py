@@ -13,7 +13,8 @@ exist, and who may use them, is for the handlers.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from oncelog.coordinator.classic.timers import Timers
 from oncelog.coordinator.effects import Caller, Reply
@@ -50,6 +51,13 @@ MAX_DUE_AT_ONCE = 1_000
 """How many records one call of `expire` writes for what is due; the rest follows with the next."""
 
 OFFSETS_TOPIC = "__consumer_offsets"
+
+
+class Admission(NamedTuple):
+    """Of partitions to a transaction: what is to be written, and which of them are refused."""
+
+    record: TransactionRecord | None
+    refused: Mapping[TopicPartition, KafkaError]
 
 
 class TransactionCoordinator:
@@ -155,13 +163,8 @@ class TransactionCoordinator:
 
     def _verify(self, part: Message, protocol: int, version: int, now_ms: int) -> tuple[None, list[Message]]:
         partitions = partitions_of(part["topics"])
-        code, refused = TransactionAbortable.code, set(partitions)
-        try:
-            _check_name(part["transactional_id"])
-            refused = missing(self._transactions.get(part["transactional_id"]), _claimed(part), partitions)
-        except KafkaError as error:
-            code = error.code
-        return None, topic_results(partitions, lambda partition: code if partition in refused else NONE)
+        refused = self.missing(part["transactional_id"], _claimed(part), partitions)
+        return None, topic_results(partitions, lambda each: refused[each].code if each in refused else NONE)
 
     def _add_offsets(self, body: Message, caller: Caller, now_ms: int) -> Effects:
         partition = TopicPartition(OFFSETS_TOPIC, self._offsets_partition(body["group_id"]))
@@ -179,6 +182,41 @@ class TransactionCoordinator:
         except KafkaError as error:
             return None, error.code
         return None if joined is None else TransactionRecord(transactional_id, joined), NONE
+
+    # Leaders of partitions
+
+    def holds(self, transactional_id: str, claimed: Identity, partitions: Collection[TopicPartition]) -> bool:
+        """Whether all of these are part of the producer's open transaction already, as nearly always."""
+        transaction = self._transactions.get(transactional_id)
+        if transaction is None or transaction.state is not State.ONGOING:
+            return False
+        if claimed.epoch != transaction.epoch or claimed.producer_id != transaction.producer_id:
+            return False
+        joined = transaction.partitions
+        return all(partition in joined for partition in partitions)
+
+    def admit(
+        self, transactional_id: str, claimed: Identity, partitions: Sequence[TopicPartition], now_ms: int
+    ) -> Admission:
+        """By protocol 2: the first batch of a transaction came to each of these partitions."""
+        try:
+            _check_name(transactional_id)
+            joined = join(self._transactions.get(transactional_id), claimed, partitions, PROTOCOL_2, now_ms)
+        except KafkaError as error:
+            return Admission(None, dict.fromkeys(partitions, error))
+        return Admission(None if joined is None else TransactionRecord(transactional_id, joined), {})
+
+    def missing(
+        self, transactional_id: str, claimed: Identity, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, KafkaError]:
+        """By protocol 1: those that the producer has not added to its transaction, and must not write into."""
+        try:
+            _check_name(transactional_id)
+            refused = missing(self._transactions.get(transactional_id), claimed, partitions)
+        except KafkaError as error:
+            return dict.fromkeys(partitions, error)
+        abortable = TransactionAbortable("the partition was not added to the transaction")
+        return {partition: abortable for partition in partitions if partition in refused}
 
     def _end(self, body: Message, caller: Caller, now_ms: int) -> Effects:
         """Answered once PREPARE is durable: from then on the outcome is certain, and markers may take their time."""
