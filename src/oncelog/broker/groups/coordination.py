@@ -31,6 +31,7 @@ from oncelog.errors import (
     InvalidGroupId,
     KafkaError,
 )
+from oncelog.log.partition_log import PartitionLog
 from oncelog.wire.api import ApiKey
 from oncelog.wire.codec import Message
 
