@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import io
+import select
 import socket
 import struct
 import types
@@ -185,6 +186,10 @@ class RawClient:
     def receive_frame(self) -> bytes:
         (size,) = struct.unpack(">i", self._receive_exactly(4))
         return self._receive_exactly(size)
+
+    def is_readable(self, within_s: float) -> bool:
+        """True if an answer, or the end of the connection, comes within that time."""
+        return bool(select.select([self.socket], [], [], within_s)[0])
 
     def is_closed_by_peer(self, within_s: float = TIMEOUT_S) -> bool:
         """True if the broker closes the connection, False if it answers or stays silent for that long."""
