@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from oncelog.coordinator.effects import Caller, Effects, GroupSettings
 from oncelog.coordinator.group_coordinator import GroupCoordinator
 from oncelog.coordinator.records import decode_record, encode_record
+from oncelog.types import NO_PRODUCER_ID
 from oncelog.wire.api import ApiKey
 from oncelog.wire.codec import Message, decode_exactly, encode
 from oncelog.wire.schema import ZERO_UUID
@@ -17,6 +18,7 @@ from oncelog.wire.schema import ZERO_UUID
 START_MS = 1_700_000_000_000
 NEWEST = {
     ApiKey.OFFSET_COMMIT: 9,
+    ApiKey.TXN_OFFSET_COMMIT: 5,
     ApiKey.OFFSET_FETCH: 9,
     ApiKey.JOIN_GROUP: 9,
     ApiKey.HEARTBEAT: 4,
@@ -64,6 +66,19 @@ class Ticket:
         self.answer = decode_exactly(schema, self.version, encode(schema, self.version, body))
 
 
+class Logged(NamedTuple):
+    key: bytes
+    value: bytes | None
+    timestamp_ms: int
+    producer_id: int = NO_PRODUCER_ID
+    """Of whose transaction it is."""
+
+
+class Marker(NamedTuple):
+    producer_id: int
+    is_commit: bool
+
+
 class Rig:
     """One partition of `__consumer_offsets`."""
 
@@ -71,7 +86,7 @@ class Rig:
         self.settings = settings
         self.topics = topics or Topics(orders=4, bills=2)
         self.now_ms = START_MS
-        self.log: list[tuple[bytes, bytes | None, int]] = []
+        self.log: list[Logged | Marker] = []
         self.tickets: list[Ticket] = []
         self.append_fails = False
         self._ids = itertools.count(1)
@@ -88,7 +103,8 @@ class Rig:
         schema = f"{api_key.schema_prefix}Request"
         request = decode_exactly(schema, version, encode(schema, version, body))
         caller = Caller(ticket, client_id, "/127.0.0.1", version)
-        self.apply(self.coordinator.handle(api_key, request, caller, self.now_ms))
+        producer_id = request["producer_id"] if api_key is ApiKey.TXN_OFFSET_COMMIT else NO_PRODUCER_ID
+        self.apply(self.coordinator.handle(api_key, request, caller, self.now_ms), producer_id)
         return ticket
 
     def ask(self, api_key: ApiKey, body: Message, version: int | None = None) -> Message:
@@ -97,13 +113,12 @@ class Rig:
         assert answer is not None, "nobody has answered"
         return answer
 
-    def apply(self, effects: Effects) -> None:
+    def apply(self, effects: Effects, producer_id: int = NO_PRODUCER_ID) -> None:
         if effects.records and self.append_fails:
             return
         for record in effects.records:
-            key, value = encode_record(record)
-            self.log.append((key, value, self.now_ms))
-            self.coordinator.replay(record, self.now_ms)
+            self.log.append(Logged(*encode_record(record), self.now_ms, producer_id))
+            self.coordinator.replay(record, self.now_ms, len(self.log) - 1, producer_id)
         for reply in effects.replies:
             assert isinstance(reply.ticket, Ticket)
             reply.ticket.reply(reply.body)
@@ -135,10 +150,17 @@ class Rig:
         return other
 
     def _replay_into(self, coordinator: GroupCoordinator) -> None:
-        for key, value, timestamp_ms in self.log:
-            record = decode_record(key, value)
+        for log_offset, entry in enumerate(self.log):
+            if isinstance(entry, Marker):
+                coordinator.transaction_ended(*entry)
+                continue
+            record = decode_record(entry.key, entry.value)
             assert record is not None
-            coordinator.replay(record, timestamp_ms)
+            coordinator.replay(record, entry.timestamp_ms, log_offset, entry.producer_id)
+
+    @property
+    def records(self) -> list[Logged]:
+        return [entry for entry in self.log if isinstance(entry, Logged)]
 
     # Requests with what matters in them
 
@@ -193,6 +215,27 @@ class Rig:
         answer = self.ask(ApiKey.OFFSET_COMMIT, body | fields, version)
         code: int = answer["topics"][0]["partitions"][0]["error_code"]
         return code
+
+    def commit_in_transaction(
+        self, producer_id: int, offset: int = 1, member_id: str = "", generation: int = -1, **fields: Any
+    ) -> int:
+        version = fields.pop("version", None)
+        topic, partition = fields.pop("topic", "orders"), fields.pop("partition", 0)
+        part = {
+            "partition_index": partition,
+            "committed_offset": offset,
+            "committed_metadata": fields.pop("metadata", ""),
+        }
+        body = {"transactional_id": f"t{producer_id}", "producer_id": producer_id, "producer_epoch": 0, "group_id": "g"}
+        body |= {"generation_id": generation, "member_id": member_id, "topics": [{"name": topic, "partitions": [part]}]}
+        answer = self.ask(ApiKey.TXN_OFFSET_COMMIT, body | fields, version)
+        code: int = answer["topics"][0]["partitions"][0]["error_code"]
+        return code
+
+    def end_transaction(self, producer_id: int, *, is_commit: bool) -> None:
+        """A marker comes into the log."""
+        self.log.append(Marker(producer_id, is_commit))
+        self.coordinator.transaction_ended(producer_id, is_commit)
 
     def committed(self, group_id: str = "g", topic: str = "orders", partition: int = 0) -> int:
         group = {"group_id": group_id, "topics": [{"name": topic, "partition_indexes": [partition]}]}

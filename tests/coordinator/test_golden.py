@@ -11,7 +11,7 @@ from oncelog.records import batch, kernel
 from oncelog.wire.api import ApiKey
 from oncelog.wire.codec import Message
 from tests.coordinator.scenario import PARTITIONS, TOPICS, hold
-from tests.coordinator.support import Rig, Topics
+from tests.coordinator.support import Logged, Rig, Topics
 from tests.golden.capture_groups import ANSWERS, SEGMENT
 
 
@@ -68,7 +68,7 @@ def test_kafkas_records_are_written_again_byte_for_byte() -> None:
 
 def test_a_log_that_kafka_left_is_taken_over() -> None:
     rig = new_rig()
-    rig.log = list(kafkas_records())
+    rig.log = [Logged(*record) for record in kafkas_records()]
     rig.topics.ids.clear()
     rig.crash()
     described = rig.described()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -15,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from oncelog.coordinator.effects import GroupSettings
 from oncelog.coordinator.records import RecordType, decode_record
-from oncelog.errors import MemberIdRequired
+from oncelog.errors import MemberIdRequired, UnstableOffsetCommit
 from oncelog.wire.api import ApiKey
 from oncelog.wire.codec import Message
 from tests.coordinator.support import Rig, Ticket, protocols
@@ -25,6 +26,15 @@ LONG_ENOUGH_MS = 400_000
 """After which every round, session and first join is over."""
 
 SETTINGS = GroupSettings(group_initial_rebalance_delay_ms=1_000, group_max_size=4)
+
+
+class Commit(NamedTuple):
+    position: int
+    """The later of two is further on in the log."""
+    offset: int
+
+
+NOTHING = Commit(-1, -1)
 
 
 @dataclass
@@ -57,9 +67,13 @@ class GroupMachine(RuleBasedStateMachine):
         ]
         self.told: dict[tuple[int, int], str] = {}
         """Who was told to own a partition in a generation."""
-        self.committed: dict[int, int] = {}
+        self.committed: dict[int, Commit] = {}
+        self.pending: dict[int, dict[int, Commit]] = {}
+        """Of producers, in their open transactions."""
 
     clients_drawn = st.integers(0, 5)
+    producers_drawn = st.integers(1, 3)
+    partitions_drawn = st.integers(0, PARTITIONS - 1)
 
     # What clients do
 
@@ -114,12 +128,40 @@ class GroupMachine(RuleBasedStateMachine):
         self.listen()
         client.start_anew()
 
-    @rule(index=clients_drawn, partition=st.integers(0, PARTITIONS - 1), offset=st.integers(0, 1_000))
+    @rule(index=clients_drawn, partition=partitions_drawn, offset=st.integers(0, 1_000))
     def commits(self, index: int, partition: int, offset: int) -> None:
         client = self.clients[index]
         fields = {"group_instance_id": client.instance_id, "partition": partition}
         if self.rig.commit(offset, client.member_id, client.generation, **fields) == 0:
-            self.committed[partition] = offset
+            self.committed[partition] = Commit(len(self.rig.log), offset)
+
+    @rule(
+        index=st.none() | clients_drawn,
+        producer_id=producers_drawn,
+        partition=partitions_drawn,
+        offset=st.integers(0, 1_000),
+    )
+    def commits_in_a_transaction(self, index: int | None, producer_id: int, partition: int, offset: int) -> None:
+        """As a member of the group, or as nobody."""
+        client = Client(None, 0) if index is None else self.clients[index]
+        code = self.rig.commit_in_transaction(
+            producer_id,
+            offset,
+            client.member_id,
+            client.generation,
+            group_instance_id=client.instance_id,
+            partition=partition,
+        )
+        if code == 0:
+            self.pending.setdefault(producer_id, {})[partition] = Commit(len(self.rig.log), offset)
+        assert code == 0 or index is not None
+
+    @rule(producer_id=producers_drawn, is_commit=st.booleans())
+    def a_transaction_ends(self, producer_id: int, is_commit: bool) -> None:
+        self.rig.end_transaction(producer_id, is_commit=is_commit)
+        for partition, commit in self.pending.pop(producer_id, {}).items():
+            if is_commit:
+                self.committed[partition] = max(commit, self.committed.get(partition, commit))
 
     @rule(index=clients_drawn)
     def loses_its_connection(self, index: int) -> None:
@@ -159,6 +201,7 @@ class GroupMachine(RuleBasedStateMachine):
         if result["error_code"] == 0:
             self.told.clear()
             self.committed.clear()
+            self.pending.clear()
 
     # What clients hear
 
@@ -192,7 +235,7 @@ class GroupMachine(RuleBasedStateMachine):
 
     def is_durable(self, client: Client, assignment: bytes) -> None:
         """Nobody is told what the log does not say."""
-        records = [decode_record(key, value) for key, value, _ in self.rig.log]
+        records = [decode_record(entry.key, entry.value) for entry in self.rig.records]
         groups = [record.value for record in records if record and record.type is RecordType.GROUP_METADATA]
         assert any(
             group["generation"] == client.generation
@@ -211,7 +254,15 @@ class GroupMachine(RuleBasedStateMachine):
     @invariant()
     def an_accepted_commit_is_kept(self) -> None:
         for partition in range(PARTITIONS):
-            assert self.rig.committed(partition=partition) == self.committed.get(partition, -1)
+            assert self.rig.committed(partition=partition) == self.committed.get(partition, NOTHING).offset
+
+    @invariant()
+    def nobody_builds_upon_what_an_open_transaction_may_change(self) -> None:
+        group = {"group_id": "g", "topics": [{"name": "orders", "partition_indexes": list(range(PARTITIONS))}]}
+        answer = self.rig.ask(ApiKey.OFFSET_FETCH, {"groups": [group], "require_stable": True})
+        parts = answer["groups"][0]["topics"][0]["partitions"]
+        unstable = {part["partition_index"] for part in parts if part["error_code"] == UnstableOffsetCommit.code}
+        assert unstable == {partition for commits in self.pending.values() for partition in commits}
 
     def teardown(self) -> None:
         """Every ticket is answered at last, and a group whose members are silent is empty."""

@@ -128,7 +128,7 @@ class TestFetch:
         rig.topics.ids["orders"] = UUID(int=1_000)
         assert rig.committed() == -1
         rig.apply(rig.coordinator.topics_changed(rig.now_ms))
-        assert rig.log[-1][1] is None
+        assert rig.records[-1].value is None
         rig.commit(1)
         assert rig.committed() == 1
 

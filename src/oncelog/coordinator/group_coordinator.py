@@ -19,6 +19,7 @@ from oncelog.coordinator.groups import Group, GroupMap
 from oncelog.coordinator.offsets import Offsets
 from oncelog.coordinator.records import CoordinatorRecord, RecordType
 from oncelog.errors import NONE, GroupIdNotFound, KafkaError, NotCoordinator
+from oncelog.types import NO_OFFSET, NO_PRODUCER_ID
 from oncelog.wire.api import ApiKey
 from oncelog.wire.codec import Message
 
@@ -52,6 +53,7 @@ class GroupCoordinator:
         """There are more of them than one call could take away."""
         self._handlers: dict[ApiKey, _Handler] = {
             ApiKey.OFFSET_COMMIT: self._commit_offsets,
+            ApiKey.TXN_OFFSET_COMMIT: self._offsets.commit_in_transaction,
             ApiKey.OFFSET_FETCH: self._offsets.fetch,
             ApiKey.OFFSET_DELETE: self._offsets.delete,
             ApiKey.JOIN_GROUP: self._join,
@@ -69,7 +71,8 @@ class GroupCoordinator:
 
     def handle(self, api_key: ApiKey, body: Message, caller: Caller, now_ms: int) -> Effects:
         """A request's records and replies. Of a request for several groups (DescribeGroups, DeleteGroups, OffsetFetch
-        from version 8, ConsumerGroupDescribe) the body holds this partition's groups only, and so does the reply."""
+        from version 8, ConsumerGroupDescribe) the body holds this partition's groups only, and so does the reply. The
+        records of a TxnOffsetCommit are the producer's that it names, and are replayed with its id."""
         return self._handlers[api_key](body, caller, now_ms)
 
     def _is_classic(self, body: Message) -> bool:
@@ -154,10 +157,17 @@ class GroupCoordinator:
 
     # The log
 
-    def replay(self, record: CoordinatorRecord, timestamp_ms: int) -> None:
-        """What the log says becomes true. Of a live record the timestamp is now."""
+    def replay(
+        self,
+        record: CoordinatorRecord,
+        timestamp_ms: int,
+        log_offset: int = NO_OFFSET,
+        producer_id: int = NO_PRODUCER_ID,
+    ) -> None:
+        """What the log says becomes true. Of a live record the timestamp is now. An offset that a producer committed in
+        a transaction waits for `transaction_ended`."""
         if record.type in _OFFSETS:
-            self._offsets.replay(record)
+            self._offsets.replay(record, log_offset, producer_id)
             self._follow_offsets(record.key["group"])
         elif record.type is RecordType.GROUP_METADATA:
             self._classic.replay(record, timestamp_ms)
@@ -168,6 +178,11 @@ class GroupCoordinator:
                 self._left_protocol.add(record.key["group_id"])
         if self._cleaning_due_ms is None:
             self._cleaning_due_ms = timestamp_ms + self._settings.offsets_retention_check_interval_ms
+
+    def transaction_ended(self, producer_id: int, is_commit: bool) -> None:
+        """The log has the marker that ends the producer's transaction."""
+        for group_id in self._offsets.transaction_ended(producer_id, is_commit):
+            self._follow_offsets(group_id)
 
     def _notice_downgrade(self, record: CoordinatorRecord) -> None:
         """A broker that ended between a downgrade and the rebalance that follows it: nobody reads yet what the members
@@ -248,7 +263,7 @@ class GroupCoordinator:
         if len(expired) > limit:
             self._uncleaned.append(group.group_id)
             return expired[:limit]
-        if len(expired) < self._offsets.count(group.group_id):
+        if len(expired) < self._offsets.count(group.group_id) or self._offsets.has_pending(group.group_id):
             return expired
         if isinstance(group, ClassicGroup) and group.is_simple:
             if group.is_blank and not expired:

@@ -23,6 +23,9 @@ UNKNOWN_GENERATION = -1
 
 UNKNOWN_MEMBER = ""
 
+NOBODY = (UNKNOWN_MEMBER, None, UNKNOWN_GENERATION)
+"""The member id, instance id and generation of a request that does not say who asks."""
+
 
 class Group(Protocol):
     """Everything that offsets, listings and deletions need of a group."""
@@ -54,6 +57,11 @@ class Group(Protocol):
     ) -> None:
         """Raises KafkaError where this member of this generation (or member epoch) may not commit offsets now.
         `version` is that of the OffsetCommit request. A commit that is allowed may be a sign of life."""
+        ...
+
+    def check_transactional_commit(self, member_id: str, instance_id: str | None, generation: int) -> None:
+        """The same for TxnOffsetCommit, which nobody need be a member for: at first its requests did not say who asks.
+        Who does say is checked."""
         ...
 
     def check_offset_fetch(self, member_id: str | None, member_epoch: int) -> None: ...

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from oncelog.coordinator.classic.member import Member, Protocols, member_from_record
 from oncelog.coordinator.classic.replies import join_failed, sync_failed
 from oncelog.coordinator.effects import Reply
-from oncelog.coordinator.groups import CLASSIC, CONSUMER_PROTOCOL_TYPE, UNKNOWN_MEMBER
+from oncelog.coordinator.groups import CLASSIC, CONSUMER_PROTOCOL_TYPE, NOBODY, UNKNOWN_MEMBER
 from oncelog.coordinator.records import CoordinatorRecord, RecordType, group_tombstone
 from oncelog.errors import (
     CoordinatorNotAvailable,
@@ -155,6 +155,14 @@ class ClassicGroup:
         self.check_generation(generation)
         if self.state is State.COMPLETING_REBALANCE:
             raise RebalanceInProgress("the group waits for its assignment; commit when it has come")
+
+    def check_transactional_commit(self, member_id: str, instance_id: str | None, generation: int) -> None:
+        if self.state is State.DEAD:
+            raise CoordinatorNotAvailable(f"group {self.group_id!r} was deleted")
+        if (self.state is State.EMPTY and generation < 0) or (member_id, instance_id, generation) == NOBODY:
+            return
+        self.check_member(member_id, instance_id)
+        self.check_generation(generation)
 
     def check_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
         if self.state is State.DEAD:

@@ -24,7 +24,7 @@ from oncelog.coordinator.consumer.group_records import (
 )
 from oncelog.coordinator.consumer.member import NO_PARTITIONS, Member, Partitions
 from oncelog.coordinator.effects import Reply
-from oncelog.coordinator.groups import CONSUMER, CONSUMER_PROTOCOL_TYPE, UNKNOWN_GENERATION
+from oncelog.coordinator.groups import CONSUMER, CONSUMER_PROTOCOL_TYPE, NOBODY, UNKNOWN_GENERATION
 from oncelog.coordinator.records import CoordinatorRecord, RecordType
 from oncelog.errors import (
     IllegalGeneration,
@@ -206,6 +206,11 @@ class ConsumerGroup:
                 f"members of the consumer protocol commit with OffsetCommit version {FIRST_COMMIT_VERSION} or newer"
             )
         self._check_epoch(member, generation)
+
+    def check_transactional_commit(self, member_id: str, instance_id: str | None, generation: int) -> None:
+        if (generation <= UNKNOWN_GENERATION and self.is_empty) or (member_id, instance_id, generation) == NOBODY:
+            return
+        self._check_epoch(self.member(member_id), generation)
 
     def check_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
         if not member_id and member_epoch < 0:
