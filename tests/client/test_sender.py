@@ -22,6 +22,7 @@ from tests.sim.producer_world import PARTITIONS, TOPIC, ProducerWorld, Sent, ide
 FIRST = TopicPartition(TOPIC, 0)
 A_WHILE_MS = 1_000
 """Long enough for a few retries, and far below delivery.timeout.ms."""
+LONG_MS = 10_000
 
 
 def world(**settings: Any) -> ProducerWorld:
@@ -316,6 +317,18 @@ class TestRequests:
         settle(started, 300)
         assert second.is_delivered
         assert started.counters.throttle_ms == 1_400
+
+
+class TestLeaders:
+    def test_are_asked_for_when_an_idle_connection_breaks(self) -> None:
+        started = world(metadata_max_age_ms=10 * LONG_MS)
+        assert started.queue(0).leader == 0
+        started.change_leader(0, 1, keep_unreplicated=True, published=True)
+        settle(started, LONG_MS)
+        assert started.queue(0).leader == 0, "nobody had a reason to ask"
+        started.cut(0, requests_arrive=True)
+        settle(started)
+        assert started.queue(0).leader == 1
 
 
 class TestTime:

@@ -253,7 +253,7 @@ def test_a_moment_without_leaders(
         for moment in range(1, 4):
             load.send(RECORDS_PER_LIFE)
             are_without_leaders.set()
-            proxy.cut()  # what was in flight is lost, and the producer asks who leads now
+            proxy.cut()  # whether or not anything was in flight, the producer asks who leads now
             must_get_there(lambda moment=moment: len(leaderless_answers) >= 3 * moment)  # type: ignore[misc]
             load.send_table(RECORDS_PER_LIFE)
             are_without_leaders.clear()

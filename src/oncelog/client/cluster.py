@@ -26,6 +26,7 @@ class Cluster:
         self._network = network
         self._bootstrap = bootstrap_nodes(servers)
         self._last_connected_ms: int | None = None
+        self._broken_seen = 0
         self.nodes = list(self._bootstrap)
         network.set_nodes(self._bootstrap)
 
@@ -42,6 +43,9 @@ class Cluster:
     def refresh(self, now_ms: int) -> None:
         """Asks for metadata if that is due. The answer carries the tag `ApiKey.METADATA`."""
         self.lacks_node = False
+        if self._broken_seen != self._network.connections_broken:  # even if nothing was under way, as Kafka's clients
+            self._broken_seen = self._network.connections_broken
+            self.metadata.mark_stale()
         due_ms = self.metadata.due_ms()
         if due_ms is None or due_ms > now_ms:
             return

@@ -231,6 +231,8 @@ class Network:
         self._is_closed = False
         self.connections_made = 0
         self.connections_lost = 0
+        self.connections_broken = 0
+        """Those that had been ready, and ended by a fault: whoever left them may have lost its offices as well."""
         self.requests_sent = 0
         self.bytes_out = 0
         self.bytes_in = 0
@@ -602,6 +604,7 @@ class Network:
         peer.failures += 1
         peer.retry_ms = now_ms + backoff_ms
         peer.why_lost = f"{peer.node}: {reason}"
+        self.connections_broken += link.state is _State.READY
         self._wake_by(peer.retry_ms)
         return self._end(link, reason, kind)
 
