@@ -314,7 +314,7 @@ def test_a_topic_deleted_under_a_waiting_fetch(
 def test_what_is_no_request_ends_the_connection(client: RawClient, measured: BrokerProcess, page: MetricsPage) -> None:
     bad = [
         encode_header(999, 0, 1, "x", flexible=False) + bytes(20),  # an API that nobody knows
-        encode_header(26, 2, 1, "x", flexible=False) + bytes(20),  # EndTxn: known, and not served
+        encode_header(43, 1, 1, "x", flexible=False) + bytes(20),  # ElectLeaders: known, and not served
         encode_header(3, 99, 1, "x", flexible=True) + bytes(20),  # a version of Metadata that is not served
     ]
     before = page.value("oncelog_malformed_requests_total")
