@@ -100,10 +100,12 @@ def test_many_transactions_in_one_request() -> None:
     assert {state.state.label for state in rig.coordinator.hard_state().values()} == {"Ongoing"}
 
 
-def test_no_partitions_begin_no_transaction(rig: Rig) -> None:
+def test_no_partitions_begin_a_transaction_as_well(rig: Rig) -> None:
     part = {"transactional_id": ID, "producer_id": PID, "producer_epoch": 0, "topics": []}
     rig.ask(ApiKey.ADD_PARTITIONS_TO_TXN, {"transactions": [part]}, 5)
-    assert rig.state == "Empty"
+    assert rig.state == "Ongoing"
+    assert rig.end(PID, 0, commit=True)[0] == 0
+    assert rig.state == "CompleteCommit"
 
 
 @pytest.mark.parametrize("version", [3, 5])

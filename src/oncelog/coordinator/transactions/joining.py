@@ -21,10 +21,10 @@ def join(
     protocol: int,
     now_ms: int,
 ) -> Transaction | None:
-    """The transaction with these partitions; None if it has them already."""
+    """The transaction with these partitions, which may be none; None if it has them already."""
     transaction = _owned(transaction, claimed)
     is_new = transaction.state is not State.ONGOING or not set(partitions) <= set(transaction.partitions)
-    return transaction.joined(partitions, protocol, now_ms) if partitions and is_new else None
+    return transaction.joined(partitions, protocol, now_ms) if is_new else None
 
 
 def missing(
