@@ -50,6 +50,8 @@ SHELLS = {
     "oncelog.producer.news": "where users' threads wait for the sender",
     "oncelog.producer.sender_thread": "the sender's thread at the program's end, and in a forked child",
     "oncelog.producer.async_producer": "the event loop",
+    "oncelog.producer.transactions": "users' threads that wait for their transaction",
+    "oncelog.producer.async_transactions": "tasks that do the same",
     "oncelog.producer.table": "threads that wait for memory while they send a table",
     "oncelog.producer.async_table": "tasks that do the same",
     "oncelog.producer.assembly": "reads the wall clock for timestamps; makes sources of chance",

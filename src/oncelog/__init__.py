@@ -60,6 +60,12 @@ if TYPE_CHECKING:
     from oncelog.client.table_result import TableFuture as TableFuture
     from oncelog.client.table_result import TableMetadata as TableMetadata
     from oncelog.client.transaction.prepared import PreparedTransaction as PreparedTransaction
+    from oncelog.client.transaction_errors import AbortNeeded as AbortNeeded
+    from oncelog.client.transaction_errors import OutcomeUnknown as OutcomeUnknown
+    from oncelog.client.transaction_errors import TransactionalProducerFenced as TransactionalProducerFenced
+    from oncelog.client.transaction_errors import TransactionError as TransactionError
+    from oncelog.client.transaction_errors import TransactionFailed as TransactionFailed
+    from oncelog.client.transaction_errors import TransactionMisuse as TransactionMisuse
     from oncelog.consumer.async_consumer import AsyncConsumer as AsyncConsumer
     from oncelog.consumer.consumer import Consumer as Consumer
     from oncelog.consumer.deserializers import Deserializer as Deserializer
@@ -79,6 +85,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "AbortNeeded": "oncelog.client.transaction_errors",
     "Admin": "oncelog.admin",
     "AsyncConsumer": "oncelog.consumer.async_consumer",
     "AsyncProducer": "oncelog.producer.async_producer",
@@ -113,6 +120,7 @@ _HOMES = {
     "OffsetAndTimestamp": "oncelog.client.consumer_records",
     "OncelogError": "oncelog.errors",
     "OutcomeForgotten": "oncelog.admin",
+    "OutcomeUnknown": "oncelog.client.transaction_errors",
     "PartitionOffsets": "oncelog.client.table_result",
     "PartitionerError": "oncelog.client.partitioner",
     "PositionOutOfRange": "oncelog.client.consumer_errors",
@@ -141,13 +149,18 @@ _HOMES = {
     "TopicPartition": "oncelog.types",
     "TopicUnavailable": "oncelog.client.producer_errors",
     "TransactionDescription": "oncelog.admin",
+    "TransactionError": "oncelog.client.transaction_errors",
+    "TransactionFailed": "oncelog.client.transaction_errors",
     "TransactionListing": "oncelog.admin",
+    "TransactionMisuse": "oncelog.client.transaction_errors",
     "TransactionState": "oncelog.admin",
+    "TransactionalProducerFenced": "oncelog.client.transaction_errors",
     "WokenUp": "oncelog.client.consumer_errors",
     "prometheus_collector": "oncelog.producer.metrics",
 }
 
 __all__ = [
+    "AbortNeeded",
     "Admin",
     "AsyncConsumer",
     "AsyncProducer",
@@ -182,6 +195,7 @@ __all__ = [
     "OffsetAndTimestamp",
     "OncelogError",
     "OutcomeForgotten",
+    "OutcomeUnknown",
     "PartitionOffsets",
     "PartitionerError",
     "PositionOutOfRange",
@@ -210,8 +224,12 @@ __all__ = [
     "TopicPartition",
     "TopicUnavailable",
     "TransactionDescription",
+    "TransactionError",
+    "TransactionFailed",
     "TransactionListing",
+    "TransactionMisuse",
     "TransactionState",
+    "TransactionalProducerFenced",
     "WokenUp",
     "__version__",
     "prometheus_collector",

@@ -309,9 +309,17 @@ def test_compression(given: dict[str, Any], codec: int, level: int | None) -> No
     assert (config.compression_codec, config.compression_level) == (codec, level)
 
 
-def test_what_does_not_exist_yet_is_refused_clearly() -> None:
-    assert "has no transactions yet" in refusal(transactional_id="me")
+def test_a_transactional_id_is_a_name_and_needs_idempotence() -> None:
+    assert made(transactional_id="me").transactional_id == "me"
     assert made(transactional_id=None).transactional_id is None
+    assert "a text that is not empty" in refusal(transactional_id="")
+    assert "a text that is not empty" in refusal(transactional_id=7)
+    assert "transactional.id needs idempotence" in refusal(transactional_id="me", acks=1)
+    assert "transactional.id needs idempotence" in refusal(transactional_id="me", enable_idempotence=False)
+    assert "use Producer.prepare()" in refusal(transaction_two_phase_commit_enable=True)
+
+
+def test_what_does_not_exist_yet_is_refused_clearly() -> None:
     assert "connect to a PLAINTEXT listener" in refusal(security_protocol="SASL_SSL")
     assert "connect to a PLAINTEXT listener" in refusal(**{"ssl.truststore.location": "x"})
     assert made(security_protocol="plaintext").security_protocol == "PLAINTEXT"

@@ -46,6 +46,7 @@ cdef class Accumulator:
     cdef public int flushing
     cdef public int are_waiting_for_memory
     cdef public bint is_closed
+    cdef public object refusal
 
     cpdef object _acquire(self)
     cpdef object _release(self)

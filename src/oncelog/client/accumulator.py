@@ -94,7 +94,8 @@ class TopicQueues:
 class Accumulator:
     __slots__ = (
         "_batch_size", "_buffer_memory", "_callback_bytes", "_lock", "_max_request_size", "_new_waiter", "_overhead",
-        "_quick_lock", "are_waiting_for_memory", "flushing", "incomplete", "is_closed", "topics", "used_bytes",
+        "_quick_lock", "are_waiting_for_memory", "flushing", "incomplete", "is_closed", "refusal", "topics",
+        "used_bytes",
     )  # fmt: skip
 
     def __init__(
@@ -123,6 +124,8 @@ class Accumulator:
         self.are_waiting_for_memory = 0
         self.is_closed = False
         """No batch is begun any more: whoever would have sent it has ended."""
+        self.refusal: Exception | None = None
+        """Why no record is taken at the moment."""
 
     def _acquire(self) -> None:
         if self._quick_lock is not None:
@@ -290,6 +293,25 @@ class Accumulator:
         """To be called with the lock held: what is added before the lock is let go of is sent, or fails."""
         if self.is_closed:
             raise ProducerClosed("the producer is closed; make a new one to send more")
+        self.check_not_suspended()
+
+    def check_not_suspended(self) -> None:
+        if self.refusal is not None:
+            raise self.refusal.with_traceback(None)
+
+    def suspend(self, refusal: Exception) -> None:
+        """Take no record until `resume`. Those that were taken before are sent without waiting for others."""
+        self._acquire()
+        try:
+            self.refusal = refusal
+            for topic in self.topics.values():
+                for queue in topic.queues:
+                    self._close(queue)
+        finally:
+            self._release()
+
+    def resume(self) -> None:
+        self.refusal = None
 
     def _close(self, queue: PartitionQueue) -> None:
         if queue.open is not None:

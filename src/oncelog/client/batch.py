@@ -161,7 +161,7 @@ class ProducerBatch:
         self.position = UNNUMBERED
         self.attempts = 0
 
-    def sealed(self, codec: int, level: int | None) -> bytearray | memoryview:
+    def sealed(self, codec: int, level: int | None, is_transactional: bool = False) -> bytearray | memoryview:
         """The bytes to send."""
         if self.buffer is None:
             assert self.builder is not None
@@ -171,11 +171,12 @@ class ProducerBatch:
                 producer_id=self.producer_id,
                 producer_epoch=self.producer_epoch,
                 base_sequence=self.base_sequence,
+                transactional=is_transactional,
             )
             self.builder = self._append = self._native = None
         return self.buffer
 
-    def split(self, codec: int, level: int | None) -> list[ProducerBatch]:
+    def split(self, codec: int, level: int | None, is_transactional: bool = False) -> list[ProducerBatch]:
         """Two batches with half of the records each, in the same places of the sequence. Only for a sealed batch of
         more than one record."""
         assert self.buffer is not None
@@ -195,7 +196,7 @@ class ProducerBatch:
             half.ordinal = self.ordinal
             if self.is_numbered:
                 half.number(self.producer_id, self.producer_epoch, self.position + first)
-            half.sealed(codec, level)
+            half.sealed(codec, level, is_transactional)
             halves.append(half)
         halves[0].charged_bytes = self.charged_bytes - halves[1].charged_bytes
         self.delivery.split_into([half.delivery for half in halves])

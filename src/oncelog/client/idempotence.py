@@ -10,7 +10,9 @@ only then, the epoch moves on, every partition counts from 0, and batches that a
 numbers. A batch can therefore never be stored under two numbers, which is how doubles would arise.
 
 **The first batch of an id goes alone.** A broker that knows nothing of a producer accepts any number from it; were the
-first batch refused and the second one accepted, they would change places.
+first batch refused and the second one accepted, they would change places. Brokers that are strict need no such care.
+
+**A transactional producer never bumps by itself**: its coordinator gives it each epoch (`renew`).
 """
 
 from __future__ import annotations
@@ -37,6 +39,8 @@ class Idempotence:
         self.bump_reason: str | None = None
         """Why counting must start again; None while all is well."""
         self.bumps = 0
+        self.is_strict = False
+        """Brokers take nothing but 0 as the first number of an epoch, as they do by the second transaction protocol."""
         self._left_open: set[PartitionQueue] = set()
         """Where a batch was given up that may be written yet, by a request that is still on its way."""
         self._needs_new_id = False
@@ -70,7 +74,7 @@ class Idempotence:
         # Those behind the oldest unsettled batch count even if they are settled: the broker remembers them, and must
         # not have forgotten the oldest over them when it is asked about it again.
         since_oldest = queue.next_ordinal - queue.unsettled[0].ordinal
-        return since_oldest < (REMEMBERED_BATCHES if queue.has_stored else 1)
+        return since_oldest < (REMEMBERED_BATCHES if queue.has_stored or self.is_strict else 1)
 
     def number(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         assert self.identity is not None
@@ -155,18 +159,26 @@ class Idempotence:
             for batch in queue.unsettled:
                 batch.may_be_written = False
                 batch.forget_number()
+        producer_id, epoch = self.identity
+        is_exhausted = epoch == MAX_PRODUCER_EPOCH
+        self._start_again(None if is_exhausted or self._needs_new_id else Identity(producer_id, epoch + 1), touched)
+        self.bumps += 1
+        return True
+
+    def renew(self, identity: Identity, queues: Iterable[PartitionQueue]) -> None:
+        """The coordinator's word: whatever was numbered before belongs to a transaction that has ended."""
+        self._start_again(identity, queues)
+
+    def _start_again(self, identity: Identity | None, queues: Iterable[PartitionQueue]) -> None:
+        for queue in queues:
             queue.unsettled.clear()
             queue.next_position = 0
             queue.stored_position = NOTHING_STORED
             queue.has_stored = False
-        producer_id, epoch = self.identity
-        is_exhausted = epoch == MAX_PRODUCER_EPOCH
-        self.identity = None if is_exhausted or self._needs_new_id else Identity(producer_id, epoch + 1)
+        self.identity = identity
         self.bump_reason = None
         self._needs_new_id = False
         self._left_open.clear()
-        self.bumps += 1
-        return True
 
 
 def _may_hold_stored(queue: PartitionQueue) -> bool:

@@ -104,13 +104,12 @@ class InterceptorsKind:
 
 @dataclass(frozen=True, slots=True)
 class TransactionalIdKind:
-    allowed: str = "not supported yet"
+    allowed: str = "a text that is not empty"
 
-    def parse(self, key: str, given: Any) -> None:
-        raise InvalidConfig(
-            f"{key} is {given!r}, but this producer has no transactions yet: leave it out;"
-            " enable.idempotence alone keeps every partition free of duplicates"
-        )
+    def parse(self, key: str, given: Any) -> str:
+        if not isinstance(given, str) or not given:
+            raise refused(key, given, self.allowed)
+        return given
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +159,7 @@ ELSEWHERE = {
     "client_dns_lookup": "every address of a broker's name is tried; leave this out",
     "metadata_recovery_": "bootstrap.servers are asked again whenever no known broker answers; leave this out",
     "partitioner_availability_timeout_ms": "partitions without a leader are avoided at once; leave this out",
-    "transaction_two_phase_commit_enable": "there are no transactions yet; leave this out",
+    "transaction_two_phase_commit_enable": "use Producer.prepare(), which needs no setting; leave this out",
     # What librdkafka, kafka-python and aiokafka call it.
     "message_timeout_ms": "use delivery.timeout.ms",
     "queue_buffering_max_ms": "use linger.ms",
@@ -262,9 +261,11 @@ class ProducerConfig:
     """TLS and SASL are not supported yet."""
 
     transactional_id: Annotated[str | None, Optional(TransactionalIdKind())] = None
-    """Refused until there are transactions."""
-    transaction_timeout_ms: Annotated[int, milliseconds(high=MAX_INT)] = 60_000
-    """Has no effect until there are transactions."""
+    """The name under which transactions go on from one producer to its successor. Only one producer at a time may use
+    it: a new one fences those before it."""
+    transaction_timeout_ms: Annotated[int, milliseconds(1, MAX_INT)] = 60_000
+    """After this time without an end a transaction is aborted by its coordinator. Brokers allow 15 minutes at most,
+    unless told otherwise."""
 
     spool_dir: Annotated[str | None, Optional(PathKind())] = None
     """The folder of the durable spool; without it there is none."""
@@ -286,6 +287,7 @@ class ProducerConfig:
         config = _with_followers(cls(**given), given.keys())
         _check_numbers(config)
         _check_idempotence(config, is_explicit="enable_idempotence" in given)
+        _check_transactions(config)
         _check_spool(config, given.keys())
         return config
 
@@ -370,6 +372,14 @@ def _check_idempotence(config: ProducerConfig, *, is_explicit: bool) -> None:
         raise InvalidConfig(
             f"retries is 0, but {why}, and without a retry the fate of a lost request stays unknown: leave retries"
             f" out (delivery.timeout.ms bounds them), or {give_up}"
+        )
+
+
+def _check_transactions(config: ProducerConfig) -> None:
+    if config.transactional_id is not None and not config.enable_idempotence:
+        raise InvalidConfig(
+            "transactional.id needs idempotence: set acks=all and leave enable.idempotence on, or leave"
+            " transactional.id out"
         )
 
 

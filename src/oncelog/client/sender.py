@@ -23,6 +23,8 @@ from oncelog.client.network import Answered, Event, Lost, LostKind, Network
 from oncelog.client.producer_config import ProducerConfig
 from oncelog.client.producer_counters import ProducerCounters
 from oncelog.client.producer_errors import DeliveryFailed, DeliveryTimedOut, ProducerClosed
+from oncelog.client.transaction.core import TransactionCore
+from oncelog.client.transaction.model import TransactionSettings
 from oncelog.client.verdict import Verdict, verdict_of
 from oncelog.errors import NONE, KafkaError, OncelogError, UnsupportedVersion, error_for_code
 from oncelog.types import NO_OFFSET, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP
@@ -110,6 +112,7 @@ class SenderCore:
         self._on_news = on_news
         self._rings: dict[int, NodeRing] = {}
         self._cluster = Cluster(network, self.metadata, config.bootstrap_servers)
+        self.transaction = self._new_transaction()
         self._asking_id = False
         self._id_attempts = 0
         self._ask_id_at_ms = 0
@@ -120,6 +123,19 @@ class SenderCore:
         self._untold: dict[PartitionQueue, list[ProducerBatch]] = {}
         """Batches whose fate is known before that of one ahead of them; at most a window's worth for each queue."""
         self._is_finished = False
+
+    def _new_transaction(self) -> TransactionCore | None:
+        config = self._config
+        if config.transactional_id is None:
+            return None
+        assert self.idempotence is not None
+        settings = TransactionSettings(
+            config.transactional_id,
+            config.transaction_timeout_ms,
+            config.retry_backoff_ms,
+            config.retry_backoff_max_ms,
+        )
+        return TransactionCore(settings, self.network, self._accumulator, self.idempotence, self, self._jitter)
 
     # --- what a driver calls ----------------------------------------------------------------------------------
 
@@ -134,6 +150,8 @@ class SenderCore:
         self._bump_if_quiet()
         self._ask_for_id(now_ms)
         wake_ms = self._send_ready(now_ms)
+        if self.transaction is not None:
+            wake_ms = min(wake_ms, self.transaction.poll(now_ms) or wake_ms)
         if self.close_at_ms is not None:
             self._close_if_done(now_ms)
         if self._has_news:  # of memory that came free by time alone, or because nobody answers (acks=0)
@@ -150,8 +168,10 @@ class SenderCore:
                 self._lost(tag, event, now_ms)
         elif tag == ApiKey.METADATA:
             self._metadata_arrived(event, now_ms)
-        else:
+        elif self.transaction is None:
             self._id_arrived(event, now_ms)
+        else:
+            self.transaction.handle(event, now_ms)
 
     def failed(self, error: BaseException) -> None:
         """We have a bug: nothing can be sent any more, and everybody who waits must know."""
@@ -215,9 +235,7 @@ class SenderCore:
     # --- producer id ------------------------------------------------------------------------------------------
 
     def _ask_for_id(self, now_ms: int) -> None:
-        if self.idempotence is None or not self.idempotence.wants_id or self._asking_id or self.fatal is not None:
-            return
-        if now_ms < self._ask_id_at_ms or not self._accumulator.incomplete:
+        if not self._wants_id or now_ms < self._ask_id_at_ms:
             return
         node_id = self._cluster.any_node(now_ms)
         if node_id is None:
@@ -230,6 +248,13 @@ class SenderCore:
         }
         self.network.send(node_id, ApiKey.INIT_PRODUCER_ID, question, now_ms, tag=ApiKey.INIT_PRODUCER_ID)
         self._asking_id = True
+
+    @property
+    def _wants_id(self) -> bool:
+        """A transactional producer has its id from its coordinator."""
+        if self.idempotence is None or self.transaction is not None or self._asking_id or self.fatal is not None:
+            return False
+        return self.idempotence.wants_id and bool(self._accumulator.incomplete)
 
     def _id_arrived(self, event: Event, now_ms: int) -> None:
         assert self.idempotence is not None
@@ -248,7 +273,9 @@ class SenderCore:
             self.give_up(UnsupportedVersion(f"{event.reason}; idempotence needs it, or set enable.idempotence=false"))
 
     def _bump_if_quiet(self) -> None:
-        if self.idempotence is not None and self.idempotence.bump(self.all_queues()):
+        if self.idempotence is None or self.transaction is not None:
+            return
+        if self.idempotence.bump(self.all_queues()):
             self._counters.epoch_bumps += 1
 
     # --- sending ----------------------------------------------------------------------------------------------
@@ -329,6 +356,8 @@ class SenderCore:
         return batch.created_ms + self._config.linger_ms
 
     def _may_send(self, queue: PartitionQueue, batch: ProducerBatch) -> bool:
+        if self.transaction is not None and not self.transaction.may_send(queue):
+            return False
         if self.idempotence is not None:
             return self.idempotence.may_send(queue, batch)
         # Without numbers only waiting keeps the order, and only a user who allows one request at a time asked for it.
@@ -345,15 +374,21 @@ class SenderCore:
                 topic = topics[queue.topic] = ProduceTopic(queue.topic, queue.topic_id, [])
                 self.metadata.want(queue.topic, now_ms)
             partitions: list[Any] = topic.partitions  # type: ignore[assignment]
-            partitions.append(ProducePartition(queue.index, memoryview(batch.sealed(self._codec, self._level))))
+            records = batch.sealed(self._codec, self._level, self.transaction is not None)
+            partitions.append(ProducePartition(queue.index, memoryview(records)))
             self._count_sent(batch, now_ms)
         acks = self._config.acks
-        request = ProduceRequest(None, acks, self._config.request_timeout_ms, list(topics.values()))
+        transactional_id = last_version = None
+        if self.transaction is not None:
+            transactional_id, last_version = self.transaction.sends(), self.transaction.max_produce_version()
+        request = ProduceRequest(transactional_id, acks, self._config.request_timeout_ms, list(topics.values()))
         tag = ProduceTag(node_id, {(queue.topic, queue.index): (queue, batch) for queue, batch in drained})
         if acks != 0:
             self._under_way[node_id] = self._under_way.get(node_id, 0) + len(drained)
         self._counters.requests_sent += 1
-        self.network.send(node_id, ApiKey.PRODUCE, request, now_ms, tag=tag, answered=acks != 0)
+        self.network.send(
+            node_id, ApiKey.PRODUCE, request, now_ms, tag=tag, answered=acks != 0, max_version=last_version
+        )
         if acks == 0:
             for queue, batch in drained:
                 self._store(queue, batch, NO_OFFSET, NO_TIMESTAMP)
@@ -461,13 +496,16 @@ class SenderCore:
     ) -> None:
         """The broker's count differs from ours, so counting must start again."""
         assert self.idempotence is not None
-        if verdict is Verdict.OUT_OF_ORDER:
-            if not self.idempotence.is_gap(queue, batch):
-                self._retry(queue, batch, error, now_ms)
-                return
-            if batch.may_be_written and not self.idempotence.is_in_doubt(queue, batch):
-                self._doubt(queue, batch, error, now_ms)
-                return
+        if verdict is Verdict.OUT_OF_ORDER and not self.idempotence.is_gap(queue, batch):
+            self._retry(queue, batch, error, now_ms)
+            return
+        if self.transaction is not None:  # its coordinator gives the next epoch, after an abort
+            self._fail(queue, batch, error)
+            return
+        is_in_doubt = self.idempotence.is_in_doubt(queue, batch)
+        if verdict is Verdict.OUT_OF_ORDER and batch.may_be_written and not is_in_doubt:
+            self._doubt(queue, batch, error, now_ms)
+            return
         self.idempotence.want_bump(str(error), new_id=verdict is Verdict.FENCED)
         if verdict is Verdict.FENCED or batch.may_be_written:
             self._fail(queue, batch, error)
@@ -487,7 +525,8 @@ class SenderCore:
         self._retry(queue, batch, error, now_ms)
 
     def _retry(self, queue: PartitionQueue, batch: ProducerBatch, error: Exception, now_ms: int) -> None:
-        if batch.is_abandoned or batch.attempts > self._config.retries or self.fatal is not None:
+        is_lost = self.fatal is not None or (self.transaction is not None and self.transaction.is_lost)
+        if batch.is_abandoned or batch.attempts > self._config.retries or is_lost:
             self._fail(queue, batch, error)
             return
         if isinstance(error, KafkaError) and error.stale_metadata:
@@ -503,7 +542,7 @@ class SenderCore:
         if batch.record_count == 1 or batch.is_abandoned or batch.may_be_written:
             self._fail(queue, batch, error)
             return
-        parts = batch.split(self._codec, self._level)
+        parts = batch.split(self._codec, self._level, self.transaction is not None)
         if self.journal is not None:
             self.journal.split(batch, parts)
         at = queue.unsettled.index(batch)
@@ -555,6 +594,8 @@ class SenderCore:
 
     def _report(self, queue: PartitionQueue, batch: ProducerBatch, error: Exception) -> None:
         self._counters.records_failed += batch.record_count
+        if self.transaction is not None:
+            self.transaction.record_failed(error)
         batch.delivery.fail(error)
         self._finish(queue, batch)
 
@@ -651,8 +692,7 @@ class SenderCore:
         if self._cluster.lacks_node:
             return None
         due_ms = self.metadata.due_ms()
-        wants_id = self.idempotence is not None and self.idempotence.wants_id and not self._asking_id
-        if wants_id and self._accumulator.incomplete and self.fatal is None:
+        if self._wants_id:
             due_ms = self._ask_id_at_ms if due_ms is None else min(due_ms, self._ask_id_at_ms)
         return due_ms
 
@@ -660,7 +700,10 @@ class SenderCore:
 
     def _close_if_done(self, now_ms: int) -> None:
         assert self.close_at_ms is not None
-        if self._accumulator.incomplete and now_ms >= self.close_at_ms:
+        is_late = now_ms >= self.close_at_ms
+        if self.transaction is not None and self.transaction.is_busy and not is_late:
+            return
+        if self._accumulator.incomplete and is_late:
             self.give_up(ProducerClosed("the producer was closed before the records could be sent"))
         if self._accumulator.close_if_complete():
             for event in self.network.close():
@@ -677,6 +720,18 @@ class SenderCore:
                 batch.may_be_written = True
                 batch.is_abandoned = True
                 self._report(queue, batch, _honest(error, batch))
+        self.refuse_waiting(error)
+
+    # --- what a transaction asks ------------------------------------------------------------------------------
+
+    def is_quiet(self) -> bool:
+        return not self._accumulator.incomplete
+
+    def is_in_flight(self) -> bool:
+        return any(batch.is_in_flight for queue in self.all_queues() for batch in queue.unsettled)
+
+    def refuse_waiting(self, error: Exception) -> None:
+        for queue in self.all_queues():
             while queue.batches:
                 batch = queue.batches[0]
                 self._accumulator.drop(queue, batch)

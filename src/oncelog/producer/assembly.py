@@ -20,6 +20,7 @@ from oncelog.client.record_checks import check_topic, checked_headers, checked_p
 from oncelog.client.records import Header, ProducerRecord
 from oncelog.client.sender import SenderCore
 from oncelog.client.sockets import SocketOptions, monotonic_ms
+from oncelog.client.transaction_errors import TransactionFailed
 from oncelog.errors import UnknownTopicOrPartition, error_for_code
 from oncelog.producer.interceptors import InterceptorChain
 from oncelog.producer.metrics import snapshot
@@ -59,8 +60,15 @@ class Parts:
 
     def check_usable(self) -> None:
         fatal = self.core.fatal
+        if isinstance(fatal, TransactionFailed):
+            raise fatal.with_traceback(None)
         if fatal is not None:
             raise ProducerClosed(f"the producer gave up: {fatal}") from fatal
+
+    def not_accepted(self, error: Exception) -> None:
+        """A record was refused after `send()` had returned: a transaction cannot be committed without it."""
+        if self.core.transaction is not None:
+            self.core.transaction.record_failed(error)
 
     def serialize(self, record: ProducerRecord) -> Serialized:
         """Raises what is wrong with the record itself, as far as that is known without its topic."""

@@ -101,7 +101,7 @@ class Lines:
                     return False
                 self._refuse(waiting)
         except Exception as error:
-            fail(waiting.future, error)
+            self._fail(waiting, error)
         return True
 
     def _refuse(self, waiting: Waiting) -> None:
@@ -111,7 +111,13 @@ class Lines:
         if self._parts.config.buffer_full == "fail":
             raise self._parts.exhausted()
         counters.records_dropped += 1
-        fail(waiting.future, self._parts.exhausted())
+        self._fail(waiting, self._parts.exhausted())
+
+    def _fail(self, waiting: Waiting, error: Exception) -> None:
+        self._parts.not_accepted(error)
+        if not waiting.future.done():
+            waiting.future.set_exception(error)
+            waiting.future.exception()  # seen: a result that nobody looks at is no warning
 
     def _too_late(self, waiting: Waiting) -> Exception:
         parts = self._parts
@@ -138,7 +144,7 @@ class Lines:
             while line and is_over(line[0]):
                 waiting = line.popleft()
                 self.count -= 1
-                fail(waiting.future, error_for(waiting))
+                self._fail(waiting, error_for(waiting))
             if not line:
                 del self._lines[topic]
         self._ask()
@@ -151,9 +157,3 @@ class Lines:
         awaited.clear()
         awaited.update(dict.fromkeys(asked, 1))
         self._parts.accumulator.are_waiting_for_memory = len(first) - len(asked)
-
-
-def fail(future: Any, error: Exception) -> None:
-    if not future.done():
-        future.set_exception(error)
-        future.exception()  # seen: a result that nobody looks at is no warning

@@ -11,13 +11,15 @@ import asyncio
 import contextlib
 import time
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from oncelog.client.accumulator import PartitionQueue
 from oncelog.client.batch import ProducerBatch
+from oncelog.client.consumer_records import GroupMetadata
 from oncelog.client.delivery import Delivery, OnDelivery, RecordFuture
 from oncelog.client.intake import Intake
 from oncelog.client.locks import no_lock
@@ -29,12 +31,16 @@ from oncelog.client.records import ProducerRecord, RecordMetadata
 from oncelog.client.sockets import monotonic_ms
 from oncelog.client.streaming import StreamingDriver
 from oncelog.client.table_result import OnTableDelivery, TableMetadata
+from oncelog.client.transaction.command import Kind
+from oncelog.client.transaction.prepared import PreparedTransaction
 from oncelog.errors import InvalidConfig
 from oncelog.producer.assembly import Serialized, assemble
 from oncelog.producer.async_line import Lines
 from oncelog.producer.async_table import AsyncTables
+from oncelog.producer.async_transactions import AsyncTransactions
 from oncelog.producer.callbacks import tell
 from oncelog.producer.table import columns_of
+from oncelog.producer.transactions import Offsets, no_transactions
 from oncelog.records.model import Buffer, HeadersInput
 
 if TYPE_CHECKING:
@@ -105,6 +111,7 @@ class AsyncProducer:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._unusable: ProducerClosed | None = None
         self._tables: AsyncTables | None = None
+        self._transactions: AsyncTransactions | None = None
 
     # --- sending ----------------------------------------------------------------------------------------------
 
@@ -203,6 +210,64 @@ class AsyncProducer:
             self._tables = AsyncTables(self._parts, driver.wake)
         return self._tables.send(topic, columns, on_delivery)
 
+    # --- transactions -----------------------------------------------------------------------------------------
+
+    async def init_transactions(self, timeout: float | None = None) -> None:
+        """Take the transactional id over: older producers of it are fenced, and what they left open is aborted. Once,
+        before the first `begin()`. Without a timeout, here and below, `max.block.ms` is waited for."""
+        await self._of_transactions().init(timeout)
+
+    def begin(self) -> None:
+        """Begin a transaction: records that are sent from now on become visible together, or not at all."""
+        self._of_transactions().begin()
+
+    async def send_offsets_to_transaction(
+        self, offsets: Offsets, group: GroupMetadata | str, timeout: float | None = None
+    ) -> None:
+        """Commit a group's offsets together with the transaction's records. `group` is `consumer.group_metadata()`,
+        by which the coordinator recognises a consumer that lost its partitions meanwhile."""
+        await self._of_transactions().send_offsets(offsets, group, timeout)
+
+    async def commit(self, timeout: float | None = None) -> None:
+        """Send what was not sent yet, and make all of the transaction visible. Raises AbortNeeded if a record could
+        not be stored, OutcomeUnknown after the timeout: then call it again."""
+        await self._of_transactions().end(Kind.COMMIT, timeout)
+
+    async def abort(self, timeout: float | None = None) -> None:
+        """End the transaction so that no reader of committed records ever sees any of it."""
+        await self._of_transactions().end(Kind.ABORT, timeout)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[AsyncProducer]:
+        """`async with producer.transaction():` begins one, commits it at the end of the block, and aborts it if the
+        block raises, or if it cannot be committed: what is raised then came from the block, or is AbortNeeded."""
+        async with self._of_transactions().block():
+            yield self
+
+    async def prepare(self, timeout: float | None = None) -> PreparedTransaction | None:
+        """Store everything that was sent, and leave the transaction open for somebody else to end, such as with
+        `Admin.end_transaction`. Nothing but `close()` may follow. None if nothing was sent, so that there is nothing to
+        end."""
+        return await self._of_transactions().prepare(timeout)
+
+    def _of_transactions(self) -> AsyncTransactions:
+        if self._core.transaction is None:
+            raise no_transactions()
+        if self._transactions is None:
+            driver = self._driver_here()
+            self._transactions = AsyncTransactions(
+                self._core.transaction, driver.wake, self._all_accepted, self.config.max_block_ms
+            )
+        if self._unusable is not None:
+            raise self._unusable.with_traceback(None)
+        self._check_loop(asyncio.get_running_loop())
+        return self._transactions
+
+    async def _all_accepted(self) -> None:
+        if self._tables is not None:
+            await self._tables.all_accepted()
+        await self._until_moved(self._lines.last_number)
+
     # --- records in line --------------------------------------------------------------------------------------
 
     def _on_news(self) -> None:
@@ -278,7 +343,9 @@ class AsyncProducer:
 
     async def close(self, timeout: float | None = None) -> None:
         """Send what was accepted, then end. What is not delivered after `timeout` seconds (by default
-        `delivery.timeout.ms`) fails, and says so. Closing twice is harmless."""
+        `delivery.timeout.ms`) fails, and says so. An open transaction is aborted. Closing twice is harmless."""
+        if self._transactions is not None and self._unusable is None and timeout != 0:
+            await self._transactions.abandon(timeout)
         self._intake.is_open = False
         if self._unusable is None:
             self._unusable = ProducerClosed("the producer is closed; make a new one to send more")

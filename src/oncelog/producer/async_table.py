@@ -61,6 +61,11 @@ class AsyncTables:
         self._parts.core.awaited_topics.update(self._awaited_topics)
         self._wake()
 
+    async def all_accepted(self) -> None:
+        """Until all rows of the tables that were sent so far are in batches, or have failed."""
+        if self._tasks:
+            await asyncio.wait(set(self._tasks))
+
     async def finish(self, timeout_s: float) -> None:
         """Until all rows were accepted; those that are not in time fail."""
         if self._tasks:
@@ -89,6 +94,7 @@ class AsyncTables:
             except BaseException as error:
                 give_up(self._parts, sending, error)
         except Exception as error:
+            self._parts.not_accepted(error)
             if not result.done():
                 result.set_exception(error)
                 result.exception()  # a result that nobody looks at is no warning

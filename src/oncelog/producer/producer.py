@@ -9,11 +9,13 @@ from __future__ import annotations
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from oncelog.client.accumulator import PartitionQueue, TopicQueues
+from oncelog.client.consumer_records import GroupMetadata
 from oncelog.client.delivery import Delivery, NotDeliveredYet, OnDelivery, RecordFuture
 from oncelog.client.intake import Intake
 from oncelog.client.locks import new_lock
@@ -25,12 +27,15 @@ from oncelog.client.selecting import SelectingDriver
 from oncelog.client.sockets import monotonic_ms
 from oncelog.client.spool.errors import SpoolError
 from oncelog.client.table_result import OnTableDelivery, TableFuture
+from oncelog.client.transaction.command import Kind
+from oncelog.client.transaction.prepared import PreparedTransaction
 from oncelog.producer.assembly import Serialized, assemble
 from oncelog.producer.callbacks import run_callbacks, tell
 from oncelog.producer.news import News
 from oncelog.producer.sender_thread import SenderThread
 from oncelog.producer.spooling import Spooling
 from oncelog.producer.table import columns_of, send_table
+from oncelog.producer.transactions import Offsets, Transactions, no_transactions
 from oncelog.records.model import Buffer, HeadersInput
 
 if TYPE_CHECKING:
@@ -88,6 +93,12 @@ class Producer:
         self._sender = SenderThread(self, self._driver, core, self._spooling, name, patience_s)
         self._news.thread = self._sender.thread
         self._sender.start()
+
+        self._transactions: Transactions | None = None
+        if self._core.transaction is not None:
+            self._transactions = Transactions(
+                self._core.transaction, self._news, self._driver.wake, self.config.max_block_ms
+            )
 
     def _await_spool(self, spooling: Spooling) -> None:
         try:
@@ -191,6 +202,7 @@ class Producer:
             self._counters.buffer_exhausted += 1
             self._counters.records_dropped += 1
         error = self._parts.exhausted()
+        self._parts.not_accepted(error)
         delivery = Delivery(queue.topic, queue.index, self._news.new_waiter)
         delivery.fail(error)
         if on_delivery is not None:
@@ -243,6 +255,53 @@ class Producer:
             raise SpoolError("send_table() does not go through the spool: use send(), or a producer without spool.dir")
         columns = columns_of(table, key, value, headers, timestamp, partition)
         return send_table(self, topic, columns, on_delivery)
+
+    # --- transactions -----------------------------------------------------------------------------------------
+
+    def init_transactions(self, timeout: float | None = None) -> None:
+        """Take the transactional id over: older producers of it are fenced, and what they left open is aborted. Once,
+        before the first `begin()`. Without a timeout, here and below, `max.block.ms` is waited for."""
+        self._of_transactions().init(timeout)
+
+    def begin(self) -> None:
+        """Begin a transaction: records that are sent from now on become visible together, or not at all."""
+        self._of_transactions().begin()
+
+    def send_offsets_to_transaction(
+        self, offsets: Offsets, group: GroupMetadata | str, timeout: float | None = None
+    ) -> None:
+        """Commit a group's offsets together with the transaction's records. `group` is `consumer.group_metadata()`,
+        by which the coordinator recognises a consumer that lost its partitions meanwhile."""
+        self._of_transactions().send_offsets(offsets, group, timeout)
+
+    def commit(self, timeout: float | None = None) -> None:
+        """Send what was not sent yet, and make all of the transaction visible. Raises AbortNeeded if a record could
+        not be stored, OutcomeUnknown after the timeout: then call it again."""
+        self._of_transactions().end(Kind.COMMIT, timeout)
+
+    def abort(self, timeout: float | None = None) -> None:
+        """End the transaction so that no reader of committed records ever sees any of it."""
+        self._of_transactions().end(Kind.ABORT, timeout)
+
+    @contextmanager
+    def transaction(self) -> Iterator[Producer]:
+        """`with producer.transaction():` begins one, commits it at the end of the block, and aborts it if the block
+        raises, or if it cannot be committed: what is raised then came from the block, or is AbortNeeded."""
+        with self._of_transactions().block():
+            yield self
+
+    def prepare(self, timeout: float | None = None) -> PreparedTransaction | None:
+        """Store everything that was sent, and leave the transaction open for somebody else to end, such as with
+        `Admin.end_transaction`. Nothing but `close()` may follow. None if nothing was sent, so that there is nothing to
+        end."""
+        return self._of_transactions().prepare(timeout)
+
+    def _of_transactions(self) -> Transactions:
+        if self._transactions is None:
+            raise no_transactions()
+        if self._unusable is not None:
+            raise self._unusable.with_traceback(None)
+        return self._transactions
 
     # --- metadata ---------------------------------------------------------------------------------------------
 
@@ -321,7 +380,10 @@ class Producer:
     def close(self, timeout: float | None = None) -> None:
         """Send what was accepted, then end. What is not delivered after `timeout` seconds (by default
         `delivery.timeout.ms`, with a spool at most two minutes) fails, and its futures and callbacks say so; with a
-        spool it stays there, for the next producer to send. Closing twice is harmless."""
+        spool it stays there, for the next producer to send. An open transaction is aborted. Closing twice is
+        harmless."""
+        if self._transactions is not None and self._unusable is None and timeout != 0 and not self._news.is_own_thread:
+            self._transactions.abandon(timeout)
         self._refuse(ProducerClosed("the producer is closed; make a new one to send more"))
         if self._news.disowned is None:
             self._news.tell()  # those who wait to send hear that it is too late
@@ -371,6 +433,7 @@ class Producer:
         if self._unusable is not None:
             raise self._unusable.with_traceback(None)
         self._parts.check_usable()
+        self._accumulator.check_not_suspended()
 
 
 def _await_delivery(delivery: Delivery, deadline: float | None) -> None:

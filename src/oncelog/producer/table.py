@@ -60,8 +60,11 @@ def give_up(parts: Parts, sending: TableSending, error: BaseException) -> None:
     if not sending.has_sent and not is_dropped:
         raise error
     if not isinstance(error, Exception):
-        sending.give_up(DeliveryFailed(f"send_table was interrupted: {error!r}", may_be_written=False))
+        interrupted = DeliveryFailed(f"send_table was interrupted: {error!r}", may_be_written=False)
+        parts.not_accepted(interrupted)
+        sending.give_up(interrupted)
         raise error
+    parts.not_accepted(error)
     left = sending.give_up(error)
     if is_dropped:
         parts.counters.records_dropped += left

@@ -9,7 +9,7 @@ Never sends a request again: what a loss means is for the asker to decide.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import NamedTuple
 
 from oncelog.client.membership.backoff import Backoff
@@ -91,11 +91,6 @@ class CoordinatorLink:
         """The version in which the coordinator is asked, when it is ready. Raises UnsupportedVersion."""
         assert self._coordinator is not None
         return self._network.version_of(self._coordinator.node_id, api_key)
-
-    def features(self) -> Mapping[str, int]:
-        """The finalized features that the coordinator, which is ready, tells of."""
-        assert self._coordinator is not None
-        return self._network.features(self._coordinator.node_id)
 
     def send(
         self,

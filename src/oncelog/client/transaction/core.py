@@ -1,0 +1,493 @@
+"""A producer's transactions, without I/O: which phase they are in, and the conversation with their coordinator.
+
+Owns the phase, the identity that the coordinator gave, and what is part of the open transaction. Never touches a
+record: it tells the sender which partitions may be sent to (`may_send`), hears which records failed (`record_failed`),
+and asks it to refuse what waits when the transaction is lost.
+
+**An outcome is never guessed.** A commit or abort that was asked for goes on until the coordinator has answered it,
+however often its answer is lost, and whoever stopped waiting can come back for it. One request is under way at a time.
+
+**Two protocols.** By the first one each partition is added before records go there, and the epoch stays; after an abort
+that left records of unknown fate behind, a new epoch is asked for. By the second one (KIP-890) leaders add partitions
+themselves, and every end of a transaction brings the next epoch, so that nothing late can ever join another one.
+
+Methods that begin with `ask_`, and `begin`, are called by users' threads, one at a time; all others by the sender's.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+
+from oncelog.client.accumulator import Accumulator, PartitionQueue
+from oncelog.client.consumer_records import GroupMetadata, OffsetAndMetadata
+from oncelog.client.idempotence import Idempotence, Identity
+from oncelog.client.membership.backoff import Backoff
+from oncelog.client.membership.coordinator_link import GROUP_KEY, TRANSACTION_KEY, CoordinatorLink
+from oncelog.client.network import Event, Lost, LostKind, Network
+from oncelog.client.transaction import requests
+from oncelog.client.transaction.command import Command, CommitOffsets, Kind
+from oncelog.client.transaction.model import (
+    WHY_NOT_BEGIN,
+    WHY_NOT_OPEN,
+    Phase,
+    RecordFlow,
+    TransactionSettings,
+    not_begun,
+)
+from oncelog.client.transaction.prepared import PreparedTransaction
+from oncelog.client.transaction.verdict import TransactionVerdict, is_fatal_for_records, verdict_of
+from oncelog.client.transaction_errors import (
+    AbortNeeded,
+    TransactionalProducerFenced,
+    TransactionFailed,
+    TransactionMisuse,
+)
+from oncelog.errors import KafkaError, UnsupportedVersion, error_for_code
+from oncelog.types import TopicPartition
+from oncelog.wire.codec import Message
+
+CONTENTION_BACKOFF_MS = 20
+"""The first pause while the transaction before this one is being completed."""
+FEATURE = "transaction.version"
+
+
+class TransactionCore:
+    def __init__(
+        self,
+        settings: TransactionSettings,
+        network: Network,
+        accumulator: Accumulator,
+        idempotence: Idempotence,
+        flow: RecordFlow,
+        jitter: Callable[[], float],
+    ) -> None:
+        self.phase = Phase.NEW
+        self.abort_reason: AbortNeeded | None = None
+        """Why the open transaction cannot be committed."""
+        self.fatal: TransactionFailed | None = None
+        self.uses_protocol_2 = False
+        """By which protocol the open transaction, or the next one, is ended."""
+        self._next_uses_protocol_2 = False
+        self.prepared: PreparedTransaction | None = None
+        self._settings = settings
+        self._network = network
+        self._accumulator = accumulator
+        self._idempotence = idempotence
+        self._flow = flow
+        self._jitter = jitter
+        self._link = CoordinatorLink(TRANSACTION_KEY, settings.transactional_id, network, settings.new_backoff(jitter))
+        self._group_links: dict[str, CoordinatorLink] = {}
+        self._commands: deque[Command] = deque()
+        self._unheard: Command | None = None
+        """What a user asked for, and has not heard the end of yet."""
+        self._backoff = settings.new_backoff(jitter)
+        self._contention = settings.new_backoff(jitter, CONTENTION_BACKOFF_MS)
+        self._is_asking = False
+        self._ask_at_ms = 0
+        self._last_error = ""
+        self._is_swept = False
+        """What waited in the lost transaction was refused."""
+        self._is_begun = False
+        """Brokers may know of the open transaction."""
+        self._has_ended = False
+        """The coordinator has ended it; only the next identity is missing."""
+        self._wanted: set[TopicPartition] = set()
+        self._added: set[TopicPartition] = set()
+        accumulator.suspend(not_begun())
+
+    # --- what users' threads call -------------------------------------------------------------------------------
+
+    def ask_init(self, on_end: Callable[[], None]) -> Command:
+        self._check_not_fatal()
+        if self._unheard is not None and self._unheard.kind is Kind.INIT:
+            return self._join(self._unheard, on_end)
+        if self.phase is not Phase.NEW or self._commands:
+            raise TransactionMisuse("init_transactions() is called once, before the first begin()")
+        return self._submit(Command(Kind.INIT, on_end))
+
+    def begin(self) -> None:
+        self._check_not_fatal()
+        if self._unheard is not None:
+            raise TransactionMisuse(f"call {self._unheard.kind.value} again first: its outcome was not heard yet")
+        if self.phase is not Phase.READY:
+            raise TransactionMisuse(f"begin() now: {WHY_NOT_BEGIN[self.phase]}")
+        self.phase = Phase.OPEN
+        self._accumulator.resume()
+
+    def ask_offsets(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: GroupMetadata, on_end: Callable[[], None]
+    ) -> Command:
+        self._check_open(Kind.OFFSETS)
+        if self.abort_reason is not None:
+            raise self.abort_reason.with_traceback(None)
+        command = CommitOffsets(offsets, group, on_end)
+        if not offsets:
+            command.end()
+            return command
+        return self._submit(command)
+
+    def ask_end(self, kind: Kind, on_end: Callable[[], None]) -> Command:
+        """COMMIT, ABORT or PREPARE. Asked again after a wait that was too short, the same one goes on."""
+        if self._unheard is not None and self._unheard.kind is kind:
+            return self._join(self._unheard, on_end)
+        if self._unheard is not None and not (kind is Kind.ABORT and self.abort_reason is not None):
+            raise TransactionMisuse(f"{kind.value} now: call {self._unheard.kind.value} again to hear how it ended")
+        self._check_open(kind)
+        if kind is not Kind.ABORT:
+            if self.abort_reason is not None:
+                raise self.abort_reason.with_traceback(None)
+            self._accumulator.suspend(TransactionMisuse("the transaction is being ended: call begin() for the next"))
+        self.phase = Phase.ENDING
+        return self._submit(Command(kind, on_end))
+
+    def heard(self, command: Command) -> None:
+        """The user knows how it ended."""
+        if self._unheard is command:
+            self._unheard = None
+
+    def unheard(self, command: Command) -> None:
+        """The user does not wait any longer."""
+        if command.kind is not Kind.OFFSETS:
+            self._unheard = command
+
+    @property
+    def why_slow(self) -> str:
+        """For whoever does not wait any longer."""
+        return self._last_error or self._link.why_not_ready
+
+    def _submit(self, command: Command) -> Command:
+        self._unheard = None
+        self._commands.append(command)
+        return command
+
+    def _join(self, command: Command, on_end: Callable[[], None]) -> Command:
+        command.on_end = on_end
+        if command.has_ended:
+            on_end()
+        return command
+
+    def _check_not_fatal(self) -> None:
+        if self.fatal is not None:
+            raise self.fatal.with_traceback(None)
+
+    def _check_open(self, kind: Kind) -> None:
+        self._check_not_fatal()
+        if self.phase is not Phase.OPEN:
+            raise TransactionMisuse(f"{kind.value} now: {WHY_NOT_OPEN[self.phase]}")
+
+    # --- what the sender calls ----------------------------------------------------------------------------------
+
+    @property
+    def is_busy(self) -> bool:
+        return bool(self._commands) and self.fatal is None
+
+    @property
+    def is_lost(self) -> bool:
+        """Nothing more of the open transaction needs to be sent."""
+        if self.abort_reason is not None or self.fatal is not None:
+            return True
+        return self._is_aborting
+
+    @property
+    def _is_aborting(self) -> bool:
+        return bool(self._commands) and self._commands[-1].kind is Kind.ABORT
+
+    def may_send(self, queue: PartitionQueue) -> bool:
+        if self.is_lost or self.phase not in (Phase.OPEN, Phase.ENDING):
+            return False
+        if self.uses_protocol_2:
+            return True
+        partition = TopicPartition(queue.topic, queue.index)
+        if partition in self._added:
+            return True
+        self._wanted.add(partition)
+        return False
+
+    def sends(self) -> str:
+        """A request with records of the transaction leaves; returns its transactional id."""
+        self._is_begun = True
+        return self._settings.transactional_id
+
+    def max_produce_version(self) -> int | None:
+        """A leader takes a newer version as the sign of protocol 2."""
+        return None if self.uses_protocol_2 else requests.LAST_PRODUCE_BY_PROTOCOL_1
+
+    def record_failed(self, error: Exception) -> None:
+        """A record that was accepted, or was on its way to be, cannot be stored."""
+        if self.is_lost or self.phase not in (Phase.OPEN, Phase.ENDING) or isinstance(error, TransactionMisuse):
+            return
+        if is_fatal_for_records(error):
+            self._fail(error)
+        else:
+            self._lose(error)
+
+    def handle(self, event: Event, now_ms: int) -> bool:
+        return self._link.handle(event, now_ms) or any(
+            link.handle(event, now_ms) for link in self._group_links.values()
+        )
+
+    def poll(self, now_ms: int) -> int | None:
+        """Asks what is to be asked. Returns when it wants to be polled again, if nothing happens before."""
+        if self.fatal is None and self._link.refusal is not None:
+            self._fail(self._link.refusal)
+        if self.fatal is not None or self._is_asking:
+            return None
+        if self.is_lost and not self._is_swept:
+            self._sweep()
+        question = self._next_question()
+        if question is None:
+            return None
+        return self._ask_when_ready(question, now_ms)
+
+    def _sweep(self) -> None:
+        self._is_swept = True
+        self._wanted.clear()
+        self._accumulator.suspend(self._why_lost())
+        self._flow.refuse_waiting(self._why_lost())
+
+    # --- what to ask --------------------------------------------------------------------------------------------
+
+    def _next_question(self) -> requests.Question | None:
+        if self._wanted and not self.is_lost:
+            return requests.ADD_PARTITIONS
+        self._end_what_needs_no_question()
+        if not self._commands:
+            return None
+        command = self._commands[0]
+        if isinstance(command, CommitOffsets):
+            is_joined = self.uses_protocol_2 or command.is_group_added
+            return requests.COMMIT_OFFSETS if is_joined else requests.ADD_OFFSETS
+        if command.kind is Kind.INIT or self._has_ended:
+            return requests.INIT
+        return requests.END if self._may_end(command) else None
+
+    def _end_what_needs_no_question(self) -> None:
+        while self._commands:
+            command = self._commands[0]
+            if self.is_lost and command.kind not in (Kind.ABORT, Kind.INIT):
+                self._not_ended(command)
+            elif command.kind is Kind.PREPARE and self._may_end(command):
+                self._prepare(command)
+            elif command.kind in (Kind.COMMIT, Kind.ABORT) and self._is_unknown_to_brokers and self._may_end(command):
+                self._completed(None)
+            else:
+                return
+
+    @property
+    def _is_unknown_to_brokers(self) -> bool:
+        return not self._is_begun and not self._has_ended
+
+    def _may_end(self, command: Command) -> bool:
+        """Every record has its result, or, for an abort, none can still be written."""
+        return not self._flow.is_in_flight() if command.kind is Kind.ABORT else self._flow.is_quiet()
+
+    def _ask_when_ready(self, question: requests.Question, now_ms: int) -> int | None:
+        if now_ms < self._ask_at_ms:
+            return self._ask_at_ms
+        link = self._group_link() if question is requests.COMMIT_OFFSETS else self._link
+        if link.refusal is not None:
+            self._refused_by_group(link.refusal)
+            return now_ms
+        if not link.is_ready(now_ms):
+            return now_ms + link.wait_ms(now_ms)
+        self._ask(link, question, now_ms)
+        return None
+
+    def _group_link(self) -> CoordinatorLink:
+        command = self._commands[0]
+        assert isinstance(command, CommitOffsets)
+        group_id = command.group.group_id
+        link = self._group_links.get(group_id)
+        if link is None:
+            backoff = self._settings.new_backoff(self._jitter)
+            link = self._group_links[group_id] = CoordinatorLink(GROUP_KEY, group_id, self._network, backoff)
+        return link
+
+    def _ask(self, link: CoordinatorLink, question: requests.Question, now_ms: int) -> None:
+        name, identity = self._settings.transactional_id, self._idempotence.identity
+        if question is requests.INIT:
+            had = identity if self._has_ended else None
+            body = requests.init(name, self._settings.transaction_timeout_ms, had)
+            self._send(link, question, body, now_ms, self._initialised)
+            return
+        assert identity is not None
+        if question is requests.ADD_PARTITIONS:
+            partitions = frozenset(self._wanted)
+            body = requests.add_partitions(name, identity, partitions)
+            self._send(link, question, body, now_ms, lambda answer: self._partitions_added(partitions))
+            return
+        command = self._commands[0]
+        if not isinstance(command, CommitOffsets):
+            body = requests.end(name, identity, commit=command.kind is Kind.COMMIT)
+            self._send(link, question, body, now_ms, self._ended)
+        elif question is requests.ADD_OFFSETS:
+            body = requests.add_offsets(name, identity, command.group.group_id)
+            self._send(link, question, body, now_ms, lambda answer: self._group_added(command))
+        else:
+            self._is_begun = True
+            body = requests.commit_offsets(name, identity, command.group, command.offsets)
+            self._send(link, question, body, now_ms, lambda answer: self._end_command(command))
+
+    def _send(
+        self,
+        link: CoordinatorLink,
+        question: requests.Question,
+        body: Message,
+        now_ms: int,
+        done: Callable[[Message], None],
+    ) -> None:
+        def answered(event: Event, now_ms: int) -> None:
+            self._is_asking = False
+            if self.fatal is None:
+                self._judge(link, question, event, now_ms, done)
+
+        self._is_asking = True
+        last = None if self.uses_protocol_2 else question.last_by_protocol_1
+        link.send(question.api_key, body, now_ms, answered, max_version=last)
+
+    # --- answers ------------------------------------------------------------------------------------------------
+
+    def _judge(
+        self,
+        link: CoordinatorLink,
+        question: requests.Question,
+        event: Event,
+        now_ms: int,
+        done: Callable[[Message], None],
+    ) -> None:
+        if isinstance(event, Lost):
+            if event.kind is LostKind.UNSUPPORTED:
+                self._fail(UnsupportedVersion(f"{event.reason}; transactions need it"))
+            else:
+                self._again(event.reason, self._backoff, now_ms)
+            return
+        code = requests.worst_code(question.api_key, event.body)
+        verdict = verdict_of(code)
+        if verdict is TransactionVerdict.DONE:
+            self._backoff.reset()
+            self._contention.reset()
+            self._last_error = ""
+            if question in (requests.INIT, requests.END) and self._network.is_ready(event.node_id, now_ms):
+                features = self._network.features(event.node_id)
+                self._next_uses_protocol_2 = features.get(FEATURE, 0) >= requests.PROTOCOL_2
+            done(event.body)
+            return
+        error = error_for_code(code)
+        if verdict is TransactionVerdict.ABORT and self._can_abort():
+            self._lose(error)
+        elif verdict is TransactionVerdict.CONTENDED:
+            self._again(error.name, self._contention, now_ms)
+        elif verdict is TransactionVerdict.RETRY:
+            self._again(error.name, self._backoff, now_ms)
+        elif verdict is TransactionVerdict.MOVED:
+            link.forget(f"{error.name} from {question.api_key.name}", now_ms)
+            self._again(error.name, self._backoff, now_ms)
+        else:
+            self._fail(error)
+
+    def _can_abort(self) -> bool:
+        """An abort that was refused would be refused again, and before the first transaction there is none."""
+        return not (self._commands and self._commands[0].kind in (Kind.ABORT, Kind.INIT))
+
+    def _again(self, why: str, backoff: Backoff, now_ms: int) -> None:
+        self._last_error = why
+        self._ask_at_ms = now_ms + backoff.next_ms()
+
+    def _partitions_added(self, partitions: frozenset[TopicPartition]) -> None:
+        self._wanted -= partitions
+        self._added |= partitions
+        self._is_begun = True
+
+    def _group_added(self, command: CommitOffsets) -> None:
+        command.is_group_added = True
+        self._is_begun = True
+
+    def _initialised(self, answer: Message) -> None:
+        identity = Identity(answer["producer_id"], answer["producer_epoch"])
+        if self._has_ended:
+            self._completed(identity)
+            return
+        self._idempotence.renew(identity, self._flow.all_queues())
+        self._get_ready()
+        self._end_command(self._commands[0])
+
+    def _ended(self, answer: Message) -> None:
+        if self.uses_protocol_2:
+            self._completed(Identity(answer["producer_id"], answer["producer_epoch"]))
+            return
+        self._has_ended = True
+        if self._idempotence.bump_reason is None:  # else numbers were lost, or a record may be written late
+            self._completed(None)
+
+    # --- ends ---------------------------------------------------------------------------------------------------
+
+    def _prepare(self, command: Command) -> None:
+        identity = self._idempotence.identity
+        assert identity is not None
+        if self._is_begun:
+            self.prepared = PreparedTransaction(self._settings.transactional_id, *identity)
+        self.phase = Phase.PREPARED if self._is_begun else Phase.OPEN
+        if not self._is_begun:
+            self._accumulator.resume()
+        self._end_command(command)
+
+    def _completed(self, identity: Identity | None) -> None:
+        """The transaction has its outcome. Without a new identity the old one goes on."""
+        if identity is not None:
+            self._idempotence.renew(identity, self._flow.all_queues())
+        self._wanted.clear()
+        self._added.clear()
+        self.abort_reason = None
+        self._is_swept = self._is_begun = self._has_ended = False
+        self._get_ready()
+        self._end_command(self._commands[0])
+
+    def _not_ended(self, command: Command) -> None:
+        """The user hears it, and the transaction is open until the user aborts it."""
+        if command.kind in (Kind.COMMIT, Kind.PREPARE):
+            self.phase = Phase.OPEN
+        self._end_command(command, self._why_lost())
+
+    def _why_lost(self) -> AbortNeeded:
+        return self.abort_reason or AbortNeeded("the transaction is being aborted")
+
+    def _end_command(self, command: Command, error: Exception | None = None) -> None:
+        self._commands.remove(command)
+        command.end(error)
+
+    def _lose(self, error: Exception) -> None:
+        lost = AbortNeeded(f"the transaction cannot be committed: {error}. Call abort(), then begin again")
+        lost.__cause__ = error
+        self.abort_reason = self.abort_reason or lost
+
+    def _refused_by_group(self, error: KafkaError) -> None:
+        command = self._commands[0]
+        assert isinstance(command, CommitOffsets)
+        del self._group_links[command.group.group_id]  # whoever asks again begins a new search
+        self._lose(error)
+
+    def _fail(self, error: Exception) -> None:
+        transactional_id = self._settings.transactional_id
+        is_fenced = isinstance(error, KafkaError) and verdict_of(error.code) is TransactionVerdict.FENCED
+        if is_fenced:
+            self.fatal = TransactionalProducerFenced(
+                f"another producer with the transactional id {transactional_id!r} has started, or a transaction of this"
+                f" one took longer than transaction.timeout.ms ({self._settings.transaction_timeout_ms}) and was"
+                f" aborted: {error}. Close this producer; if no other one shall work, make a new one"
+            )
+        else:
+            self.fatal = TransactionFailed(
+                f"the producer with the transactional id {transactional_id!r} cannot go on: {error}."
+                " Close it; what was not committed is aborted"
+            )
+        self.fatal.__cause__ = error
+        self._accumulator.suspend(self.fatal)
+        while self._commands:
+            self._end_command(self._commands[0], self.fatal)
+        self._flow.give_up(self.fatal)
+
+    def _get_ready(self) -> None:
+        self._accumulator.suspend(not_begun())
+        self.uses_protocol_2 = self._idempotence.is_strict = self._next_uses_protocol_2
+        self.phase = Phase.READY

@@ -1,0 +1,116 @@
+"""`Producer`'s transactions: users' threads ask, the sender's thread does it, and here they wait for each other.
+
+Owns who waits for how long, and what they are told. Decides nothing about a transaction.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+
+from oncelog.client.consumer_records import GroupMetadata, OffsetAndMetadata
+from oncelog.client.transaction.command import Command, Kind
+from oncelog.client.transaction.core import TransactionCore
+from oncelog.client.transaction.model import Phase
+from oncelog.client.transaction.prepared import PreparedTransaction
+from oncelog.client.transaction_errors import AbortNeeded, OutcomeUnknown, TransactionError, TransactionMisuse
+from oncelog.producer.news import News
+from oncelog.types import TopicPartition
+
+Offsets = Mapping[TopicPartition, "int | OffsetAndMetadata"]
+
+
+class Transactions:
+    def __init__(self, core: TransactionCore, news: News, wake: Callable[[], None], max_block_ms: int) -> None:
+        self._core = core
+        self._news = news
+        self._wake = wake
+        self._patience_s = max_block_ms / 1000
+        self._asking = threading.Lock()
+
+    def init(self, timeout: float | None) -> None:
+        self._perform(lambda: self._core.ask_init(self._news.tell), timeout)
+
+    def begin(self) -> None:
+        with self._asking:
+            self._core.begin()
+
+    def send_offsets(self, offsets: Offsets, group: GroupMetadata | str, timeout: float | None) -> None:
+        wanted, member = checked_offsets(offsets), checked_group(group)
+        self._perform(lambda: self._core.ask_offsets(wanted, member, self._news.tell), timeout)
+
+    def end(self, kind: Kind, timeout: float | None) -> None:
+        self._perform(lambda: self._core.ask_end(kind, self._news.tell), timeout)
+
+    def prepare(self, timeout: float | None) -> PreparedTransaction | None:
+        self.end(Kind.PREPARE, timeout)
+        return self._core.prepared
+
+    @contextmanager
+    def block(self) -> Iterator[None]:
+        """A transaction around a block of code."""
+        if self._core.phase is Phase.NEW:
+            self.init(None)
+        self.begin()
+        try:
+            yield
+        except BaseException:
+            with suppress(TransactionError):  # what happened in the block matters more
+                self.end(Kind.ABORT, None)
+            raise
+        try:
+            self.end(Kind.COMMIT, None)
+        except AbortNeeded:
+            self.end(Kind.ABORT, None)
+            raise
+
+    def abandon(self, timeout: float | None) -> None:
+        """The producer is closed: a transaction that nobody will end is aborted, as far as there is time."""
+        if self._core.phase is Phase.OPEN:
+            with suppress(TransactionError):
+                self.end(Kind.ABORT, timeout)
+
+    def _perform(self, ask: Callable[[], Command], timeout: float | None) -> None:
+        self._news.check_wait("a transaction")
+        timeout = self._patience_s if timeout is None else timeout
+        with self._asking:
+            command = ask()
+            self._wake()
+        if not self._news.wait_for(lambda: command.has_ended or None, timeout):
+            with self._asking:
+                self._core.unheard(command)
+            raise out_of_time(command.kind, timeout, self._core.why_slow)
+        with self._asking:
+            self._core.heard(command)
+        if command.error is not None:
+            raise command.error.with_traceback(None)
+
+
+def out_of_time(kind: Kind, timeout: float, why: str) -> OutcomeUnknown:
+    return OutcomeUnknown(
+        f"{kind.value} was not answered within {timeout:g} s ({why}). It goes on: call it again to hear how it ends"
+    )
+
+
+def no_transactions() -> TransactionMisuse:
+    return TransactionMisuse("this producer has no transactions: make one with transactional_id=..., a name of its own")
+
+
+def checked_group(group: GroupMetadata | str) -> GroupMetadata:
+    if isinstance(group, str):
+        group = GroupMetadata(group)
+    if not isinstance(group, GroupMetadata) or not group.group_id:
+        raise TypeError(f"a group is consumer.group_metadata() or a group's name, not {group!r}")
+    return group
+
+
+def checked_offsets(offsets: Offsets) -> dict[TopicPartition, OffsetAndMetadata]:
+    checked = {}
+    for partition, offset in offsets.items():
+        if isinstance(offset, int):
+            offset = OffsetAndMetadata(offset)
+        if offset.offset < 0:
+            raise ValueError(f"the offset of {partition} is {offset.offset}; offsets begin at 0")
+        checked[TopicPartition(*partition)] = offset
+    return checked
