@@ -4,8 +4,9 @@ Operations come in one by one, those of one process in their order, processes in
 forgotten at once, but for the values it saw; what wrote or committed offsets is kept until the end, because only the
 whole history shows what became of it.
 
-It takes for granted that every value is sent once, and that somebody reads each partition from its beginning: a record
-before the first one that anybody read would count as lost. It cannot know of what no process wrote down.
+It takes for granted that every value is sent once, and that somebody reads each partition from its beginning, as does
+each group whose transactions are recorded: a record before the first one that anybody read would count as lost. It
+cannot know of what no process wrote down.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ class Checker:
             self._written_to.add(records.partition)
 
     def _judge_phantoms(self) -> None:
-        for value in self._picture.seen - self._writer_of.keys():
+        for value in (self._picture.visible | self._picture.glimpsed) - self._writer_of.keys():
             place = self._picture.place_of[value]
             # Whoever filled a partition that the history never writes to did not keep one.
             if self._picture.partition_at(place) in self._written_to:

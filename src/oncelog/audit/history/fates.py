@@ -58,7 +58,7 @@ class Fates:
         is_promised = operation.outcome is Outcome.OK
         hidden: list[Value] = []
         for partition, value in self._not_visible(operation):
-            is_seen = value in picture.seen
+            is_seen = value in picture.glimpsed  # and not in visible
             if is_promised and not is_seen and picture.was_passed(value, partition, by_committed_readers=False):
                 self._findings.add(Kind.LOST_WRITE, f"{value!r} of {operation}, {self._where(value, partition)}")
             elif is_promised and not is_seen:
@@ -82,8 +82,11 @@ class Fates:
     def _judge_partition(self, operation: Operation, records: Records) -> None:
         picture = self._picture
         base = picture.base(records.partition)
-        for place in map(picture.place_of.get, records.values):
-            if place is not None and not base <= place < base + SPAN:
+        places = [place for place in map(picture.place_of.get, records.values) if place is not None]
+        if not places or base <= min(places) <= max(places) < base + SPAN:
+            return
+        for place in places:
+            if not base <= place < base + SPAN:
                 value = picture.value_at(place)
                 self._findings.add(
                     Kind.PHANTOM,

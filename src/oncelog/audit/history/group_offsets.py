@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from oncelog.audit.history.fates import fate
 from oncelog.audit.history.model import GroupOffset, Operation, Outcome
-from oncelog.audit.history.picture import Picture
+from oncelog.audit.history.picture import SPAN, Picture
 from oncelog.audit.history.report import Findings, Kind
 from oncelog.types import NO_OFFSET, TopicPartition
 
@@ -117,13 +117,13 @@ class GroupOffsets:
     def _places_to_consume(self, base: int, commits: Sequence[_Commit]) -> list[int]:
         """Where records of the partition are that somebody could read, but for those that unknown ones may have."""
         perhaps = [(base + _start(one), base + one.offset) for one in commits if not one.is_certain]
-        partition = self._picture.partition_at(base)
-        return sorted(
+        places = self._picture.places()
+        return [
             place
-            for place in (self._picture.place_of[value] for value in self._picture.visible)
-            if self._picture.partition_at(place) == partition
+            for place in places[bisect_left(places, base) : bisect_left(places, base + SPAN)]
+            if self._picture.value_at(place) in self._picture.visible
             and not any(start <= place < end for start, end in perhaps)
-        )
+        ]
 
 
 class _Before:

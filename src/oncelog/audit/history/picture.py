@@ -6,8 +6,6 @@ dicts and sets, and mostly by operations on whole runs of records.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from oncelog.audit.history.model import Operation, Records, Value
 from oncelog.audit.history.report import Findings, Kind
 from oncelog.types import NO_OFFSET, TopicPartition
@@ -21,8 +19,8 @@ class Picture:
         self.place_of: dict[Value, int] = {}
         self.visible: set[Value] = set()
         """Seen by a reader that sees only what is committed."""
-        self.seen: set[Value] = set()
-        """Seen by anybody."""
+        self.glimpsed: set[Value] = set()
+        """Seen by a reader that sees all."""
         self.drained: set[TopicPartition] = set()
         self._value_at: dict[int, Value] = {}
         self._partitions: dict[TopicPartition, int] = {}
@@ -36,9 +34,7 @@ class Picture:
             self._place(records, operation)
         for records in operation.polls:
             self._place(records, operation)
-            self.seen.update(records.values)
-            if operation.reads_committed:
-                self.visible.update(records.values)
+            (self.visible if operation.reads_committed else self.glimpsed).update(records.values)
             key = (records.partition, operation.reads_committed)
             self._highest[key] = max(self._highest.get(key, NO_OFFSET), max(records.offsets, default=NO_OFFSET))
 
@@ -71,23 +67,38 @@ class Picture:
             highest = max(highest, self._highest.get((partition, False), NO_OFFSET))
         return place < self.base(partition) + highest
 
+    def places(self) -> list[int]:
+        """All that are known, in order."""
+        return sorted(self._value_at)
+
     def _place(self, records: Records, operation: Operation) -> None:
         base = self.base(records.partition)
-        places: Sequence[int] = [base + offset for offset in records.offsets]
-        place_of = self.place_of
-        if list(map(place_of.get, records.values)) == places:
-            return
-        value_at = self._value_at
-        for value, place in zip(records.values, places, strict=True):
-            if place == base + NO_OFFSET:
+        places = [base + offset for offset in records.offsets]
+        known = list(map(self.place_of.get, records.values))
+        if known != places and not self._place_new(records, places, known):
+            self._place_each(records, places, operation)
+
+    def _place_new(self, records: Records, places: list[int], known: list[int | None]) -> bool:
+        """A run of which nothing was known; False if anything was, or if it contradicts itself."""
+        is_new = known.count(None) == len(known) and NO_OFFSET not in records.offsets
+        if not is_new or not self._value_at.keys().isdisjoint(places):
+            return False
+        expected = len(self.place_of) + len(places), len(self._value_at) + len(places)
+        self.place_of.update(zip(records.values, places, strict=True))
+        self._value_at.update(zip(places, records.values, strict=True))
+        return expected == (len(self.place_of), len(self._value_at))
+
+    def _place_each(self, records: Records, places: list[int], operation: Operation) -> None:
+        for value, offset, place in zip(records.values, records.offsets, places, strict=True):
+            if offset == NO_OFFSET:
                 continue
-            first_place = place_of.setdefault(value, place)
+            first_place = self.place_of.setdefault(value, place)
             if first_place != place:
                 self._findings.add(
                     Kind.DUPLICATE,
                     f"{value!r} is at {self.name(first_place)} and, {operation} says, at {self.name(place)}",
                 )
-            first_value = value_at.setdefault(place, value)
+            first_value = self._value_at.setdefault(place, value)
             if first_value != value:
                 self._findings.add(
                     Kind.INCONSISTENT_OFFSET,

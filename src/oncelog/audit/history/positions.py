@@ -34,11 +34,12 @@ class Positions:
     def judge_gaps(self, aborted: Collection[Value]) -> None:
         """Find what readers went past although others read it; that aborted records are left out is right."""
         picture = self._picture
-        places = sorted(picture.place_of[value] for value in picture.visible if value not in aborted)
+        places = picture.places()
         for (first, end), reader in self._gaps.items():
-            for index in range(bisect_left(places, first), bisect_left(places, end)):
-                value = picture.value_at(places[index])
-                self._findings.add(Kind.POLL_SKIP, f"{reader} was not given {value!r} at {picture.name(places[index])}")
+            for place in places[bisect_left(places, first) : bisect_left(places, end)]:
+                value = picture.value_at(place)
+                if value in picture.visible and value not in aborted:
+                    self._findings.add(Kind.POLL_SKIP, f"{reader} was not given {value!r} at {picture.name(place)}")
 
     def _follow_polls(self, operation: Operation, records: Records) -> None:
         way = (operation.process, records.partition)
