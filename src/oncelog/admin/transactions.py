@@ -27,6 +27,7 @@ from oncelog.client.transaction.prepared import PreparedTransaction
 from oncelog.client.transaction_errors import OutcomeUnknown
 from oncelog.errors import (
     ConcurrentTransactions,
+    InvalidRegularExpression,
     InvalidRequest,
     KafkaError,
     TransactionalIdNotFound,
@@ -79,9 +80,11 @@ class TransactionAdmin(CoordinatorAdmin):
         pattern: str | None = None,
     ) -> list[TransactionListing]:
         """Every transactional id of the cluster, by name; filtered, if anything is given: by state, by producer id, by
-        how long the transaction is open already, by a regular expression that the whole id matches.
+        how long ago the last transaction began (ended or not, and ids without any count as old: name states as well),
+        by a regular expression that the whole id matches.
 
-        Raises UnsupportedVersion where a broker cannot filter so, InvalidRegularExpression.
+        Raises InvalidRequest for a state that there is not, InvalidRegularExpression, and UnsupportedVersion where a
+        broker cannot filter so.
         """
         request: Message = {
             "state_filters": list(states),
@@ -107,6 +110,9 @@ class TransactionAdmin(CoordinatorAdmin):
                 f"not {needed_version}); leave the filter out"
             )
         answer = self._client.request(ApiKey.LIST_TRANSACTIONS, request, node=node)
+        if answer["error_code"] == InvalidRegularExpression.code:
+            pattern = request["transactional_id_pattern"]
+            raise InvalidRegularExpression(f"{pattern!r} is no regular expression that brokers understand (RE2's)")
         raise_error(answer, str(node.node_id), "transactions of broker")
         if answer["unknown_state_filters"]:
             raise InvalidRequest(
@@ -161,24 +167,33 @@ class TransactionAdmin(CoordinatorAdmin):
     ) -> list[HangingTransaction]:
         """Transactions that partitions have open, that wrote nothing for so long, and that no coordinator will end."""
         before_ms = clock.now_ms() - max_transaction_timeout_ms
-        silent = [
+        silent = {
             (partition, producer)
-            for partition, producers in self.describe_producers(partitions).items()
-            for producer in producers
-            if producer.current_transaction_start_offset is not None and producer.last_timestamp_ms < before_ms
-        ]
+            for partition, producer in self._open_in(partitions)
+            if producer.last_timestamp_ms < before_ms
+        }
         if not silent:
             return []
         listed = self.list_transactions(producer_ids={producer.producer_id for _, producer in silent})
         name_of = {one.producer_id: one.transactional_id for one in listed}
         known = self._describe_known(name_of.values())
         hanging = []
-        for partition, producer in silent:
+        # Looked at again: what has ended since the first look is not known to its coordinator either.
+        for partition, producer in self._open_in({partition for partition, _ in silent}):
             name = name_of.get(producer.producer_id)
-            description = known[name] if name is not None else None
-            if description is None or partition not in description.partitions:
+            description = None if name is None else known[name]
+            is_awaited = description is not None and partition in description.partitions
+            if (partition, producer) in silent and not is_awaited:
                 hanging.append(HangingTransaction(partition, producer, name))
-        return hanging
+        return sorted(hanging, key=lambda one: (one.partition, one.producer.producer_id))
+
+    def _open_in(self, partitions: Iterable[TopicPartition]) -> list[tuple[TopicPartition, ProducerState]]:
+        return [
+            (partition, producer)
+            for partition, producers in self.describe_producers(partitions).items()
+            for producer in producers
+            if producer.current_transaction_start_offset is not None
+        ]
 
     # --- ending -----------------------------------------------------------------------------------------------
 

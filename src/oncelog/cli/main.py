@@ -36,6 +36,7 @@ COMMANDS = {
     "groups": Command("consumer groups: members, lag, offsets"),
     "quotas": Command("list, describe and alter the limits of users and client ids"),
     "producers": Command("who writes to a topic: producer ids, epochs, sequences"),
+    "transactions": Command("list, describe and abort transactions, find those that hang"),
     "audit": Command("lost, duplicated and out of order records of topics"),
     "faults": Command("a proxy that breaks connections to a cluster by a seeded script"),
     "demo": Command("the whole system at work, faults included, in about a minute", needs_bootstrap=False),

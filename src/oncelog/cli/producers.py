@@ -33,7 +33,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     listing = actions.add_parser("list", help="one line per producer id")
     listing.add_argument("topics", nargs="*", metavar="TOPIC", help="default: all")
     listing.set_defaults(run=run_list)
-    describe = actions.add_parser("describe", help="one line per partition and producer id")
+    add_describe(actions, "describe")
+
+
+def add_describe(actions: argparse._SubParsersAction[argparse.ArgumentParser], name: str) -> None:
+    describe = actions.add_parser(name, help="one line per partition and producer id")
     describe.add_argument("topic", metavar="TOPIC")
     describe.add_argument("--partition", type=not_negative, metavar="P", help="default: all")
     describe.set_defaults(run=run_describe)
@@ -49,7 +53,13 @@ def run_list(args: argparse.Namespace) -> int:
         return 0
     columns = ("producer id", "epoch", "partitions", "open transactions", "last write")
     rows = [
-        (one["producer_id"], one["producer_epoch"], one["partitions"], one["open_transactions"], _when(one))
+        (
+            one["producer_id"],
+            one["producer_epoch"],
+            one["partitions"],
+            one["open_transactions"],
+            when(one["last_timestamp_ms"]),
+        )
         for one in producers
     ]
     print_table(columns, rows)
@@ -98,7 +108,7 @@ def run_describe(args: argparse.Namespace) -> int:
             one.last_sequence,
             one.coordinator_epoch,
             one.current_transaction_start_offset,
-            _when(asdict(one)),
+            when(one.last_timestamp_ms),
         )
         for partition, found in states.items()
         for one in found
@@ -115,8 +125,7 @@ def _partitions(admin: Admin, topics: list[str]) -> list[TopicPartition]:
     ]
 
 
-def _when(entry: dict[str, int]) -> str | None:
-    timestamp_ms = entry["last_timestamp_ms"]
+def when(timestamp_ms: int) -> str | None:
     if timestamp_ms == NO_TIMESTAMP:
         return None
     return datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(sep=" ", timespec="milliseconds")
