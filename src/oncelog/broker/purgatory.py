@@ -18,6 +18,8 @@ class WaitingFetch:
     partitions: Collection[TopicPartition]
     missing_bytes: int
     wake: Callable[[], None]
+    is_enough: Callable[[TopicPartition], bool] | None = None
+    """Asked instead of counting, by readers who do not see all that is appended: open transactions hide it."""
 
 
 class FetchPurgatory:
@@ -51,7 +53,7 @@ class FetchPurgatory:
         enough = []
         for fetch in fetches:
             fetch.missing_bytes -= size_bytes
-            if fetch.missing_bytes <= 0:
+            if fetch.missing_bytes <= 0 if fetch.is_enough is None else fetch.is_enough(partition):
                 enough.append(fetch)
         self._wake(enough)
 

@@ -1,5 +1,6 @@
-"""A coordinator's log, read from its start to where it ended when the reading began: in bounded steps, so that a long
-one does not keep the loop from its clients. Never decides what the batches mean.
+"""A coordinator's log, read from its start to its end: in bounded steps, so that a long one does not keep the loop from
+its clients. Nobody writes there meanwhile but those who write markers, and these are read as well. Never decides what
+the batches mean.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ class LogReading:
     def __init__(self, log: PartitionLog) -> None:
         self._log = log
         self._offset = log.log_start_offset
-        self._end = log.log_end_offset
 
     @property
     def is_short(self) -> bool:
@@ -28,16 +28,17 @@ class LogReading:
 
     @property
     def is_over(self) -> bool:
-        return self._offset >= self._end
+        return self._offset >= self._log.log_end_offset
 
     def read(self) -> Iterator[tuple[BatchHeader, memoryview]]:
         """The batches of the next step. Raises CorruptMessage or KafkaStorageError."""
         if self.is_over:
             return
-        data = self._log.read(self._offset, STEP_BYTES, upper_bound=self._end).read_all()
+        end = self._log.log_end_offset
+        data = self._log.read(self._offset, STEP_BYTES, upper_bound=end).read_all()
         headers, _ = kernel.scan(data, 0, len(data), True)
         if not data:  # compaction left nothing up to the end
-            self._offset = self._end
+            self._offset = end
         elif not headers:
             raise CorruptMessage(f"{self._log.topic_partition} is damaged at offset {self._offset}")
         position = 0

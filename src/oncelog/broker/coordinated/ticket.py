@@ -43,26 +43,25 @@ class Gathering:
     def __init__(self, merge: Callable[[list[Message]], Message]) -> None:
         self._merge = merge
         self._tickets: list[Ticket] = []
+        self._unsettled = 0
         self._pending: Pending | None = None
 
     def add(self, ticket: Ticket) -> None:
         ticket.deliver = self._settled
         self._tickets.append(ticket)
+        self._unsettled += 1
 
     def result(self) -> Answer:
         """Once every part has been asked."""
-        answer = self._whole()
-        if answer is not None:
-            return answer
+        if not self._unsettled:
+            return self._whole()
         self._pending = Pending()
         return self._pending
 
     def _settled(self, _: Message) -> None:
-        if self._pending is not None:
-            answer = self._whole()
-            if answer is not None:
-                self._pending.complete(answer)
+        self._unsettled -= 1
+        if self._pending is not None and not self._unsettled:
+            self._pending.complete(self._whole())
 
-    def _whole(self) -> Message | None:
-        answers = [ticket.answer for ticket in self._tickets if ticket.answer is not None]
-        return self._merge(answers) if len(answers) == len(self._tickets) else None
+    def _whole(self) -> Message:
+        return self._merge([ticket.answer for ticket in self._tickets if ticket.answer is not None])

@@ -5,7 +5,7 @@ separately, and what befalls the coordinator's own partition is put into words t
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from oncelog.errors import (
     CoordinatorNotAvailable,
@@ -24,6 +24,9 @@ from oncelog.records import kernel
 if TYPE_CHECKING:
     from oncelog.broker.state import BrokerState
 
+UNCOUNTED = 0
+"""The sequence of every batch that a coordinator writes for a producer, as Kafka does: nobody checks it."""
+
 _MEANINGS: dict[type[KafkaError], type[KafkaError]] = {
     KafkaStorageError: NotCoordinator,
     UnknownTopicOrPartition: CoordinatorNotAvailable,
@@ -38,6 +41,13 @@ def as_client_knows(error: KafkaError) -> KafkaError:
     return error if meaning is None else meaning(error.message)
 
 
+class Writer(NamedTuple):
+    """Into whose transaction records go that a coordinator writes for somebody else."""
+
+    producer_id: int
+    producer_epoch: int
+
+
 def append_records(
     broker: BrokerState,
     log: PartitionLog,
@@ -46,12 +56,24 @@ def append_records(
     leader_epoch: int,
     codec: int,
     now_ms: int,
+    writer: Writer | None = None,
 ) -> None:
-    """One batch. Raises KafkaStorageError, MessageTooLarge or RecordListTooLarge, and then nothing was written."""
+    """One batch. Raises KafkaStorageError, MessageTooLarge or RecordListTooLarge, and for a writer what the log has
+    against it; then nothing was written."""
     builder = kernel.BatchBuilder()
     for key, value in records:
         builder.append(now_ms, key, value, ())
-    batch = builder.build(leader_epoch=leader_epoch, codec=codec)
+    if writer is None:
+        batch = builder.build(leader_epoch=leader_epoch, codec=codec)
+    else:
+        batch = builder.build(
+            leader_epoch=leader_epoch,
+            codec=codec,
+            producer_id=writer.producer_id,
+            producer_epoch=writer.producer_epoch,
+            base_sequence=UNCOUNTED,
+            transactional=True,
+        )
     header = kernel.parse_header(batch)
     if len(batch) > log.config.max_message_bytes:
         raise MessageTooLarge(

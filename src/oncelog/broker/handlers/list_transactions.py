@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from oncelog.broker.request import Answer, Request
+from oncelog.coordinator.transactions.listing import list_transactions
 from oncelog.wire.api import ApiKey
 from oncelog.wire.codec import Message
 
@@ -19,14 +20,15 @@ API_KEY = ApiKey.LIST_TRANSACTIONS
 
 
 def handle(broker: BrokerState, request: Request) -> Answer:
-    return broker.transactions.serve_all(request, _merge)
+    nothing = list_transactions({}, request.body, request.version, request.now_ms)
 
+    def merge(answers: list[Message]) -> Message:
+        for answer in (nothing, *answers):
+            if answer["error_code"]:
+                return answer
+        return {
+            **nothing,
+            "transaction_states": [state for answer in answers for state in answer["transaction_states"]],
+        }
 
-def _merge(answers: list[Message]) -> Message:
-    for answer in answers:
-        if answer["error_code"]:
-            return answer
-    return {
-        "unknown_state_filters": answers[0]["unknown_state_filters"] if answers else [],
-        "transaction_states": [state for answer in answers for state in answer["transaction_states"]],
-    }
+    return broker.transactions.serve_all(request, merge)

@@ -22,7 +22,7 @@ from oncelog.controller.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from oncelog.controller.topics import NewTopic
 from oncelog.coordinator.groups import coordinator_for
 from oncelog.coordinator.transactions.answers import refusal
-from oncelog.coordinator.transactions.effects import TransactionSettings
+from oncelog.coordinator.transactions.effects import Markers, TransactionSettings
 from oncelog.coordinator.transactions.transaction import Identity
 from oncelog.coordinator.transactions.transaction_coordinator import TransactionCoordinator
 from oncelog.errors import KafkaError
@@ -44,7 +44,7 @@ class TransactionCoordination(CoordinatedTopic[TransactionPartition]):
     def __init__(self, broker: BrokerState) -> None:
         super().__init__(broker, TRANSACTIONS_TOPIC)
         self._settings = transaction_settings(broker)
-        self._markers = MarkerQueue(broker)
+        self._markers = MarkerQueue(broker, self._marker_written)
 
     def _new_topic(self) -> NewTopic:
         values = self._broker.config.values
@@ -154,6 +154,16 @@ class TransactionCoordination(CoordinatedTopic[TransactionPartition]):
         now_ms = self._timers.now_ms()
         partition.join(transactional_id, producer, partitions, verify_only=verify_only, now_ms=now_ms, done=done)
         self._arm(partition, now_ms)
+
+    # --- markers ---
+
+    def _marker_written(
+        self, partition: TransactionPartition, markers: Markers, topic_partition: TopicPartition
+    ) -> None:
+        if not partition.is_gone:
+            now_ms = self._timers.now_ms()
+            partition.marker_written(markers, topic_partition, now_ms)
+            self._arm(partition, now_ms)
 
     # --- the world changes ---
 

@@ -106,14 +106,22 @@ class _Undelivered(NamedTuple):
 class MarkerQueue:
     """Markers on their way. Bounded by the transactions that are prepared: each is here once for each partition."""
 
-    def __init__(self, broker: BrokerState) -> None:
+    def __init__(
+        self, broker: BrokerState, written: Callable[[TransactionPartition, Markers, TopicPartition], None]
+    ) -> None:
+        """`written` is told of each marker that is, or that its partition does not need."""
         self._broker = broker
         self._timers = broker.timers
+        self._tell = written
         self._waiting: deque[_Undelivered] = deque()
         self._failed: list[_Undelivered] = []
         self._is_writing = False
         self._retry_ms = FIRST_RETRY_MS
         self._cancel_retry: Callable[[], object] | None = None
+
+    def __len__(self) -> int:
+        """Those that could not be written so far. May be asked from any thread."""
+        return len(self._failed)
 
     def send(self, sender: TransactionPartition, many: Sequence[Markers]) -> None:
         for markers in many:
@@ -142,7 +150,7 @@ class MarkerQueue:
 
     def _written(self, marker: _Undelivered, error: KafkaError | None) -> None:
         if error is None or self._is_settled(marker, error):
-            marker.sender.marker_written(marker.markers, marker.topic_partition)
+            self._tell(*marker)
             return
         self._failed.append(marker)
         if self._cancel_retry is None:

@@ -9,7 +9,7 @@ coordinator is of no use any more.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -40,6 +40,10 @@ Joined: TypeAlias = Callable[[Refused], None]
 Durable: TypeAlias = Callable[[KafkaError | None], None]
 
 NOTHING_REFUSED: Refused = {}
+
+BATCH_OVERHEAD_BYTES = 61
+RECORD_OVERHEAD_BYTES = 32
+"""The header of a batch, and the most that a record needs besides its key and value."""
 
 
 class TransactionPartition:
@@ -89,7 +93,7 @@ class TransactionPartition:
             admission = coordinator.admit(transactional_id, producer, partitions, now_ms)
             refused = admission.refused
             if admission.record is not None:
-                error = self._write([admission.record], now_ms)
+                _, error = self._write([admission.record], now_ms)
                 if error is not None:
                     done(dict.fromkeys(partitions, as_client_knows(error)))
                     return
@@ -98,11 +102,9 @@ class TransactionPartition:
         else:
             done(refused)
 
-    def marker_written(self, markers: Markers, topic_partition: TopicPartition) -> None:
+    def marker_written(self, markers: Markers, topic_partition: TopicPartition, now_ms: int) -> None:
         """The last one completes the transaction."""
-        if not self.is_gone:
-            now_ms = self._broker.timers.now_ms()
-            self.perform(self.coordinator.markers_written(markers, (topic_partition,), now_ms), now_ms)
+        self.perform(self.coordinator.markers_written(markers, (topic_partition,), now_ms), now_ms)
 
     # --- effects ---
 
@@ -110,10 +112,11 @@ class TransactionPartition:
         """Durable first, sent afterwards."""
         records, replies, markers = effects
         if records:
-            error = self._write(records, now_ms)
+            written, error = self._write(records, now_ms)
             if error is not None:
                 self._refuse(replies, error)
-                return
+                decided = {record.transactional_id for record in records[:written]}
+                replies, markers = [], [each for each in markers if each.transactional_id in decided]
         if not replies and not markers:
             return
         if awaits_flush(self.log):
@@ -122,25 +125,29 @@ class TransactionPartition:
         else:
             self._deliver(replies, markers)
 
-    def _write(self, records: Sequence[TransactionRecord], now_ms: int) -> KafkaError | None:
-        """Append and replay; what prevented it, and then nothing has changed."""
-        try:
-            append_records(
-                self._broker,
-                self.log,
-                map(encode_record, records),
-                leader_epoch=self._leader_epoch,
-                codec=compression.NONE,
-                now_ms=now_ms,
-            )
-        except KafkaError as error:
-            logger.error("%s: %d records cannot be written: %s", self.log.topic_partition, len(records), error)
-            if self.log.offline:
-                self._failed(self, error)
-            return error
-        for record in records:
-            self.coordinator.replay(record)
-        return None
+    def _write(self, records: Sequence[TransactionRecord], now_ms: int) -> tuple[int, KafkaError | None]:
+        """Append and replay: how many, and what prevented the rest. What is due at once may be more than a batch can
+        hold; each record is true without the others."""
+        written = 0
+        for batch in in_batches(records, self.log.config.max_message_bytes - BATCH_OVERHEAD_BYTES):
+            try:
+                append_records(
+                    self._broker,
+                    self.log,
+                    batch,
+                    leader_epoch=self._leader_epoch,
+                    codec=compression.NONE,
+                    now_ms=now_ms,
+                )
+            except KafkaError as error:
+                logger.error("%s: %d records were not written: %s", self.log.topic_partition, len(batch), error)
+                if self.log.offline:
+                    self._failed(self, error)
+                return written, error
+            for record in records[written : written + len(batch)]:
+                self.coordinator.replay(record)
+            written += len(batch)
+        return written, None
 
     def _when_durable(self, then: Durable) -> None:
         self._broker.group_commit.wait(self.log, self.log.log_end_offset, partial(self._after_flush, then))
@@ -183,6 +190,21 @@ class TransactionPartition:
     def unload(self) -> None:
         """Nobody waits here: who is not answered waits for a flush, which ends by itself."""
         self.is_gone = True
+
+
+def in_batches(records: Sequence[TransactionRecord], limit_bytes: int) -> Iterator[list[tuple[bytes, bytes | None]]]:
+    """As many as fit, and never none: the log refuses what is too large by itself."""
+    batch: list[tuple[bytes, bytes | None]] = []
+    size_bytes = 0
+    for key, value in map(encode_record, records):
+        record_bytes = len(key) + len(value or b"") + RECORD_OVERHEAD_BYTES
+        if batch and size_bytes + record_bytes > limit_bytes:
+            yield batch
+            batch, size_bytes = [], 0
+        batch.append((key, value))
+        size_bytes += record_bytes
+    if batch:
+        yield batch
 
 
 def _ticket(reply: Reply) -> Ticket:

@@ -75,6 +75,8 @@ class TransactionCoordinator:
         self._new_producer_id = new_producer_id
         self._offsets_partition = offsets_partition
         self._transactions: dict[str, Transaction] = {}
+        self.open_count = 0
+        """Transactions that have begun and are not complete."""
         self._is_loaded = False
         self._unmarked: dict[str, tuple[int, set[TopicPartition]]] = {}
         """Of prepared transactions: the serial of the markers, and the partitions that have none yet."""
@@ -297,10 +299,15 @@ class TransactionCoordinator:
     def replay(self, record: TransactionRecord) -> None:
         """What the log says becomes true."""
         transactional_id, transaction = record
+        before = self._transactions.get(transactional_id)
+        if before is not None and not before.is_at_rest:
+            self.open_count -= 1
         if transaction is None:
             self._transactions.pop(transactional_id, None)
         else:
             self._transactions[transactional_id] = transaction
+            if not transaction.is_at_rest:
+                self.open_count += 1
         if self._is_loaded:
             self._follow(transactional_id, transaction)
 
@@ -377,11 +384,6 @@ class TransactionCoordinator:
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     # Views
-
-    @property
-    def open_count(self) -> int:
-        """Transactions that have begun and are not complete."""
-        return sum(not transaction.is_at_rest for transaction in self._transactions.values())
 
     def hard_state(self) -> dict[str, Transaction]:
         """Comparable; what a replay of the log must give again."""
