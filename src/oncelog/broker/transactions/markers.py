@@ -150,6 +150,8 @@ class MarkerQueue:
 
     def _written(self, marker: _Undelivered, error: KafkaError | None) -> None:
         if error is None or self._is_settled(marker, error):
+            if not self._failed:
+                self._retry_ms = FIRST_RETRY_MS
             self._tell(*marker)
             return
         self._failed.append(marker)
@@ -168,9 +170,7 @@ class MarkerQueue:
 
     def retry(self) -> None:
         """Try those again that could not be written."""
-        if self._cancel_retry is None:
-            self._retry_ms = FIRST_RETRY_MS
-        else:
+        if self._cancel_retry is not None:
             self._cancel_retry()
             self._cancel_retry = None
         self._waiting.extend(self._failed)
