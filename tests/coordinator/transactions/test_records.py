@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from oncelog.coordinator.transactions.records import (
     TransactionRecord,
     UnreadableTransactionRecord,
     by_topic,
+    decode_by_schema,
     decode_record,
     encode_record,
 )
@@ -34,6 +37,7 @@ def round_trip(transaction: Transaction) -> Transaction:
     assert record is not None
     assert record.transactional_id == "id"
     assert record.transaction is not None
+    assert record == decode_by_schema(*encode_record(TransactionRecord("id", transaction)))
     return record.transaction
 
 
@@ -123,3 +127,43 @@ def test_a_type_that_is_not_known_is_skipped() -> None:
 def test_what_cannot_be_read_is_said_not_skipped(key: bytes, value: bytes | None) -> None:
     with pytest.raises(UnreadableTransactionRecord):
         decode_record(key, value)
+
+
+@pytest.mark.parametrize("protocol", [PROTOCOL_1, PROTOCOL_2])
+@pytest.mark.parametrize("previous", [-1, 5])
+@pytest.mark.parametrize("epoch", [0, 3])
+@pytest.mark.parametrize("state", [State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT])
+def test_what_is_at_rest_is_read_by_hand_as_by_the_schema(
+    state: State, epoch: int, previous: int, protocol: int
+) -> None:
+    resting = ONGOING._replace(state=state, partitions=(), epoch=epoch, previous_producer_id=previous)
+    resting = resting._replace(protocol=protocol)
+    found = round_trip(resting)
+    assert found.hard_state() == resting
+    by_rules = resting.as_read()
+    assert found == by_rules
+
+
+def test_records_that_are_cut_or_changed_are_read_by_hand_as_by_the_schema() -> None:
+    """Every prefix, and every single byte changed: the same record, or refused by both."""
+    resting = ONGOING._replace(state=State.COMPLETE_COMMIT, partitions=())
+    key, value = encode_record(TransactionRecord("mover", resting))
+    assert value is not None
+    spoiled = [(key, value[:end]) for end in range(len(value))]
+    spoiled += [(key[:end], value) for end in range(len(key))]
+    spoiled += [
+        (key, value[:at] + bytes([byte]) + value[at + 1 :]) for at in range(len(value)) for byte in (0, 1, 2, 255)
+    ]
+    spoiled += [
+        (key[:at] + bytes([byte]) + key[at + 1 :], value) for at in range(len(key)) for byte in (0, 1, 128, 255)
+    ]
+    spoiled += [(key, value + b"\x00"), (key + b"\x00", value)]
+    for pair in spoiled:
+        assert _read(decode_record, *pair) == _read(decode_by_schema, *pair), pair
+
+
+def _read(decode: Callable[[bytes, bytes | None], TransactionRecord | None], key: bytes, value: bytes) -> object:
+    try:
+        return decode(key, value)
+    except UnreadableTransactionRecord:
+        return "unreadable"

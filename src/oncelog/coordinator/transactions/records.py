@@ -9,8 +9,8 @@ from __future__ import annotations
 import struct
 from typing import Final, NamedTuple
 
-from oncelog.coordinator.transactions.state import State
-from oncelog.coordinator.transactions.transaction import PROTOCOL_1, Transaction
+from oncelog.coordinator.transactions.state import AT_REST, State
+from oncelog.coordinator.transactions.transaction import PROTOCOL_1, Transaction, epoch_before
 from oncelog.errors import OncelogError, UnsupportedVersion
 from oncelog.types import NO_PRODUCER_ID, TopicPartition
 from oncelog.wire.codec import MalformedMessage, Message, decode_exactly
@@ -31,6 +31,16 @@ _NEXT_PRODUCER_ID_TAG = b"\x01\x08"
 _PROTOCOL_TAG = b"\x02\x02"
 """The number of a tagged field, and how many bytes follow."""
 
+_KEY_TYPE_BYTES = _INT16.pack(KEY_TYPE)
+_KEY_HEAD_BYTES = 2 * _INT16.size
+_AT_REST = struct.Struct(">hqhibBqqB")
+"""A whole value without partitions, up to how many tagged fields it has."""
+_NO_TOPICS = 1
+"""A compact array is null as 0, empty as 1."""
+_TAGS = {0: struct.Struct(">"), 1: struct.Struct(">2sq"), 2: struct.Struct(">2sq2sh")}
+"""None, the previous producer id, or also the protocol."""
+_STATES_AT_REST = {int(state): state for state in AT_REST}
+
 
 class UnreadableTransactionRecord(OncelogError):
     """A record of `__transaction_state` cannot be decoded; what became of a transaction cannot be known."""
@@ -49,8 +59,20 @@ def encode_record(record: TransactionRecord) -> tuple[bytes, bytes | None]:
     return key, None if transaction is None else _value_of(transaction)
 
 
-def decode_record(key: bytes | memoryview, value: bytes | memoryview | None) -> TransactionRecord | None:
+def decode_record(key: bytes, value: bytes | None) -> TransactionRecord | None:
     """None for a type that is not known, as a newer broker may have written it."""
+    if value is not None and len(value) >= _AT_REST.size and key[:2] == _KEY_TYPE_BYTES:
+        transaction = _transaction_at_rest(value)
+        if transaction is not None and _INT16.unpack_from(key, 2)[0] == len(key) - _KEY_HEAD_BYTES:
+            try:
+                return TransactionRecord(str(key[_KEY_HEAD_BYTES:], "utf-8"), transaction)
+            except UnicodeDecodeError:
+                pass  # told in full below
+    return decode_by_schema(key, value)
+
+
+def decode_by_schema(key: bytes, value: bytes | None) -> TransactionRecord | None:
+    """Every record there can be, at leisure."""
     try:
         if _version_of(key) != KEY_TYPE:
             return None
@@ -61,6 +83,43 @@ def decode_record(key: bytes | memoryview, value: bytes | memoryview | None) -> 
         return TransactionRecord(transactional_id, _transaction_of(message))
     except (MalformedMessage, UnsupportedVersion, ValueError) as error:
         raise UnreadableTransactionRecord(f"a record of a transaction cannot be decoded: {error}") from error
+
+
+def _transaction_at_rest(value: bytes) -> Transaction | None:
+    """Nearly all ids of a log have no open transaction: no partitions, and one of few sets of tagged fields. By hand,
+    as the start of a broker waits for it; None for any other."""
+    version, producer_id, epoch, timeout_ms, number, topics, last_update_ms, start_ms, tags = _AT_REST.unpack_from(
+        value
+    )
+    if version != WRITTEN_VALUE_VERSION or topics > _NO_TOPICS:
+        return None
+    state = _STATES_AT_REST.get(number)
+    shape = _TAGS.get(tags)
+    if state is None or shape is None or len(value) != _AT_REST.size + shape.size:
+        return None
+    previous_producer_id, protocol = NO_PRODUCER_ID, PROTOCOL_1
+    if tags:
+        head, previous_producer_id, *rest = shape.unpack_from(value, _AT_REST.size)
+        if head != _PREVIOUS_PRODUCER_ID_TAG:
+            return None
+        if rest:
+            head, protocol = rest
+            if head != _PROTOCOL_TAG:
+                return None
+    last_epoch = epoch_before(state, epoch, protocol)
+    return Transaction(
+        producer_id,
+        epoch,
+        timeout_ms,
+        state,
+        (),
+        start_ms,
+        last_update_ms,
+        protocol,
+        previous_producer_id,
+        NO_PRODUCER_ID,
+        last_epoch,
+    )
 
 
 def _version_of(data: bytes | memoryview) -> int:

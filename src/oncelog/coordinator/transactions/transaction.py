@@ -24,6 +24,9 @@ LAST_CLIENT_EPOCH: Final = MAX_PRODUCER_EPOCH - 1
 """No client is given a higher one: the highest is kept for fencing whoever has this one."""
 
 
+_RAISED: Final = PREPARED | COMPLETED
+
+
 class Identity(NamedTuple):
     """Under which a producer writes."""
 
@@ -138,11 +141,15 @@ class Transaction(NamedTuple):
 
     def as_read(self) -> Transaction:
         """After a start: what the record does not say is derived, where that can be done."""
-        is_raised = self.protocol >= PROTOCOL_2 and self.state in PREPARED | COMPLETED
-        if not is_raised:
-            return self
-        return self._replace(last_epoch=self.epoch - 1 if self.epoch > 0 else LAST_CLIENT_EPOCH)
+        return self._replace(last_epoch=epoch_before(self.state, self.epoch, self.protocol))
 
     def hard_state(self) -> Transaction:
         """What the log says, comparable: partitions are a set there, grouped by topic."""
         return self._replace(last_epoch=NO_PRODUCER_EPOCH, partitions=tuple(sorted(self.partitions)))
+
+
+def epoch_before(state: State, epoch: int, protocol: int) -> int:
+    """The epoch that the end of a transaction by protocol 2 has raised to this one."""
+    if protocol < PROTOCOL_2 or state not in _RAISED:
+        return NO_PRODUCER_EPOCH
+    return epoch - 1 if epoch > 0 else LAST_CLIENT_EPOCH

@@ -326,6 +326,8 @@ class TransactionCoordinator:
         self._cleaning_due_ms = now_ms + self._settings.transaction_remove_expired_transaction_cleanup_interval_ms
         effects = no_effects()
         for transactional_id, transaction in self._transactions.items():
+            if transaction.is_at_rest:
+                continue
             self._follow(transactional_id, transaction)
             if transaction.is_prepared:
                 effects.extend(self._mark(transactional_id, transaction, now_ms))
