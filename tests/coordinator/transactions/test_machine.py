@@ -32,7 +32,8 @@ from oncelog.types import TopicPartition
 from tests.coordinator.transactions.support import NOT_AVAILABLE, V1, V2, Rig
 
 TIMEOUT_MS = 60_000
-PARTITIONS = [TopicPartition("orders", 0), TopicPartition("orders", 1), TopicPartition("bills", 0)]
+OFFSETS = TopicPartition("__consumer_offsets", 0)
+PARTITIONS = [TopicPartition("orders", 0), TopicPartition("orders", 1), TopicPartition("bills", 0), OFFSETS]
 FATES = st.sampled_from(["heard", "heard", "heard", "lost", "not written"])
 """Of a request: answered; carried out, but the answer is lost; the log could not be written."""
 
@@ -84,9 +85,9 @@ class Late:
     rank: int
     me: Identity
     is_modern: bool
-    commit: bool | None
-    """None: it adds a partition."""
-    transaction: int | None
+    action: str
+    """What it asks for: "add" (a partition), "commit", "abort", "begin" or "go on"."""
+    transaction: int | None = None
     """Which one it means."""
 
 
@@ -126,6 +127,7 @@ class TransactionMachine(RuleBasedStateMachine):
             process.rank = self.rank
         if code == NONE:
             process.me = Identity(producer_id, epoch)
+        self.late.append(Late(process.rank, Identity(-1, -1), process.is_modern, "begin"))
 
     def awake(self, who: int) -> Process:
         """A process that has begun; nothing disturbs it in that."""
@@ -154,6 +156,7 @@ class TransactionMachine(RuleBasedStateMachine):
             return
         answer = self.ask(fate, lambda: self.rig.init(*had, timeout_ms=TIMEOUT_MS), process)
         code, producer_id, epoch = answer or UNHEARD
+        self.late.append(Late(process.rank, had, process.is_modern, "go on"))
         if code == NONE:
             assert process.rank == self.rank
             process.me, process.wrote_in, process.is_stuck = Identity(producer_id, epoch), None, False
@@ -164,8 +167,8 @@ class TransactionMachine(RuleBasedStateMachine):
         me = process.me
         if me is None or process.ending is not None:
             return
-        version = 5 if process.is_modern else 3
-        (code,) = self.ask(fate, lambda: self.rig.add(*me, partition, version=version), process) or [NOT_AVAILABLE]
+        code = self.ask(fate, lambda: self.add(me, partition, process.is_modern), process) or NONE
+        code = NOT_AVAILABLE if fate == "lost" else code
         if code == NONE:
             assert process.rank == self.rank
             assert self.last is not None

@@ -31,8 +31,7 @@ _NEXT_PRODUCER_ID_TAG = b"\x01\x08"
 _PROTOCOL_TAG = b"\x02\x02"
 """The number of a tagged field, and how many bytes follow."""
 
-_KEY_TYPE_BYTES = _INT16.pack(KEY_TYPE)
-_KEY_HEAD_BYTES = 2 * _INT16.size
+_KEY_HEAD = struct.Struct(">hh")
 _AT_REST = struct.Struct(">hqhibBqqB")
 """A whole value without partitions, up to how many tagged fields it has."""
 _NO_TOPICS = 1
@@ -61,11 +60,11 @@ def encode_record(record: TransactionRecord) -> tuple[bytes, bytes | None]:
 
 def decode_record(key: bytes, value: bytes | None) -> TransactionRecord | None:
     """None for a type that is not known, as a newer broker may have written it."""
-    if value is not None and len(value) >= _AT_REST.size and key[:2] == _KEY_TYPE_BYTES:
+    if value is not None and len(value) >= _AT_REST.size and len(key) >= _KEY_HEAD.size:
         transaction = _transaction_at_rest(value)
-        if transaction is not None and _INT16.unpack_from(key, 2)[0] == len(key) - _KEY_HEAD_BYTES:
+        if transaction is not None and _KEY_HEAD.unpack_from(key) == (KEY_TYPE, len(key) - _KEY_HEAD.size):
             try:
-                return TransactionRecord(str(key[_KEY_HEAD_BYTES:], "utf-8"), transaction)
+                return TransactionRecord(str(key[_KEY_HEAD.size :], "utf-8"), transaction)
             except UnicodeDecodeError:
                 pass  # told in full below
     return decode_by_schema(key, value)
@@ -88,9 +87,7 @@ def decode_by_schema(key: bytes, value: bytes | None) -> TransactionRecord | Non
 def _transaction_at_rest(value: bytes) -> Transaction | None:
     """Nearly all ids of a log have no open transaction: no partitions, and one of few sets of tagged fields. By hand,
     as the start of a broker waits for it; None for any other."""
-    version, producer_id, epoch, timeout_ms, number, topics, last_update_ms, start_ms, tags = _AT_REST.unpack_from(
-        value
-    )
+    version, producer_id, epoch, timeout_ms, number, topics, updated_ms, start_ms, tags = _AT_REST.unpack_from(value)
     if version != WRITTEN_VALUE_VERSION or topics > _NO_TOPICS:
         return None
     state = _STATES_AT_REST.get(number)
@@ -114,7 +111,7 @@ def _transaction_at_rest(value: bytes) -> Transaction | None:
         state,
         (),
         start_ms,
-        last_update_ms,
+        updated_ms,
         protocol,
         previous_producer_id,
         NO_PRODUCER_ID,
