@@ -40,6 +40,8 @@ FATES = st.sampled_from(["heard", "heard", "heard", "lost", "not written"])
 KEPT = 20
 """How many of the last requests and markers may come again."""
 
+OUTCOMES = {True: "commit", False: "abort"}
+
 T = TypeVar("T")
 
 NONE = 0
@@ -138,7 +140,7 @@ class TransactionMachine(RuleBasedStateMachine):
                 self.writes_all_markers()
         return process
 
-    @rule(who=who, partitions=st.permutations(PARTITIONS), count=st.integers(1, 3), commit=st.none() | st.booleans())
+    @rule(who=who, partitions=st.permutations(PARTITIONS), count=st.integers(1, 4), commit=st.none() | st.booleans())
     def transacts(self, who: int, partitions: list[TopicPartition], count: int, commit: bool | None) -> None:
         """A day without trouble, up to the answer; or to where it would ask for it."""
         self.awake(who)
@@ -167,8 +169,7 @@ class TransactionMachine(RuleBasedStateMachine):
         me = process.me
         if me is None or process.ending is not None:
             return
-        code = self.ask(fate, lambda: self.add(me, partition, process.is_modern), process) or NONE
-        code = NOT_AVAILABLE if fate == "lost" else code
+        (code,) = self.ask(fate, lambda: self.add(me, partition, process.is_modern), process) or [NOT_AVAILABLE]
         if code == NONE:
             assert process.rank == self.rank
             assert self.last is not None
@@ -176,7 +177,27 @@ class TransactionMachine(RuleBasedStateMachine):
             process.wrote_in = len(self.told) - 1
         elif code not in TRY_AGAIN:
             process.is_stuck = True
-        self.late.append(Late(process.rank, me, process.is_modern, None, self.open_of(me)))
+        self.late.append(Late(process.rank, me, process.is_modern, "add", self.open_of(me)))
+
+    def add(self, me: Identity, partition: TopicPartition, is_modern: bool) -> list[int]:
+        """By protocol 1 the partition of a group's offsets is added under the group's name."""
+        if partition == OFFSETS and not is_modern:
+            return [self.rig.add_offsets(*me)]
+        return self.rig.add(*me, partition, version=5 if is_modern else 3)
+
+    @rule(who=who, partition=st.sampled_from(PARTITIONS), version=st.sampled_from([4, 5]))
+    def is_verified(self, who: int, partition: TopicPartition, version: int) -> None:
+        """What a leader asks before it lets a producer write: that changes nothing."""
+        process, before = self.processes[who], len(self.rig.log)
+        if process.me is None:
+            return
+        (code,) = self.rig.add(*process.me, partition, version=version, verify_only=True)
+        assert len(self.rig.log) == before
+        if code == NONE:
+            assert process.rank == self.rank
+            assert self.last is not None
+            assert self.last.state is State.ONGOING
+            assert partition in self.last.partitions
 
     @rule(who=who, commit=st.booleans(), fate=FATES, dies=st.sampled_from([False, False, True]))
     def ends(self, who: int, commit: bool, fate: str, dies: bool) -> None:
@@ -188,12 +209,12 @@ class TransactionMachine(RuleBasedStateMachine):
         process.ending = commit
         meant = process.wrote_in
         if dies:  # with its request in the network
-            self.late.append(Late(process.rank, me, process.is_modern, commit, self.open_of(me)))
+            self.late.append(Late(process.rank, me, process.is_modern, OUTCOMES[commit], self.open_of(me)))
             process.me = process.wrote_in = process.ending = None
             return
         answer = self.ask(fate, lambda: self.rig.end(*me, commit=commit, version=process.end_version), process)
         code, producer_id, epoch = answer or UNHEARD
-        self.late.append(Late(process.rank, me, process.is_modern, commit, meant))
+        self.late.append(Late(process.rank, me, process.is_modern, OUTCOMES[commit], meant))
         if code == NONE:
             assert process.rank == self.rank
             self.is_told_the_truth(meant, commit)
@@ -212,18 +233,27 @@ class TransactionMachine(RuleBasedStateMachine):
     def comes_late(self, choice: int) -> None:
         """Protocol 1 cannot tell what comes late from what is new, as long as the producer has no successor."""
         late = self.late[choice % len(self.late)]
-        if not late.is_modern and late.rank == self.rank:
+        if late.rank == self.rank and (not late.is_modern or late.action == "go on"):
             return
         before, last = len(self.rig.log), self.last
-        if late.commit is None:
-            self.rig.add(*late.me, PARTITIONS[0], version=5 if late.is_modern else 3)
-        else:
-            self.rig.end(*late.me, commit=late.commit, version=V2 if late.is_modern else V1)
+        self.deliver(late)
         self.follow()
+        has_changed = len(self.rig.log) > before
+        if late.action == "begin":  # which takes the place of whoever has it, for nobody
+            self.rank += has_changed and self.last is not None and self.last.state is State.EMPTY
+            return
         if late.rank < self.rank:
-            assert len(self.rig.log) == before, "a zombie has changed the log"
-        if late.commit is not None and last is not None and last.state is State.ONGOING and len(self.rig.log) > before:
+            assert not has_changed, "a zombie has changed the log"
+        if late.action != "add" and last is not None and last.state is State.ONGOING and has_changed:
             assert late.transaction == len(self.told) - 1, "a late request has ended a later transaction"
+
+    def deliver(self, late: Late) -> None:
+        if late.action == "add":
+            self.add(late.me, PARTITIONS[0], late.is_modern)
+        elif late.action in ("begin", "go on"):
+            self.rig.init(*late.me, timeout_ms=TIMEOUT_MS)
+        else:
+            self.rig.end(*late.me, commit=late.action == "commit", version=V2 if late.is_modern else V1)
 
     # What happens to them
 
@@ -242,14 +272,17 @@ class TransactionMachine(RuleBasedStateMachine):
         self.follow()
         assert self.last is None or self.last.state is not State.ONGOING
 
-    @rule()
-    def crashes(self) -> None:
+    @rule(is_compacted=st.booleans())
+    def crashes(self, is_compacted: bool) -> None:
         self.on_the_way.clear()
+        if is_compacted:
+            self.rig.log = list(dict(self.rig.log).items())
+            self.read = len(self.rig.log)
         self.rig.crash()
         self.follow()
 
     @precondition(lambda self: self.on_the_way)
-    @rule(choice=st.integers(0, 1_000), part=st.integers(0, 2), fate=FATES, again=st.booleans())
+    @rule(choice=st.integers(0, 1_000), part=st.integers(0, 3), fate=FATES, again=st.booleans())
     def writes_a_marker(self, choice: int, part: int, fate: str, again: bool) -> None:
         """Of any transaction whose markers are under way, into any of its partitions; perhaps not for the last time."""
         index = choice % len(self.on_the_way)
@@ -361,7 +394,7 @@ class TransactionMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """Nothing stays open, whatever happened."""
-        self.crashes()
+        self.crashes(is_compacted=False)
         for _ in range(2):
             self.writes_all_markers()
             self.rig.pass_time(TIMEOUT_MS + 1)
@@ -372,7 +405,7 @@ class TransactionMachine(RuleBasedStateMachine):
 
 TestTransactions = TransactionMachine.TestCase
 TestTransactions.settings = settings(
-    max_examples=80, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 
 
@@ -409,7 +442,8 @@ def test_long_histories(seed: int) -> None:
         (6, comes_late),
         (2, lambda: machine.passes_time(chance.choice([1, TIMEOUT_MS // 4, TIMEOUT_MS]))),
         (1, machine.cannot_abort_what_takes_too_long),
-        (1, machine.crashes),
+        (1, lambda: machine.crashes(chance.random() < 0.5)),
+        (1, lambda: machine.is_verified(who(), chance.choice(PARTITIONS), 5)),
         (6, writes_a_marker),
         (3, machine.writes_all_markers),
     ]
