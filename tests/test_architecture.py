@@ -58,7 +58,7 @@ SHELLS = {
     "oncelog.consumer.consumer": "the core's thread, and the user's that waits for it",
     "oncelog.consumer.async_consumer": "the event loop",
     "oncelog.consumer.assembly": "reads the wall clock; makes ids and sources of chance",
-    "oncelog.admin.transactions": "reads the wall clock: how long a transaction has written nothing",
+    "oncelog.admin.transactions": "clocks: how long a transaction has written nothing, how long to ask how one ended",
     "oncelog.audit.ports": "finds free ports",
     "oncelog.producer.spooling": "the folder of the spool: its lock, and waiting for the disk",
     "oncelog.once.runner": "the loop over a consumer: its clock, its waits, and who stops it",

@@ -27,16 +27,14 @@ class KeyType(IntEnum):
 class CoordinatorAdmin:
     _client: BlockingClient
 
-    def _at_coordinator(
-        self, key_type: KeyType, key: str, ask: Callable[[Node], T], *, timeout_ms: int | None = None
-    ) -> T:
+    def _at_coordinator(self, key_type: KeyType, key: str, ask: Callable[[Node], T]) -> T:
         """What the coordinator answers; asked again, and looked for again, for as long as that may help."""
-        return self._client.retrying(lambda: ask(self._find_coordinator(key_type, key)), timeout_ms=timeout_ms)
+        return self._client.retrying(lambda: ask(self._find_coordinator(key_type, key)))
 
-    def _find_coordinator(self, key_type: KeyType, key: str) -> Node:
+    def _find_coordinator(self, key_type: KeyType, key: str, *, timeout_ms: int | None = None) -> Node:
         """Asks once."""
         request: Message = {"key": key, "key_type": key_type, "coordinator_keys": [key]}
-        answer = self._client.request(ApiKey.FIND_COORDINATOR, request)
+        answer = self._client.request(ApiKey.FIND_COORDINATOR, request, timeout_ms=timeout_ms)
         found = answer if "coordinators" not in answer or not answer["coordinators"] else answer["coordinators"][0]
         raise_error(found, key, key_type.noun)
         return Node(found["node_id"], found["host"], found["port"])

@@ -7,6 +7,7 @@ it until somebody aborts it there. Every change here may be repeated, and is, af
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Iterable
 
 from oncelog import clock
@@ -146,9 +147,12 @@ class TransactionAdmin(CoordinatorAdmin):
         self._client.retrying(attempt)
         return {name: found[name] for name in wanted}
 
-    def _describe_at(self, node: Node, names: list[str]) -> dict[str, TransactionDescription | None]:
+    def _describe_at(
+        self, node: Node, names: list[str], *, timeout_ms: int | None = None
+    ) -> dict[str, TransactionDescription | None]:
         """Asks once."""
-        answer = self._client.request(ApiKey.DESCRIBE_TRANSACTIONS, {"transactional_ids": names}, node=node)
+        request: Message = {"transactional_ids": names}
+        answer = self._client.request(ApiKey.DESCRIBE_TRANSACTIONS, request, node=node, timeout_ms=timeout_ms)
         found: dict[str, TransactionDescription | None] = {}
         for one in answer["transaction_states"]:
             name = one["transactional_id"]
@@ -243,19 +247,19 @@ class TransactionAdmin(CoordinatorAdmin):
         return self._at_coordinator(KeyType.TRANSACTION, transactional_id, ask)
 
     def end_transaction(self, prepared: PreparedTransaction, *, commit: bool, timeout: float | None = None) -> Ended:
-        """End a transaction that another process wrote and left open (`Producer.prepare`), whatever that process does
-        meanwhile. Asks until the outcome is certain, for at most `timeout` seconds (`default.api.timeout.ms` unless
-        given) and the answer to a last question. May be called again, after a crash as well: to end in the same way
-        what has ended so is a success.
+        """End a transaction that another process wrote and left open (`Producer.prepare`), whether that one still lives
+        or not. Asks until the outcome is certain, for at most `timeout` seconds (None: `default.api.timeout.ms`). May
+        be called again, after a crash as well: to end in the same way what has ended so is a success.
 
         Raises EndedOtherwise (for certain, in the other way: its timeout passed, for example), OutcomeForgotten (it
         ended, and nobody can tell how: a successor has taken the transactional id), NothingToEnd, OutcomeUnknown (no
         answer in time: call it again), or what the coordinator refuses for good.
         """
         ending = Ending(prepared, Ended.COMMITTED if commit else Ended.ABORTED)
-        timeout_ms = self._client.config.default_api_timeout_ms if timeout is None else int(timeout * 1000)
+        timeout_ms = self._client.config.default_api_timeout_ms if timeout is None else max(int(timeout * 1000), 1)
+        deadline = time.monotonic() + timeout_ms / 1000
         try:
-            return self._client.retrying(lambda: self._try_to_end(ending, timeout_ms), timeout_ms=timeout_ms)
+            return self._client.retrying(lambda: self._try_to_end(ending, deadline), timeout_ms=timeout_ms)
         except (ConnectionLost, KafkaError) as error:
             if isinstance(error, KafkaError) and not error.retriable:
                 raise
@@ -264,10 +268,11 @@ class TransactionAdmin(CoordinatorAdmin):
                 "call end_transaction again"
             ) from error
 
-    def _try_to_end(self, ending: Ending, timeout_ms: int) -> Ended:
+    def _try_to_end(self, ending: Ending, deadline: float) -> Ended:
         """One round of questions. Raises what is worth another one."""
+        name = ending.prepared.transactional_id
         try:
-            coordinator = self._find_coordinator(KeyType.TRANSACTION, ending.prepared.transactional_id)
+            coordinator = self._find_coordinator(KeyType.TRANSACTION, name, timeout_ms=self._left_ms(deadline))
         except BrokersUnreachable as error:
             raise ConnectionLost(str(error)) from None  # one that is just starting, perhaps
         features = self._connection_to(coordinator).features
@@ -276,27 +281,29 @@ class TransactionAdmin(CoordinatorAdmin):
         was_asked = False
         while not isinstance(step, Ended):
             if step is Next.LOOK:
-                name = ending.prepared.transactional_id
-                step = ending.after_look(self._describe_at(coordinator, [name])[name], by_protocol_2=by_protocol_2)
+                found = self._describe_at(coordinator, [name], timeout_ms=self._left_ms(deadline))
+                step = ending.after_look(found[name], by_protocol_2=by_protocol_2)
             elif was_asked:
                 raise ConcurrentTransactions(f"{ending.name} is still open")
             else:
                 was_asked = True
-                step = ending.after_end(self._ask_to_end(coordinator, ending, by_protocol_2, timeout_ms))
+                step = ending.after_end(self._ask_to_end(coordinator, ending, by_protocol_2, self._left_ms(deadline)))
         return step
 
     def _ask_to_end(self, coordinator: Node, ending: Ending, by_protocol_2: bool, timeout_ms: int) -> int:
         """The error code of the answer."""
         request: Message = {**ending.prepared._asdict(), "committed": ending.wanted is Ended.COMMITTED}
+        max_version = None if by_protocol_2 else LAST_END_BY_PROTOCOL_1
         answer = self._client.request(
-            ApiKey.END_TXN,
-            request,
-            node=coordinator,
-            max_version=None if by_protocol_2 else LAST_END_BY_PROTOCOL_1,
-            timeout_ms=min(timeout_ms, self._client.config.request_timeout_ms),
+            ApiKey.END_TXN, request, node=coordinator, max_version=max_version, timeout_ms=timeout_ms
         )
         code: int = answer["error_code"]
         return code
+
+    def _left_ms(self, deadline: float) -> int:
+        """How long a question may take; the last one a moment at least."""
+        left_ms = int((deadline - time.monotonic()) * 1000)
+        return max(min(left_ms, self._client.config.request_timeout_ms), 1)
 
 
 def _indexes_by_topic(partitions: Iterable[TopicPartition]) -> list[Message]:
