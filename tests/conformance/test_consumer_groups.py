@@ -16,6 +16,7 @@ from tests.support.groups import (
     join_alone,
     join_request,
 )
+from tests.support.patience import eventually
 from tests.support.process import BrokerProcess
 from tests.support.raw import Message, RawClient
 from tests.support.requests import create_topic
@@ -213,21 +214,24 @@ def test_configs_of_no_group(both_brokers: Brokers) -> None:
 
 
 def test_groups_with_configs_are_listed(broker: BrokerProcess, group: str) -> None:
+    def is_listed(client: RawClient) -> bool:
+        listed = client.request("list_config_resources", 1, {"resource_types": [GROUP]})["config_resources"]
+        return {"resource_name": group, "resource_type": GROUP} in listed
+
     with RawClient(broker.address) as client:
         client.request(*change(group, (SESSION, SET, "50000")))
-        listed = client.request("list_config_resources", 1, {"resource_types": [GROUP]})["config_resources"]
-        assert {"resource_name": group, "resource_type": GROUP} in listed
+        eventually(lambda: is_listed(client), "the group is listed")
         client.request(*change(group, (SESSION, DELETE, None)))
-        listed = client.request("list_config_resources", 1, {"resource_types": [GROUP]})["config_resources"]
-        assert {"resource_name": group, "resource_type": GROUP} not in listed
+        eventually(lambda: not is_listed(client), "the group is not listed any more")
 
 
 def test_a_group_gets_what_was_set_for_it(broker: BrokerProcess, group: str) -> None:
     with RawClient(broker.address) as client:
         await_coordinator(client, group)
         client.request(*change(group, (HEARTBEAT, SET, "7000")))
-        joined = beat(client, group, MEMBER, 0, subscribed_topic_names=["a-topic"])
-        assert joined["heartbeat_interval"] == 7_000
+        epoch = beat(client, group, MEMBER, 0, subscribed_topic_names=["a-topic"])["member_epoch"]
+        # Kafka answers a change as soon as the controller has it, and the coordinator hears of it a moment later.
+        eventually(lambda: beat(client, group, MEMBER, epoch)["heartbeat_interval"] == 7_000, "it is told so")
 
 
 @pytest.mark.parametrize("key", ["group.max.size", "offsets.retention.minutes", "group.consumer.session.timeout.ms"])
