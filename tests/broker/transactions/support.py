@@ -22,6 +22,9 @@ V1, V2 = 4, 5
 """Versions of EndTxn by which clients of either protocol are known."""
 
 
+EVERYTHING: Message = {"state_filters": [], "producer_id_filters": [], "duration_filter": -1}
+
+
 class Producer(NamedTuple):
     producer_id: int
     epoch: int
@@ -82,8 +85,15 @@ def end(desk: Desk, producer: Producer, *, commit: bool, version: int = V2, tran
 
 
 def state_of(desk: Desk, transactional_id: str = ID) -> str:
-    (described,) = desk.ask("describe_transactions", 0, {"transactional_ids": [transactional_id]})["transaction_states"]
-    return str(described["transaction_state"])
+    (state,) = (state for name, state in listed(desk) if name == transactional_id)
+    return state
+
+
+def listed(desk: Desk, **filters: object) -> list[tuple[str, str]]:
+    """Every id and its state."""
+    answer = desk.ask("list_transactions", 2, {**EVERYTHING, **filters})
+    assert answer["error_code"] == 0, answer
+    return sorted((each["transactional_id"], each["transaction_state"]) for each in answer["transaction_states"])
 
 
 def write(desk: Desk, producer: Producer, partition: TopicPartition, sequence: int = 0) -> None:

@@ -46,7 +46,7 @@ def desk(storage: FailingStorage) -> Desk:
 
 def prepare(desk: Desk, **configs: str) -> Desk:
     find(desk, ID)
-    desk.create("orders", **configs)
+    desk.create("orders", 1, **configs)
     desk.create("bills", 2)
     return desk
 
