@@ -92,7 +92,7 @@ def end_until_it_dies(desk: Desk, producer: Producer) -> bool:
 
 def one_outcome_in_all_partitions(desk: Desk) -> bool:
     """Whether it is a commit."""
-    outcomes = set()
+    outcomes: set[bool] = set()
     for partition in (ORDERS, BILLS):
         log = desk.broker.partition(*partition)
         assert log.last_stable_offset == log.log_end_offset, f"{partition} is held up"
@@ -205,7 +205,12 @@ def test_a_long_log_is_loaded_in_steps(desk: Desk, storage: FaultyStorage, monke
         append(desk, record_batch(TransactionRecord(f"id-{number}", at_rest)))
     steps = []
     step = Loading.step
-    monkeypatch.setattr(Loading, "step", lambda loading: steps.append(loading) or step(loading))
+
+    def counted(loading: Loading) -> bool:
+        steps.append(loading)
+        return step(loading)
+
+    monkeypatch.setattr(Loading, "step", counted)
     again = restarted(storage)
     answer = again.ask("init_producer_id", 5, init_request())
     assert answer["error_code"] == COORDINATOR_LOAD_IN_PROGRESS

@@ -17,6 +17,7 @@ from tests.broker.transactions.support import (
     V1,
     Producer,
     add,
+    add_request,
     end,
     end_request,
     find,
@@ -197,6 +198,20 @@ def test_where_the_disk_is_promised_each_step_waits_for_it(storage: FailingStora
     later = desk.ask_later("describe_transactions", 0, {"transactional_ids": [ID]})
     desk.threads.run_all()
     assert answered(later)["transaction_states"][0]["transaction_state"] == "CompleteCommit"
+
+
+def test_who_verifies_is_answered_at_once_even_then(storage: FailingStorage) -> None:
+    """By protocol 1 an end that came between the question and the batch could not be told from none."""
+    desk = open_desk(storage, log_flush_interval_messages="1")
+    find(desk, ID)
+    desk.create("orders")
+    begun = desk.ask_later("init_producer_id", 5, {"transactional_id": ID, "transaction_timeout": 60_000})
+    desk.threads.run_all()
+    producer = Producer(answered(begun)["producer_id"], 0)
+    desk.ask_later("add_partitions_to_txn", 3, add_request(producer, ORDERS))
+    refused: list[object] = []
+    desk.broker.transactions.join(ID, *producer, [ORDERS], verify_only=True, now_ms=NOW_MS, done=refused.append)
+    assert refused == [{}]
 
 
 def answered(later: Later) -> Message:

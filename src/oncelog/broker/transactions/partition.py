@@ -85,11 +85,14 @@ class TransactionPartition:
     ) -> None:
         """`done` is told which partitions are not part of the producer's transaction, and why."""
         coordinator = self.coordinator
+        if verify_only:
+            # Always at once: by protocol 1 the end of a transaction does not raise the epoch, so it must not come
+            # between the question and the batch.
+            is_held = coordinator.holds(transactional_id, producer, partitions)
+            done(NOTHING_REFUSED if is_held else coordinator.missing(transactional_id, producer, partitions))
+            return
         refused = NOTHING_REFUSED
         if not coordinator.holds(transactional_id, producer, partitions):
-            if verify_only:
-                done(coordinator.missing(transactional_id, producer, partitions))
-                return
             admission = coordinator.admit(transactional_id, producer, partitions, now_ms)
             refused = admission.refused
             if admission.record is not None:
