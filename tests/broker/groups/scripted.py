@@ -8,6 +8,7 @@ from typing import Any
 from oncelog.coordinator.effects import Caller, Effects, Reply, no_effects
 from oncelog.coordinator.records import CoordinatorRecord, offset_commit
 from oncelog.errors import NotCoordinator
+from oncelog.types import NO_OFFSET, NO_PRODUCER_ID
 from oncelog.wire.api import ApiKey
 from oncelog.wire.codec import Message
 
@@ -51,9 +52,15 @@ class ScriptedCoordinator:
         waiting, self.waiting = self.waiting, []
         return Effects([], [Reply(caller.ticket, {"error_code": 0, "generation_id": 1}) for caller in waiting])
 
-    def replay(self, record: CoordinatorRecord, timestamp_ms: int) -> None:
+    def replay(
+        self,
+        record: CoordinatorRecord,
+        timestamp_ms: int,
+        log_offset: int = NO_OFFSET,
+        producer_id: int = NO_PRODUCER_ID,
+    ) -> None:
         key = record.key
-        if record.value is not None:
+        if record.value is not None and producer_id == NO_PRODUCER_ID:
             self.committed[key["group"], key["topic"], key["partition"]] = record.value["offset"]
 
     def loaded(self, now_ms: int) -> Effects:

@@ -296,7 +296,7 @@ def test_a_long_log_is_loaded_in_steps_and_asks_to_come_back(desk: Desk, storage
 def test_only_the_newest_record_of_a_key_is_replayed_within_a_step(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     append_raw(desk, "billing", build_batch([row("billing", n) for n in range(100)]))
     replayed = []
-    monkeypatch.setattr(ScriptedCoordinator, "replay", lambda self, record, at: replayed.append(record.value["offset"]))
+    monkeypatch.setattr(ScriptedCoordinator, "replay", lambda self, record, *_: replayed.append(record.value["offset"]))
     desk.ask("describe_groups", 5, {"groups": ["billing"]})
     assert replayed == [99]
 

@@ -27,7 +27,7 @@ Topics = Callable[[], str]
 
 CORRUPT_MESSAGE, UNKNOWN_TOPIC_OR_PARTITION, MESSAGE_TOO_LARGE = 2, 3, 10
 NOT_ENOUGH_REPLICAS, INVALID_REQUIRED_ACKS = 19, 21
-INVALID_TXN_STATE, KAFKA_STORAGE_ERROR, UNKNOWN_TOPIC_ID = 48, 56, 100
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED, KAFKA_STORAGE_ERROR, UNKNOWN_TOPIC_ID = 53, 56, 100
 FIRST_SERVED, HIGHEST = 3, 13
 
 
@@ -99,7 +99,7 @@ def test_where_nothing_can_be_written(client: RawClient, new_topic: Topics) -> N
     nobodys = type(topic_id)(int=12345)
     assert produce(client, "", make_batch(), version=13, topic_id=nobodys)["error_code"] == UNKNOWN_TOPIC_ID
     transactional = make_batch(producer_id=5, epoch=0, sequence=0, attributes=TRANSACTIONAL)
-    assert produce(client, topic, transactional)["error_code"] == INVALID_TXN_STATE
+    assert produce(client, topic, transactional)["error_code"] == TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     assert list_offset(client, topic, LATEST)["offset"] == 0
 
 

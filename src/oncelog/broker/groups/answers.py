@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from oncelog.errors import CoordinatorLoadInProgress, KafkaError
+from oncelog.errors import CoordinatorLoadInProgress, CoordinatorNotAvailable, KafkaError
 from oncelog.types import NO_OFFSET
 from oncelog.wire.api import ApiKey
 from oncelog.wire.codec import Message
@@ -18,6 +18,7 @@ NO_PLACE = -1
 FIRST_JOIN_WITH_NULL_PROTOCOL = 7
 FIRST_FETCH_WITH_GROUP_ERRORS = 2
 FIRST_FETCH_OF_MANY_GROUPS = 8
+FIRST_TRANSACTIONAL_COMMIT_WITH_LOADING = 2
 
 
 def refusal(api_key: int, version: int, body: Message, error: KafkaError) -> Message:
@@ -35,17 +36,22 @@ def _refused_join(version: int, _: Message, error: KafkaError) -> Message:
 def _refused_commit(_: int, body: Message, error: KafkaError) -> Message:
     return {
         "topics": [
-            {
-                "name": topic["name"],
-                "topic_id": topic["topic_id"],
-                "partitions": [
-                    {"partition_index": partition["partition_index"], "error_code": error.code}
-                    for partition in topic["partitions"]
-                ],
-            }
+            {"name": topic["name"], "topic_id": topic["topic_id"], "partitions": _refused_partitions(topic, error)}
             for topic in body["topics"]
         ]
     }
+
+
+def _refused_transactional_commit(version: int, body: Message, error: KafkaError) -> Message:
+    if isinstance(error, CoordinatorLoadInProgress) and version < FIRST_TRANSACTIONAL_COMMIT_WITH_LOADING:
+        error = CoordinatorNotAvailable(error.message)
+    topics = body["topics"]
+    return {"topics": [{"name": topic["name"], "partitions": _refused_partitions(topic, error)} for topic in topics]}
+
+
+def _refused_partitions(topic: Message, error: KafkaError) -> list[Message]:
+    indexes = (partition["partition_index"] for partition in topic["partitions"])
+    return [{"partition_index": index, "error_code": error.code} for index in indexes]
 
 
 def _refused_fetch(version: int, body: Message, error: KafkaError) -> Message:
@@ -129,6 +135,7 @@ MANY_GROUPS: dict[int, ManyGroups] = {
 _REFUSALS: dict[int, Callable[[int, Message, KafkaError], Message]] = {
     ApiKey.JOIN_GROUP: _refused_join,
     ApiKey.OFFSET_COMMIT: _refused_commit,
+    ApiKey.TXN_OFFSET_COMMIT: _refused_transactional_commit,
     ApiKey.OFFSET_FETCH: _refused_fetch,
     ApiKey.CONSUMER_GROUP_HEARTBEAT: _refused_heartbeat,
     **{

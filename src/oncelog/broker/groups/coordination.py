@@ -21,16 +21,14 @@ from oncelog.broker.coordinated.writing import as_client_knows
 from oncelog.broker.groups.answers import MANY_GROUPS, NO_PLACE, refusal
 from oncelog.broker.groups.partition import CoordinatedPartition
 from oncelog.broker.request import Answer, Request
+from oncelog.broker.transaction_entry import Refused, enter, entry_of_offset_commit, has_entered
 from oncelog.controller.state import ConfigResource, ControllerState, ResourceType
 from oncelog.controller.topic_names import OFFSETS_TOPIC
 from oncelog.controller.topics import NewTopic
 from oncelog.coordinator.effects import NO_OVERRIDES, Caller, GroupOverrides, GroupSettings
 from oncelog.coordinator.group_coordinator import GroupCoordinator
 from oncelog.coordinator.groups import coordinator_for
-from oncelog.errors import (
-    InvalidGroupId,
-    KafkaError,
-)
+from oncelog.errors import InvalidGroupId, KafkaError, NotCoordinator
 from oncelog.log.partition_log import PartitionLog
 from oncelog.wire.api import ApiKey
 from oncelog.wire.codec import Message
@@ -93,6 +91,42 @@ class Coordination(CoordinatedTopic[CoordinatedPartition]):
             self._arm(partition, now_ms)
         return ticket.answer or ticket.result(partition.forget)
 
+    def serve_in_transaction(self, request: Request) -> Answer:
+        """The answer to a TxnOffsetCommit: the group's partition must be part of the transaction before the group's
+        coordinator is asked."""
+        body = request.body
+        ticket = Ticket(request.api_key, request.version, body)
+        producer_id, epoch = body["producer_id"], body["producer_epoch"]
+        try:
+            if not body["group_id"]:
+                raise InvalidGroupId("a group has a name")
+            partition = self._partition(place_of_group(body["group_id"], self._partition_count()))
+        except KafkaError as error:
+            return self._refused(ticket, error)
+
+        def entered(refused: Refused) -> None:
+            self._ask_in_transaction(request, ticket, partition, next(iter(refused.values()), None))
+
+        if has_entered(partition.log, producer_id, epoch):
+            entered({})
+        else:
+            places = [partition.log.topic_partition]
+            entry = entry_of_offset_commit(request.version)
+            enter(self._broker, entry, body["transactional_id"], producer_id, epoch, places, request.now_ms, entered)
+        return ticket.answer or ticket.result(partition.forget)
+
+    def _ask_in_transaction(
+        self, request: Request, ticket: Ticket, partition: CoordinatedPartition, error: KafkaError | None
+    ) -> None:
+        if error is None and self._partitions.get(partition.log.topic_partition.partition) is not partition:
+            error = NotCoordinator("it was given up while the transaction's coordinator was asked")
+        if error is not None:
+            ticket.settle(self._refused(ticket, error))
+            return
+        now_ms = self._timers.now_ms()
+        partition.ask_in_transaction(request, ticket, now_ms)
+        self._arm(partition, now_ms)
+
     def serve_many(self, request: Request) -> Answer:
         """Each group's answer from its coordinator, put together."""
         shape = MANY_GROUPS[request.api_key]
@@ -141,6 +175,14 @@ class Coordination(CoordinatedTopic[CoordinatedPartition]):
         now_ms = self._timers.now_ms()
         for partition in self._loaded_partitions():
             partition.topics_changed(now_ms)
+            self._arm(partition, now_ms)
+
+    def transaction_ended(self, index: int, producer_id: int, is_commit: bool, now_ms: int) -> None:
+        """The log of a partition has the marker that ends a producer's transaction. A coordinator that is not loaded
+        will find it there."""
+        partition = self._partitions.get(index)
+        if partition is not None and partition.loading is None:
+            partition.coordinator.transaction_ended(producer_id, is_commit)
             self._arm(partition, now_ms)
 
     # --- numbers ---

@@ -3,12 +3,14 @@
 Within a step only the newest record of a key is replayed. That is what compaction would have left, so a coordinator
 must cope with it anyway, and a log of commits of the same few offsets loads many times faster.
 
-Offsets that a transaction committed (Kafka may have written them) count once their transaction is committed.
+Offsets that a transaction committed count once its marker comes, unless something newer was said meanwhile. Those of
+transactions without a marker are pending, and so they are handed over at the end.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 
 from oncelog.broker.coordinated.reading import LogReading
 from oncelog.coordinator.group_coordinator import GroupCoordinator
@@ -16,6 +18,7 @@ from oncelog.coordinator.records import UnreadableCoordinatorRecord, decode_reco
 from oncelog.log.partition_log import PartitionLog
 from oncelog.records.batch import BatchHeader, decode_records, read_control_marker
 from oncelog.records.model import Record
+from oncelog.types import NO_PRODUCER_ID
 
 logger = logging.getLogger(__name__)
 
@@ -25,7 +28,8 @@ class Loading:
         self._log = log
         self._coordinator = coordinator
         self._reading = LogReading(log)
-        self._undecided: dict[int, list[Record]] = {}
+        self._undecided: dict[int, dict[bytes, Record]] = {}
+        """What each open transaction has said last about a key."""
         self._newest: dict[bytes, Record] = {}
 
     @property
@@ -37,35 +41,54 @@ class Loading:
         """Whether there is more. Raises CorruptMessage or KafkaStorageError."""
         for header, batch in self._reading.read():
             self._take(header, batch)
-        self._replay()
-        return not self._reading.is_over
+        newest, self._newest = self._newest, {}
+        self._replay(newest)
+        if not self._reading.is_over:
+            return True
+        for producer_id, records in self._undecided.items():
+            self._replay(records, producer_id)
+        return False
 
     def _take(self, header: BatchHeader, batch: memoryview) -> None:
         if header.is_control:
-            records = self._undecided.pop(header.producer_id, [])
-            if read_control_marker(batch).commit:
-                self._note(records)
+            if header.record_count:  # else compaction has taken the marker, with all that it had ended
+                self._end(header.producer_id, is_commit=read_control_marker(batch).commit)
         elif header.is_transactional:
-            self._undecided.setdefault(header.producer_id, []).extend(decode_records(batch))
+            said = self._undecided.setdefault(header.producer_id, {})
+            said.update((key, record) for key, record in self._keyed(decode_records(batch)))
         else:
             self._note(decode_records(batch))
 
     def _note(self, records: list[Record]) -> None:
-        for record in records:
-            key = record.key
-            if key is None:
-                logger.warning("%s, offset %d: a record without a key", self._log.topic_partition, record.offset)
-                continue
+        for key, record in self._keyed(records):
             self._newest.pop(key, None)  # so that its place is that of its newest record
             self._newest[key] = record
+            if record.value is None and self._undecided:
+                for said in self._undecided.values():
+                    said.pop(key, None)
 
-    def _replay(self) -> None:
-        newest, self._newest = self._newest, {}
-        for key, record in newest.items():
+    def _end(self, producer_id: int, *, is_commit: bool) -> None:
+        """What was said within the step is compared here, what was said before it by the coordinator."""
+        said = self._undecided.pop(producer_id, {})
+        if is_commit:
+            newest = self._newest
+            for key, record in said.items():
+                if key not in newest or newest[key].offset < record.offset:
+                    newest[key] = record
+
+    def _keyed(self, records: list[Record]) -> Iterator[tuple[bytes, Record]]:
+        for record in records:
+            if record.key is None:
+                logger.warning("%s, offset %d: a record without a key", self._log.topic_partition, record.offset)
+            else:
+                yield record.key, record
+
+    def _replay(self, records: dict[bytes, Record], producer_id: int = NO_PRODUCER_ID) -> None:
+        for key, record in records.items():
             try:
                 decoded = decode_record(key, record.value)
             except UnreadableCoordinatorRecord as error:
                 logger.error("%s, offset %d is left out: %s", self._log.topic_partition, record.offset, error)
                 continue
             if decoded is not None:
-                self._coordinator.replay(decoded, record.timestamp_ms)
+                self._coordinator.replay(decoded, record.timestamp_ms, record.offset, producer_id)

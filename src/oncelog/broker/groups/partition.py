@@ -2,6 +2,7 @@
 
 Owns that order, for every request and every deadline. The coordinator decides, the log remembers; if the log cannot,
 the coordinator is of no use any more (`failed` is told), since its memory may be ahead of what a restart would find.
+Only what a transaction commits changes no memory before it is written: if it cannot be, its producer alone is refused.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from oncelog.broker.coordinated.ticket import Ticket
-from oncelog.broker.coordinated.writing import append_records, as_client_knows, awaits_flush
+from oncelog.broker.coordinated.writing import Writer, append_records, as_client_knows, awaits_flush
 from oncelog.broker.groups.answers import refusal
 from oncelog.broker.groups.loading import Loading
 from oncelog.broker.request import Request
@@ -21,6 +22,8 @@ from oncelog.coordinator.group_coordinator import GroupCoordinator
 from oncelog.coordinator.records import CoordinatorRecord, encode_record
 from oncelog.errors import KafkaError
 from oncelog.log.partition_log import PartitionLog
+from oncelog.types import NO_PRODUCER_ID
+from oncelog.wire.api import ApiKey
 from oncelog.wire.codec import Message
 
 if TYPE_CHECKING:
@@ -56,18 +59,39 @@ class CoordinatedPartition:
         effects = self.coordinator.handle(request.api_key, body, caller, now_ms)  # type: ignore[arg-type]
         self.perform(effects, now_ms)
 
+    def ask_in_transaction(self, request: Request, ticket: Ticket, now_ms: int) -> None:
+        """A TxnOffsetCommit of a producer whose transaction this partition is part of."""
+        body = ticket.body
+        caller = Caller(ticket, request.client_id or "", request.client_host, request.version)
+        records, replies = self.coordinator.handle(ApiKey.TXN_OFFSET_COMMIT, body, caller, now_ms)
+        try:
+            if records:
+                self._write(records, now_ms, Writer(body["producer_id"], body["producer_epoch"]))
+        except KafkaError as error:
+            self._refuse(replies, error)
+            if self.log.offline:
+                self._failed(self, error)
+            return
+        self._reply(replies)
+
     def perform(self, effects: Effects, now_ms: int) -> None:
         """Durable first, sent afterwards."""
         records, replies = effects
         if records:
             try:
-                self._write(records, bool(replies), now_ms)
+                if replies or len(records) <= MAX_LOOSE_RECORDS:
+                    self._write(records, now_ms)
+                else:
+                    for at in range(0, len(records), MAX_LOOSE_RECORDS):
+                        self._write(records[at : at + MAX_LOOSE_RECORDS], now_ms)
             except KafkaError as error:
                 self._refuse(replies, error)
                 self._failed(self, error)
                 return
-        if not replies:
-            return
+        if replies:
+            self._reply(replies)
+
+    def _reply(self, replies: Sequence[Reply]) -> None:
         log = self.log
         if awaits_flush(log):
             # Without records of its own as well: the answer may tell of what an earlier batch says.
@@ -75,18 +99,16 @@ class CoordinatedPartition:
         else:
             _settle(replies)
 
-    def _write(self, records: Sequence[CoordinatorRecord], is_awaited: bool, now_ms: int) -> None:
+    def _write(self, records: Sequence[CoordinatorRecord], now_ms: int, writer: Writer | None = None) -> None:
         """Append and replay. Raises KafkaStorageError, MessageTooLarge or RecordListTooLarge."""
-        if not is_awaited and len(records) > MAX_LOOSE_RECORDS:
-            for at in range(0, len(records), MAX_LOOSE_RECORDS):
-                self._write(records[at : at + MAX_LOOSE_RECORDS], is_awaited, now_ms)
-            return
-        self._append(records, now_ms)
+        base_offset = self.log.log_end_offset
+        self._append(records, now_ms, writer)
         replay = self.coordinator.replay
-        for record in records:
-            replay(record, now_ms)
+        producer_id = NO_PRODUCER_ID if writer is None else writer.producer_id
+        for log_offset, record in enumerate(records, base_offset):
+            replay(record, now_ms, log_offset, producer_id)
 
-    def _append(self, records: Sequence[CoordinatorRecord], now_ms: int) -> None:
+    def _append(self, records: Sequence[CoordinatorRecord], now_ms: int, writer: Writer | None) -> None:
         append_records(
             self._broker,
             self.log,
@@ -94,6 +116,7 @@ class CoordinatedPartition:
             leader_epoch=self._leader_epoch,
             codec=self._codec,
             now_ms=now_ms,
+            writer=writer,
         )
         written = self._broker.metrics.group_records
         for record in records:

@@ -5,13 +5,14 @@ UNSUPPORTED_VERSION; 3 adds the transactional id; 8 adds error messages; 9 is fl
 12 adds partitions to a transaction implicitly; 13 names topics by id.
 
 Left out: record-level errors (`record_errors` stays empty, the message tells which record), and the leader hint of
-version 10, which one node never needs. Transactional batches are refused with INVALID_TXN_STATE until a transaction
-coordinator exists that could have verified them. Internal topics are their coordinators' alone and answered with
-INVALID_TOPIC_EXCEPTION, where Kafka makes an exception for a client that calls itself `__admin_client`.
+version 10, which one node never needs. Internal topics are their coordinators' alone and answered with
+INVALID_TOPIC_EXCEPTION, where Kafka makes an exception for a client that calls itself `__admin_client`. A transactional
+batch in a request without a transactional id is refused for itself, where Kafka refuses the whole request.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,10 +21,10 @@ from oncelog.controller.topic_names import INTERNAL_TOPICS
 from oncelog.errors import (
     InvalidRequiredAcks,
     InvalidTopicException,
-    InvalidTxnState,
     KafkaError,
     MessageTooLarge,
     NotEnoughReplicas,
+    TransactionalIdAuthorizationFailed,
     UnknownTopicId,
     UnsupportedVersion,
 )
@@ -49,22 +50,20 @@ if TYPE_CHECKING:
 API_KEY = ApiKey.PRODUCE
 
 FIRST_SERVED_VERSION = 3
+FIRST_BY_PROTOCOL_2 = 12
 ACKS_NONE, ACKS_LEADER, ACKS_ALL = 0, 1, -1
 ANY_ACKS = (ACKS_NONE, ACKS_LEADER, ACKS_ALL)
 PRODUCER_DECIDES, UNCOMPRESSED = "producer", "uncompressed"
+NOTHING_REFUSED: Mapping[TopicPartition, KafkaError] = {}
 
 
 def handle(broker: BrokerState, request: Request) -> Answer:
-    produce: ProduceRequest = request.body
-    append = _Append(broker, request)
-    topics = append.topics()
-    throttle_ms = 0 if request.meter is None else request.meter.produced(is_answered=produce.acks != ACKS_NONE)
-    flushing = _flush(broker, request.version, topics, append.unflushed, throttle_ms) if append.unflushed else None
-    if produce.acks == ACKS_NONE:
-        # The client hears nothing, so an error can only be shown by hanging up: it will refresh its metadata.
-        failed = any(partition.error_code for topic in topics for partition in topic.partitions)
-        return CLOSE if failed else NO_REPLY
-    return [encode_produce_response(request.version, topics, throttle_ms)] if flushing is None else flushing
+    appends = Appends(broker, request)
+    if request.body.transactional_id is None:
+        return appends.perform()
+    from oncelog.broker.handlers.transactional_produce import perform_in_transaction  # for others a burden
+
+    return perform_in_transaction(broker, request, appends)
 
 
 def _flush(
@@ -111,7 +110,7 @@ class Unflushed(NamedTuple):
     position: int
 
 
-class _Append:
+class Appends:
     """The appends of one request, one partition at a time; an error concerns only its own partition."""
 
     def __init__(self, broker: BrokerState, request: Request) -> None:
@@ -119,10 +118,38 @@ class _Append:
         self._version = request.version
         self._produce: ProduceRequest = request.body
         self._now_ms = request.now_ms
-        self.unflushed: list[Unflushed] = []
+        self._meter = request.meter
+        self._refused = NOTHING_REFUSED
+        self._unflushed: list[Unflushed] = []
+        self._transaction_version = 2 if request.version >= FIRST_BY_PROTOCOL_2 else 1
 
-    def topics(self) -> list[ProducedTopic]:
-        return [self._topic(position, topic) for position, topic in enumerate(self._produce.topics)]
+    def perform(self, refused: Mapping[TopicPartition, KafkaError] = NOTHING_REFUSED) -> Answer:
+        """Append to all partitions but those that are refused for transactional batches."""
+        self._refused = refused
+        topics = [self._topic(position, topic) for position, topic in enumerate(self._produce.topics)]
+        return self._answer(topics)
+
+    def refuse(self, error: KafkaError) -> Answer:
+        """Nothing is appended."""
+        return self._answer(
+            [
+                ProducedTopic(
+                    topic.name, topic.topic_id, [failed_partition(each.index, error) for each in topic.partitions]
+                )
+                for topic in self._produce.topics
+            ]
+        )
+
+    def _answer(self, topics: list[ProducedTopic]) -> Answer:
+        acks, meter = self._produce.acks, self._meter
+        throttle_ms = 0 if meter is None else meter.produced(is_answered=acks != ACKS_NONE)
+        unflushed = self._unflushed
+        flushing = _flush(self._broker, self._version, topics, unflushed, throttle_ms) if unflushed else None
+        if acks == ACKS_NONE:
+            # The client hears nothing, so an error can only be shown by hanging up: it will refresh its metadata.
+            failed = any(partition.error_code for topic in topics for partition in topic.partitions)
+            return CLOSE if failed else NO_REPLY
+        return [encode_produce_response(self._version, topics, throttle_ms)] if flushing is None else flushing
 
     def _topic(self, topic_position: int, topic: ProduceTopic) -> ProducedTopic:
         name = topic.name
@@ -140,7 +167,7 @@ class _Append:
                 partitions.append(failed_partition(partition.index, error))
                 continue
             if log.log_end_offset - log.recovery_point >= log.config.flush_messages:
-                self.unflushed.append(Unflushed(log, log.log_end_offset, topic_position, len(partitions)))
+                self._unflushed.append(Unflushed(log, log.log_end_offset, topic_position, len(partitions)))
             partitions.append(
                 ProducedPartition(
                     partition.index, 0, appended.base_offset, appended.append_time_ms, appended.log_start_offset
@@ -170,11 +197,15 @@ class _Append:
         rules = broker.batch_rules(log, self._now_ms)
         validated = validate_client_batch(batch, rules=rules)
         if validated.header.is_transactional:
-            raise InvalidTxnState("a transactional batch needs a transaction that its coordinator has verified")
+            self._check_transaction(log)
         if log.config.compression_type != PRODUCER_DECIDES:
             batch, validated = _as_topic_compresses(log, batch, validated, rules)
         appended = log.append(
-            batch, validated, leader_epoch=broker.leader_epoch(name, partition.index), now_ms=self._now_ms
+            batch,
+            validated,
+            leader_epoch=broker.leader_epoch(name, partition.index),
+            now_ms=self._now_ms,
+            transaction_version=self._transaction_version,
         )
         if appended.duplicate:
             broker.metrics.duplicate_recognised()
@@ -184,6 +215,13 @@ class _Append:
             broker.metrics.appended(name, header.size_bytes, header.record_count)
             broker.purgatory.appended(log.topic_partition, header.size_bytes)
         return log, appended
+
+    def _check_transaction(self, log: PartitionLog) -> None:
+        if self._produce.transactional_id is None:
+            raise TransactionalIdAuthorizationFailed("a transactional batch, and nothing says of whose transaction")
+        refusal = self._refused.get(log.topic_partition)
+        if refusal is not None:
+            raise refusal
 
 
 def _as_topic_compresses(

@@ -1,0 +1,146 @@
+"""Produce requests that name a transactional id: what must be so before their batches may be appended.
+
+All transactional batches of a request are of one producer. The coordinator of its transaction is asked about those
+partitions where the transaction is not open yet, all at once; what it refuses is refused to them alone. The appends
+themselves are as ever.
+
+By protocol 2 the first batch of a transaction may come while the last one is being completed. Its producer has no part
+in that, so it is not bothered: the coordinator is asked again, for a while.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from oncelog.broker.handlers.produce import ACKS_NONE, Appends
+from oncelog.broker.request import NO_REPLY, Answer, Pending, Request
+from oncelog.broker.transaction_entry import Entry, Refused, enter, entry_of_produce, has_entered
+from oncelog.controller.topic_names import INTERNAL_TOPICS
+from oncelog.errors import (
+    ConcurrentTransactions,
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    InvalidProducerIdMapping,
+    KafkaError,
+    NotCoordinator,
+    NotEnoughReplicas,
+)
+from oncelog.records import kernel
+from oncelog.records.model import HEADER_SIZE
+from oncelog.types import TopicPartition
+from oncelog.wire.produce import ProduceRequest
+
+if TYPE_CHECKING:
+    from oncelog.broker.state import BrokerState
+
+RETRY_MS = 20
+MAX_RETRIES = 5
+"""How long a transaction may wait for the end of its producer's last one: 100 ms, as in Kafka."""
+
+
+def perform_in_transaction(broker: BrokerState, request: Request, appends: Appends) -> Answer:
+    batches = list(_transactional_batches(broker, request.body))
+    producers = {(batch.producer_id, batch.producer_epoch) for batch in batches}
+    if len(producers) > 1:
+        return appends.refuse(InvalidProducerIdMapping("the transactional batches are of more than one producer"))
+    partitions = [batch.partition for batch in batches if _must_be_asked_for(broker, batch)]
+    if not partitions:
+        return appends.perform()
+    (producer,) = producers
+    return _Entering(broker, request, appends, producer, partitions).answer()
+
+
+class _Batch(NamedTuple):
+    partition: TopicPartition
+    producer_id: int
+    producer_epoch: int
+
+
+def _transactional_batches(broker: BrokerState, produce: ProduceRequest) -> Iterator[_Batch]:
+    """What is no batch at all is found out when it is to be appended."""
+    for topic in produce.topics:
+        name = topic.name if topic.topic_id is None else broker.topic_name(topic.topic_id) or ""
+        for index, records in topic.partitions:
+            if records is not None and len(records) >= HEADER_SIZE:
+                header = kernel.parse_header(records)
+                if header.is_transactional:
+                    yield _Batch(TopicPartition(name, index), header.producer_id, header.producer_epoch)
+
+
+def _must_be_asked_for(broker: BrokerState, batch: _Batch) -> bool:
+    """Not where nothing can be written anyway."""
+    log = broker.logs.get(batch.partition)
+    if log is None or batch.partition.topic in INTERNAL_TOPICS:
+        return False
+    return not has_entered(log, batch.producer_id, batch.producer_epoch)
+
+
+class _Entering:
+    """A request whose transaction is about to enter partitions."""
+
+    def __init__(
+        self,
+        broker: BrokerState,
+        request: Request,
+        appends: Appends,
+        producer: tuple[int, int],
+        partitions: list[TopicPartition],
+    ) -> None:
+        self._broker = broker
+        self._appends = appends
+        self._produce: ProduceRequest = request.body
+        self._entry = entry_of_produce(request.version)
+        self._now_ms = request.now_ms
+        self._producer = producer
+        self._partitions = partitions
+        self._retries_left = MAX_RETRIES if self._entry is Entry.ADDED else 0
+        self._answer: Answer | None = None
+        self._pending: Pending | None = None
+
+    def answer(self) -> Answer:
+        self._ask()
+        if self._answer is not None:
+            return self._answer
+        if self._produce.acks == ACKS_NONE:
+            return NO_REPLY
+        self._pending = Pending()
+        return self._pending
+
+    def _ask(self) -> None:
+        assert self._produce.transactional_id is not None
+        enter(
+            self._broker,
+            self._entry,
+            self._produce.transactional_id,
+            *self._producer,
+            self._partitions,
+            self._now_ms,
+            self._entered,
+        )
+
+    def _entered(self, refused: Refused) -> None:
+        if self._retries_left and any(isinstance(error, ConcurrentTransactions) for error in refused.values()):
+            self._retries_left -= 1
+            self._broker.timers.later(RETRY_MS, self._ask)
+            return
+        known = {partition: _as_producer_knows(error, self._entry) for partition, error in refused.items()}
+        self._deliver(self._appends.perform(known))
+
+    def _deliver(self, answer: Answer) -> None:
+        pending = self._pending
+        if pending is None:
+            self._answer = answer
+        elif isinstance(answer, Pending):
+            answer.on_complete = pending.complete
+        elif isinstance(answer, dict | list):
+            pending.complete(answer)
+
+
+def _as_producer_knows(error: KafkaError, entry: Entry) -> KafkaError:
+    """A producer that cannot be told what it should wait for tries again after NOT_ENOUGH_REPLICAS, without asking for
+    metadata that would not help."""
+    is_unknown = isinstance(error, ConcurrentTransactions) and entry is not Entry.ADDED
+    if is_unknown or isinstance(error, CoordinatorLoadInProgress | CoordinatorNotAvailable | NotCoordinator):
+        return NotEnoughReplicas(f"the transaction's coordinator cannot say yet whether it is part of it: {error}")
+    return error
