@@ -51,11 +51,13 @@ def test_errors_are_found_at_every_depth_of_an_answer() -> None:
     partitions = [{"error_code": 3}, {"error_code": 0}, {"error_code": 3, "offset": 7}]
     metrics.count_errors("X", {"error_code": 35, "topics": [{"error_code": 56, "partitions": partitions}, {}], "n": []})
     metrics.count_errors("X", {"error_code": 0, "inner": {"error_code": 12345}})
+    metrics.count_errors("X", {"results": [{"partition_error_code": 51}, {"partition_error_code": 0}]})
     assert metrics.errors == {
         ("X", "UNSUPPORTED_VERSION"): 1,
         ("X", "KAFKA_STORAGE_ERROR"): 1,
         ("X", "UNKNOWN_TOPIC_OR_PARTITION"): 2,
         ("X", "12345"): 1,
+        ("X", "CONCURRENT_TRANSACTIONS"): 1,
     }
 
 
@@ -102,6 +104,8 @@ def test_the_gauges(tmp_path: Path) -> None:
         "kafka_server_fetchsessioncache_numincrementalfetchsessions": 1,
         "oncelog_quota_rates": 0,
         "kafka_server_delayedoperationpurgatory_size": 1,
+        "oncelog_transactions_open": 0,
+        "kafka_coordinator_transaction_transactionmarkerchannelmanager_logappendretryqueuesize": 0,
     }
     desk.broker.stop(NOW_MS)
 

@@ -69,6 +69,8 @@ class BrokerMetrics:
         self.latency: dict[str, Latency] = {}
         self.group_records: Counter[tuple[int, bool]] = Counter()
         """What coordinators have written: by the type of the record, and whether it took something back."""
+        self.transactions_ended: Counter[str] = Counter()
+        """By outcome: `commit` or `abort`."""
 
     def appended(self, topic: str, size_bytes: int, records: int) -> None:
         traffic = self.topics.get(topic)
@@ -109,10 +111,13 @@ class BrokerMetrics:
         self.topics.pop(topic, None)
 
 
+ERROR_FIELDS = frozenset({"error_code", "partition_error_code"})
+
+
 def _error_codes(value: Any) -> Iterator[int]:
     if isinstance(value, dict):
         for name, item in value.items():
-            if name == "error_code" and item:
+            if name in ERROR_FIELDS and item:
                 yield item
             elif isinstance(item, (dict, list)):
                 yield from _error_codes(item)
@@ -158,6 +163,7 @@ class PrometheusCollector:
         yield from self._per_request()
         yield from self._per_quota()
         yield from self._groups_per_state()
+        yield from self._transactions_per_outcome()
         for name, (text, value) in self._gauges().items():
             yield GaugeMetricFamily(name, text, value=value)
 
@@ -225,6 +231,16 @@ class PrometheusCollector:
         for (protocol, state), groups in self._groups().items():
             count.add_metric([protocol, state], groups)
         yield count
+
+    def _transactions_per_outcome(self) -> Iterator[Metric]:
+        from prometheus_client.core import CounterMetricFamily
+
+        ended = CounterMetricFamily(
+            "oncelog_transactions_ended", "Transactions complete in all of their partitions", labels=["outcome"]
+        )
+        for outcome, count in list(self._metrics.transactions_ended.items()):
+            ended.add_metric([outcome], count)
+        yield ended
 
     def _per_quota(self) -> Iterator[Metric]:
         from prometheus_client.core import CounterMetricFamily

@@ -41,4 +41,9 @@ def gauges(broker: BrokerState) -> Described:
         ),
         "oncelog_quota_rates": ("Clients whose rate is measured, over all quotas", broker.quotas.tracked_rates),
         "kafka_server_delayedoperationpurgatory_size": ("Fetches that wait for data", len(broker.purgatory)),
+        "oncelog_transactions_open": ("Transactions that have begun and are not complete", broker.open_transactions),
+        "kafka_coordinator_transaction_transactionmarkerchannelmanager_logappendretryqueuesize": (
+            "Markers of ended transactions that could not be written so far",
+            broker.unwritten_markers,
+        ),
     }

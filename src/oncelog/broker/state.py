@@ -249,6 +249,16 @@ class BrokerState:
         """How many groups of each type are in each state. May be asked from any thread."""
         return Counter() if self._coordination is None else self._coordination.groups_by_state()
 
+    @property
+    def open_transactions(self) -> int:
+        """May be asked from any thread."""
+        return 0 if self._transactions is None else self._transactions.open_count
+
+    @property
+    def unwritten_markers(self) -> int:
+        """May be asked from any thread."""
+        return 0 if self._transactions is None else self._transactions.unwritten_markers
+
     def log_failed(self, partition: TopicPartition) -> None:
         """A log went offline: whoever waits for it must hear."""
         self.purgatory.changed(partition)

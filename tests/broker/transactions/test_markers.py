@@ -85,6 +85,7 @@ def test_on_a_full_disk_the_outcome_is_certain_and_its_marker_comes_later(
     fail_markers(desk, monkeypatch, ORDERS)
     assert end(desk, producer, commit=True)["error_code"] == 0
     assert state_of(desk) == "PrepareCommit"
+    assert (desk.broker.open_transactions, desk.broker.unwritten_markers) == (1, 1)
     assert [markers_in(desk.broker.partition(*each)) for each in (ORDERS, BILLS)] == [[], [(0, 1, True)]]
     assert add(desk, Producer(0, 1), ORDERS) == [CONCURRENT]
     desk.alarms.pass_time(LONG_MS)
@@ -92,6 +93,8 @@ def test_on_a_full_disk_the_outcome_is_certain_and_its_marker_comes_later(
     monkeypatch.undo()
     desk.alarms.pass_time(LAST_RETRY_MS)
     assert state_of(desk) == "CompleteCommit"
+    assert (desk.broker.open_transactions, desk.broker.unwritten_markers) == (0, 0)
+    assert desk.broker.metrics.transactions_ended == {"commit": 1}
     assert [markers_in(desk.broker.partition(*each)) for each in (ORDERS, BILLS)] == [[(0, 1, True)]] * 2
     assert add(desk, Producer(0, 1), ORDERS) == [0]
 

@@ -171,6 +171,17 @@ class TransactionCoordination(CoordinatedTopic[TransactionPartition]):
         super().topics_changed()
         self._markers.retry()
 
+    # --- numbers ---
+
+    @property
+    def open_count(self) -> int:
+        """Transactions that have begun and are not complete. May be asked from any thread, as the next."""
+        return sum(partition.coordinator.open_count for partition in self._loaded_partitions())
+
+    @property
+    def unwritten_markers(self) -> int:
+        return len(self._markers)
+
 
 def _refused(ticket: Ticket, error: KafkaError) -> Message:
     return refusal(ApiKey(ticket.api_key), ticket.body, ticket.version, as_client_knows(error).code)

@@ -21,6 +21,7 @@ from oncelog.coordinator.effects import Caller, Reply
 from oncelog.coordinator.transactions.answers import refusal
 from oncelog.coordinator.transactions.effects import Effects, Markers
 from oncelog.coordinator.transactions.records import TransactionRecord, encode_record
+from oncelog.coordinator.transactions.state import COMPLETED
 from oncelog.coordinator.transactions.transaction import Identity
 from oncelog.coordinator.transactions.transaction_coordinator import TransactionCoordinator
 from oncelog.errors import KafkaError
@@ -148,9 +149,14 @@ class TransactionPartition:
                     self._failed(self, error)
                 return written, error
             for record in records[written : written + len(batch)]:
-                self.coordinator.replay(record)
+                self._replay(record)
             written += len(batch)
         return written, None
+
+    def _replay(self, record: TransactionRecord) -> None:
+        self.coordinator.replay(record)
+        if record.transaction is not None and record.transaction.state in COMPLETED:
+            self._broker.metrics.transactions_ended["commit" if record.transaction.is_commit else "abort"] += 1
 
     def _when_durable(self, then: Durable) -> None:
         self._broker.group_commit.wait(self.log, self.log.log_end_offset, partial(self._after_flush, then))
