@@ -24,13 +24,15 @@ BOTH_BY_DEFAULT = "conformance"
 BOTH_MARKER = "on_both_brokers"
 # Tests write records with old timestamps; retention must not take them away meanwhile. Quotas look back three seconds
 # instead of eleven, so that nobody waits long for a throttled client. The first member of a group need not wait for
-# others, and members of KIP-848 groups, whose news come with heartbeats, send them often.
+# others, and members of KIP-848 groups, whose news come with heartbeats, send them often. Kafka looks for transactions
+# that took too long every ten seconds; a test of them need not wait for that.
 SETTINGS = {
     "log.retention.ms": "-1",
     "quota.window.num": "3",
     "group.initial.rebalance.delay.ms": "0",
     "group.consumer.min.heartbeat.interval.ms": "300",
     "group.consumer.heartbeat.interval.ms": "300",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "100",
 }
 
 

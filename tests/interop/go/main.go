@@ -55,6 +55,10 @@ func main() {
 		runGroup(os.Args[2:])
 		return
 	}
+	if os.Args[1] == "transactions" {
+		runTransactions(os.Args[2:])
+		return
+	}
 	seed, topic, codec := os.Args[1], os.Args[2], os.Args[3]
 	count, err := strconv.Atoi(os.Args[4])
 	must(err)
