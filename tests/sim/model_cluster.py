@@ -28,6 +28,7 @@ from oncelog.wire.produce import (
     ProducedPartition,
     ProducedTopic,
     ProducePartition,
+    ProduceRequest,
     ProduceTopic,
     decode_produce_request,
     encode_produce_response,
@@ -48,8 +49,13 @@ UNKNOWN_TOPIC_OR_PARTITION = 3
 LEADER_NOT_AVAILABLE = 5
 NOT_LEADER_OR_FOLLOWER = 6
 MESSAGE_TOO_LARGE = 10
+INVALID_TXN_STATE = 48
 INVALID_RECORD = 87
 UNKNOWN_TOPIC_ID = 100
+
+TRANSACTIONAL = 0x10
+FIRST_STRICT_PRODUCE = 12
+"""From then on a leader takes nothing but 0 as the first number of a transactional producer that it does not know."""
 
 NO_LEADER = -1
 FIRST_PORT = 9_000
@@ -173,6 +179,8 @@ class ModelCluster:
         self._refusals: defaultdict[ApiKey, deque[int]] = defaultdict(deque)
         self._next_producer_id = 1_000
         self._published: dict[TopicPartition, Leadership] = {}
+        self._producing: tuple[ProduceRequest, int]
+        """The request that is being served, and its version."""
         self.publish()
 
     # --- what the test may do to it ---
@@ -267,12 +275,15 @@ class ModelCluster:
         api_key = ApiKey(header.api_key)
         name = api_key.schema_prefix
         asked = codec.decode_exactly(f"{name}Request", header.api_version, frame, position)
-        answer = {
+        answer = self._answer(request.node_id, api_key, header.api_version, asked)
+        return encode_response(header, codec.encode(f"{name}Response", header.api_version, answer))
+
+    def _answer(self, node_id: int, api_key: ApiKey, version: int, asked: Message) -> Message:
+        return {
             ApiKey.API_VERSIONS: self._api_versions,
             ApiKey.METADATA: self._metadata,
             ApiKey.INIT_PRODUCER_ID: self._init_producer_id,
         }[api_key](asked)
-        return encode_response(header, codec.encode(f"{name}Response", header.api_version, answer))
 
     def _api_versions(self, _: Message) -> Message:
         keys = [{"api_key": key, "min_version": low, "max_version": high} for key, (low, high) in self.versions.items()]
@@ -327,6 +338,7 @@ class ModelCluster:
         self, delivered: Delivered, header: RequestHeader, frame: memoryview, position: int
     ) -> bytes | object | None:
         request = decode_produce_request(frame, position, header.api_version)
+        self._producing = request, header.api_version
         answered = [self._produce_topic(delivered.node_id, topic, request.acks) for topic in request.topics]
         outcomes = [outcome for topic in answered for outcome in topic.partitions]
         if not any(outcome.error_code for outcome in outcomes):
@@ -355,21 +367,29 @@ class ModelCluster:
         if partition.leader != node_id:
             leader = CurrentLeader(partition.leader, partition.leader_epoch) if self.leader_hints else None
             return ProducedPartition(sent.index, NOT_LEADER_OR_FOLLOWER, current_leader=leader)
-        return self._append(partition, sent, acks)
+        return self._append(topic, partition, sent, acks)
 
-    def _append(self, partition: ModelPartition, sent: ProducePartition, acks: int) -> ProducedPartition:
+    def _append(self, topic: str, partition: ModelPartition, sent: ProducePartition, acks: int) -> ProducedPartition:
         fault = partition.faults.popleft() if partition.faults else None
         if isinstance(fault, Refuse):
             return ProducedPartition(sent.index, fault.code)
         batch = self._read(bytes(sent.records or b""))
         if isinstance(batch, int):
             return ProducedPartition(sent.index, batch)
-        verdict = partition.append(batch, replicated=acks == -1 and fault is None)
+        code = self._check_transaction(TopicPartition(topic, sent.index), partition, batch)
+        if code != NONE:
+            return ProducedPartition(sent.index, code)
+        is_strict = batch.is_transactional and self._producing[1] >= FIRST_STRICT_PRODUCE
+        verdict = partition.append(batch, replicated=acks == -1 and fault is None, is_strict=is_strict)
         if isinstance(verdict, Refused):
             return ProducedPartition(sent.index, verdict.code)
         if isinstance(fault, FailAfterAppend):
             return ProducedPartition(sent.index, fault.code)
         return ProducedPartition(sent.index, NONE, verdict.stored.base_offset)
+
+    def _check_transaction(self, name: TopicPartition, partition: ModelPartition, batch: Batch) -> int:
+        """This cluster has none."""
+        return INVALID_TXN_STATE if batch.is_transactional else NONE
 
     def _read(self, records: bytes) -> Batch | int:
         """The one batch that a client may send, or the error that it earns."""
@@ -384,7 +404,8 @@ class ModelCluster:
         values = tuple(record.value or b"" for record in batch_records(batch))
         if batch.last_offset_delta != len(values) - 1 or (batch.producer_id >= 0) != (batch.base_sequence >= 0):
             return self._complain(INVALID_RECORD, f"a header that contradicts itself: {batch[:-2]}")
-        return Batch(batch.producer_id, batch.producer_epoch, batch.base_sequence, values)
+        is_transactional = bool(batch.attributes & TRANSACTIONAL)
+        return Batch(batch.producer_id, batch.producer_epoch, batch.base_sequence, values, is_transactional)
 
     def _complain(self, code: int, complaint: str) -> int:
         self.complaints.append(complaint)

@@ -26,6 +26,9 @@ class Batch(NamedTuple):
     epoch: int
     sequence: int
     records: tuple[bytes, ...]
+    is_transactional: bool = False
+    is_commit: bool | None = None
+    """Of a marker, which has no records and takes no offset here."""
 
 
 class StoredBatch(NamedTuple):
@@ -96,14 +99,40 @@ class ModelPartition:
         """Every stored record; its position is its offset."""
         return [record for stored in self.log for record in stored.batch.records]
 
-    def append(self, batch: Batch, *, replicated: bool) -> Verdict:
+    def append(self, batch: Batch, *, replicated: bool, is_strict: bool = False) -> Verdict:
         """The table "the broker's answer to an append", as far as it is about idempotent producers."""
-        verdict = self._judge(batch)
+        verdict = self._judge(batch, is_strict)
         if isinstance(verdict, Appended):
             self.log.append(verdict.stored)
         if replicated and not isinstance(verdict, Refused):
             self.committed_end = max(self.committed_end, verdict.stored.end_offset)
         return verdict
+
+    def end_transaction(self, producer_id: int, epoch: int, *, is_commit: bool) -> None:
+        """A marker. One with a newer epoch fences what comes with the older one."""
+        remembered = self._remembered(producer_id)
+        last = remembered[-1].batch if remembered else Batch(producer_id, epoch, 0, ())
+        if last.is_commit is is_commit and last.epoch == epoch:
+            return  # written before, by a coordinator that died before it knew
+        goes_on = last.sequence + len(last.records) if last.epoch == epoch else 0
+        marker = Batch(producer_id, epoch, goes_on % SEQUENCE_SPAN, (), True, is_commit)
+        self.log.append(StoredBatch(self.end_offset, marker))
+        self.replicate()
+
+    def has_open_transaction(self, producer_id: int, epoch: int) -> bool:
+        last = next((one.batch for one in reversed(self.log) if one.batch.producer_id == producer_id), None)
+        return last is not None and last.is_transactional and last.is_commit is None and last.epoch == epoch
+
+    def outcomes(self) -> list[tuple[bytes, bool | None]]:
+        """Every record of a transaction, in order, and whether it was committed; None while that is open."""
+        decided: dict[int, bool] = {}
+        found: list[tuple[bytes, bool | None]] = []
+        for stored in reversed(self.log):
+            batch = stored.batch
+            if batch.is_commit is not None:
+                decided[batch.producer_id] = batch.is_commit
+            found += [(record, decided.get(batch.producer_id)) for record in reversed(batch.records)]
+        return found[::-1]
 
     def replicate(self) -> None:
         self.committed_end = self.end_offset
@@ -133,11 +162,11 @@ class ModelPartition:
         self.leader = leader
         self.leader_epoch += 1
 
-    def _judge(self, batch: Batch) -> Verdict:
+    def _judge(self, batch: Batch, is_strict: bool) -> Verdict:
         appended = Appended(StoredBatch(self.end_offset, batch))
         remembered = self._remembered(batch.producer_id)
-        if not remembered:
-            return appended  # since KIP-360 an unknown producer may begin anywhere
+        if not remembered:  # since KIP-360 an unknown producer may begin anywhere, unless its transactions are of v2
+            return Refused(OUT_OF_ORDER_SEQUENCE_NUMBER) if is_strict and batch.sequence else appended
         last = remembered[-1].batch
         if batch.epoch < last.epoch:
             return Refused(INVALID_PRODUCER_EPOCH)
@@ -158,7 +187,7 @@ class ModelPartition:
             return found
         forgotten_below = self._forgotten_below.get(producer_id, 0)
         for stored in reversed(self.log):
-            if stored.base_offset < forgotten_below or len(found) == REMEMBERED_BATCHES:
+            if stored.base_offset < forgotten_below or sum(bool(b.batch.records) for b in found) == REMEMBERED_BATCHES:
                 break
             if stored.batch.producer_id != producer_id:
                 continue

@@ -110,9 +110,13 @@ class ProducerWorld:
         leader_hints: bool = True,
         first_position: int = 0,
         watch_bumps: bool = True,
+        cluster: ModelCluster | None = None,
+        name: str = "",
         **settings: Any,
     ) -> None:
-        self.cluster = ModelCluster(
+        """`name` tells the records of several producers apart that share a cluster."""
+        self._name = name
+        self.cluster = cluster or ModelCluster(
             {TOPIC: PARTITIONS},
             max_message_bytes=max_message_bytes,
             versions={**VERSIONS, ApiKey.PRODUCE: (0, produce_version)},
@@ -159,7 +163,7 @@ class ProducerWorld:
         queue = self.queue(partition)
         name = TopicPartition(TOPIC, partition % PARTITIONS)
         number = self._next_number[name]
-        value = f"{name}#{number}".encode().ljust(value_bytes, b".")
+        value = f"{self._name}{name}#{number}".encode().ljust(value_bytes, b".")
         sent = Sent(name, number, value, self.now_ms)
         record = (queue, WALL_MS + self.now_ms, None, value, (), partial(self._reported, sent))
         sent.future = self.accumulator.append(*record) or self.accumulator.append_anew(*record, self.now_ms)
