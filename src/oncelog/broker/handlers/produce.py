@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from oncelog.broker.handlers.transactional_produce import perform_in_transaction
 from oncelog.broker.request import CLOSE, NO_REPLY, Answer, Pending, Request
 from oncelog.controller.topic_names import INTERNAL_TOPICS
 from oncelog.errors import (
@@ -51,6 +52,7 @@ API_KEY = ApiKey.PRODUCE
 
 FIRST_SERVED_VERSION = 3
 FIRST_BY_PROTOCOL_2 = 12
+PROTOCOL_1, PROTOCOL_2 = 1, 2
 ACKS_NONE, ACKS_LEADER, ACKS_ALL = 0, 1, -1
 ANY_ACKS = (ACKS_NONE, ACKS_LEADER, ACKS_ALL)
 PRODUCER_DECIDES, UNCOMPRESSED = "producer", "uncompressed"
@@ -61,8 +63,6 @@ def handle(broker: BrokerState, request: Request) -> Answer:
     appends = Appends(broker, request)
     if request.body.transactional_id is None:
         return appends.perform()
-    from oncelog.broker.handlers.transactional_produce import perform_in_transaction  # for others a burden
-
     return perform_in_transaction(broker, request, appends)
 
 
@@ -121,7 +121,10 @@ class Appends:
         self._meter = request.meter
         self._refused = NOTHING_REFUSED
         self._unflushed: list[Unflushed] = []
-        self._transaction_version = 2 if request.version >= FIRST_BY_PROTOCOL_2 else 1
+
+    @property
+    def is_answered(self) -> bool:
+        return self._produce.acks != ACKS_NONE
 
     def perform(self, refused: Mapping[TopicPartition, KafkaError] = NOTHING_REFUSED) -> Answer:
         """Append to all partitions but those that are refused for transactional batches."""
@@ -196,8 +199,7 @@ class Appends:
         batch = partition.records if partition.records is not None else memoryview(b"")
         rules = broker.batch_rules(log, self._now_ms)
         validated = validate_client_batch(batch, rules=rules)
-        if validated.header.is_transactional:
-            self._check_transaction(log)
+        transaction_version = self._enter_transaction(log) if validated.header.is_transactional else PROTOCOL_1
         if log.config.compression_type != PRODUCER_DECIDES:
             batch, validated = _as_topic_compresses(log, batch, validated, rules)
         appended = log.append(
@@ -205,7 +207,7 @@ class Appends:
             validated,
             leader_epoch=broker.leader_epoch(name, partition.index),
             now_ms=self._now_ms,
-            transaction_version=self._transaction_version,
+            transaction_version=transaction_version,
         )
         if appended.duplicate:
             broker.metrics.duplicate_recognised()
@@ -216,12 +218,14 @@ class Appends:
             broker.purgatory.appended(log.topic_partition, header.size_bytes)
         return log, appended
 
-    def _check_transaction(self, log: PartitionLog) -> None:
+    def _enter_transaction(self, log: PartitionLog) -> int:
+        """By which protocol its batch is judged. Raises what is against it."""
         if self._produce.transactional_id is None:
             raise TransactionalIdAuthorizationFailed("a transactional batch, and nothing says of whose transaction")
         refusal = self._refused.get(log.topic_partition)
         if refusal is not None:
             raise refusal
+        return PROTOCOL_2 if self._version >= FIRST_BY_PROTOCOL_2 else PROTOCOL_1
 
 
 def _as_topic_compresses(

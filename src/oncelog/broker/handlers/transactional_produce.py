@@ -10,10 +10,8 @@ in that, so it is not bothered: the coordinator is asked again, for a while.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from oncelog.broker.handlers.produce import ACKS_NONE, Appends
 from oncelog.broker.request import NO_REPLY, Answer, Pending, Request
 from oncelog.broker.transaction_entry import Entry, Refused, enter, entry_of_produce, has_entered
 from oncelog.controller.topic_names import INTERNAL_TOPICS
@@ -32,6 +30,7 @@ from oncelog.types import TopicPartition
 from oncelog.wire.produce import ProduceRequest
 
 if TYPE_CHECKING:
+    from oncelog.broker.handlers.produce import Appends
     from oncelog.broker.state import BrokerState
 
 RETRY_MS = 20
@@ -39,41 +38,45 @@ MAX_RETRIES = 5
 """How long a transaction may wait for the end of its producer's last one: 100 ms, as in Kafka."""
 
 
+_Producer = tuple[int, int]
+"""Its id and epoch."""
+
+
 def perform_in_transaction(broker: BrokerState, request: Request, appends: Appends) -> Answer:
-    batches = list(_transactional_batches(broker, request.body))
-    producers = {(batch.producer_id, batch.producer_epoch) for batch in batches}
-    if len(producers) > 1:
-        return appends.refuse(InvalidProducerIdMapping("the transactional batches are of more than one producer"))
-    partitions = [batch.partition for batch in batches if _must_be_asked_for(broker, batch)]
-    if not partitions:
-        return appends.perform()
-    (producer,) = producers
-    return _Entering(broker, request, appends, producer, partitions).answer()
-
-
-class _Batch(NamedTuple):
-    partition: TopicPartition
-    producer_id: int
-    producer_epoch: int
-
-
-def _transactional_batches(broker: BrokerState, produce: ProduceRequest) -> Iterator[_Batch]:
-    """What is no batch at all is found out when it is to be appended."""
-    for topic in produce.topics:
+    producer: _Producer | None = None
+    unentered: list[TopicPartition] = []
+    for topic in request.body.topics:
         name = topic.name if topic.topic_id is None else broker.topic_name(topic.topic_id) or ""
         for index, records in topic.partitions:
-            if records is not None and len(records) >= HEADER_SIZE:
-                header = kernel.parse_header(records)
-                if header.is_transactional:
-                    yield _Batch(TopicPartition(name, index), header.producer_id, header.producer_epoch)
+            its = _producer_of(records)
+            if its is None:
+                continue
+            if its != producer and producer is not None:
+                return appends.refuse(InvalidProducerIdMapping("transactional batches of more than one producer"))
+            producer = its
+            partition = TopicPartition(name, index)
+            if not _has_entered(broker, partition, producer):
+                unentered.append(partition)
+    if producer is None or not unentered:
+        return appends.perform()
+    return _Entering(broker, request, appends, producer, unentered).answer()
 
 
-def _must_be_asked_for(broker: BrokerState, batch: _Batch) -> bool:
-    """Not where nothing can be written anyway."""
-    log = broker.logs.get(batch.partition)
-    if log is None or batch.partition.topic in INTERNAL_TOPICS:
-        return False
-    return not has_entered(log, batch.producer_id, batch.producer_epoch)
+def _producer_of(records: memoryview | None) -> _Producer | None:
+    """Of a transactional batch. What is no batch at all is found out when it is to be appended."""
+    if records is None or len(records) < HEADER_SIZE:
+        return None
+    header = kernel.parse_header(records)
+    return (header.producer_id, header.producer_epoch) if header.is_transactional else None
+
+
+def _has_entered(broker: BrokerState, partition: TopicPartition, producer: _Producer) -> bool:
+    """Nobody is asked either where nothing can be written anyway."""
+    try:
+        log = broker.logs.get(partition)
+    except KafkaError:
+        return True
+    return log is None or partition.topic in INTERNAL_TOPICS or has_entered(log, *producer)
 
 
 class _Entering:
@@ -84,7 +87,7 @@ class _Entering:
         broker: BrokerState,
         request: Request,
         appends: Appends,
-        producer: tuple[int, int],
+        producer: _Producer,
         partitions: list[TopicPartition],
     ) -> None:
         self._broker = broker
@@ -102,7 +105,7 @@ class _Entering:
         self._ask()
         if self._answer is not None:
             return self._answer
-        if self._produce.acks == ACKS_NONE:
+        if not self._appends.is_answered:
             return NO_REPLY
         self._pending = Pending()
         return self._pending
