@@ -18,7 +18,7 @@ FLOORS = [
     {"client"},
     {"broker"},
     {"producer", "consumer", "admin", "audit", "faults"},
-    {"once"},
+    {"once", "processing"},
     {"cli", "web", "spark"},
 ]
 FLOOR_OF = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}
@@ -62,6 +62,8 @@ SHELLS = {
     "oncelog.audit.ports": "finds free ports",
     "oncelog.producer.spooling": "the folder of the spool: its lock, and waiting for the disk",
     "oncelog.once.runner": "the loop over a consumer: its clock, its waits, and who stops it",
+    "oncelog.processing.threads": "workers as threads: their clock, their waits, and who stops them",
+    "oncelog.processing.tasks": "the event loop, with the same",
     "oncelog.faults.connection": "the two sockets of one client behind the fault proxy",
     "oncelog.faults.proxy": "listeners and their thread; makes the sources of chance from the seed",
 }

@@ -72,6 +72,10 @@ if TYPE_CHECKING:
     from oncelog.consumer.interceptors import ConsumerInterceptor as ConsumerInterceptor
     from oncelog.errors import KafkaError as KafkaError
     from oncelog.errors import OncelogError as OncelogError
+    from oncelog.processing.report import BatchReport as BatchReport
+    from oncelog.processing.report import ProcessReport as ProcessReport
+    from oncelog.processing.tasks import process_async as process_async
+    from oncelog.processing.threads import process as process
     from oncelog.producer.async_producer import AsyncProducer as AsyncProducer
     from oncelog.producer.interceptors import Interceptor as Interceptor
     from oncelog.producer.metrics import prometheus_collector as prometheus_collector
@@ -89,6 +93,7 @@ _HOMES = {
     "Admin": "oncelog.admin",
     "AsyncConsumer": "oncelog.consumer.async_consumer",
     "AsyncProducer": "oncelog.producer.async_producer",
+    "BatchReport": "oncelog.processing.report",
     "Broker": "oncelog.broker.process",
     "BrokerFailed": "oncelog.broker.process",
     "BufferExhausted": "oncelog.client.producer_errors",
@@ -125,6 +130,7 @@ _HOMES = {
     "PartitionerError": "oncelog.client.partitioner",
     "PositionOutOfRange": "oncelog.client.consumer_errors",
     "PreparedTransaction": "oncelog.client.transaction.prepared",
+    "ProcessReport": "oncelog.processing.report",
     "Producer": "oncelog.producer.producer",
     "ProducerClosed": "oncelog.client.producer_errors",
     "ProducerRecord": "oncelog.client.records",
@@ -156,6 +162,8 @@ _HOMES = {
     "TransactionState": "oncelog.admin",
     "TransactionalProducerFenced": "oncelog.client.transaction_errors",
     "WokenUp": "oncelog.client.consumer_errors",
+    "process": "oncelog.processing.threads",
+    "process_async": "oncelog.processing.tasks",
     "prometheus_collector": "oncelog.producer.metrics",
 }
 
@@ -164,6 +172,7 @@ __all__ = [
     "Admin",
     "AsyncConsumer",
     "AsyncProducer",
+    "BatchReport",
     "Broker",
     "BrokerFailed",
     "BufferExhausted",
@@ -200,6 +209,7 @@ __all__ = [
     "PartitionerError",
     "PositionOutOfRange",
     "PreparedTransaction",
+    "ProcessReport",
     "Producer",
     "ProducerClosed",
     "ProducerRecord",
@@ -232,6 +242,8 @@ __all__ = [
     "TransactionalProducerFenced",
     "WokenUp",
     "__version__",
+    "process",
+    "process_async",
     "prometheus_collector",
 ]
 

@@ -1,0 +1,1 @@
+"""Consume, transform, produce as one call: `oncelog.process` and `oncelog.process_async`."""

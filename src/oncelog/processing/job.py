@@ -1,0 +1,80 @@
+"""What `process()` was asked to do, checked once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from oncelog.errors import InvalidConfig
+from oncelog.processing.report import OnBatch
+
+Source = str | Iterable[str] | re.Pattern[str]
+Servers = str | Iterable[str] | Mapping[str, Any]
+
+BATCH_RECORDS = 1_000
+BATCH_MS = 5
+RETRIES = 3
+PRODUCER_DEFAULTS = {"batch_size": 256 * 1024}
+"""A batch of records is to leave in few requests."""
+CONSUMER_DEFAULTS = {"isolation_level": "read_committed", "auto_offset_reset": "earliest"}
+"""A group that has committed nothing yet begins at the beginning: `latest` would pass over what is written before the
+first offset commit, as often as its partitions move until then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    source: Source
+    function: Callable[[Any], Any]
+    target: str | None
+    servers: Servers
+    group: str
+    transactional_id: str
+    batch_records: int = BATCH_RECORDS
+    batch_ms: int = BATCH_MS
+    until_end: bool = False
+    tables: bool = False
+    dead_letter: str | None = None
+    retries: int = RETRIES
+    workers: int = 1
+    consumer: Mapping[str, Any] = field(default_factory=dict)
+    producer: Mapping[str, Any] = field(default_factory=dict)
+    on_batch: OnBatch | None = None
+
+    def __post_init__(self) -> None:
+        if not callable(self.function):
+            raise InvalidConfig(f"the function is called with a batch of records; {self.function!r} cannot be called")
+        if not self.group or not self.transactional_id:
+            raise InvalidConfig("group and transactional_id are names that are not empty")
+        if self.batch_records < 1 or self.workers < 1:
+            raise InvalidConfig("batch_records and workers begin at 1")
+        if self.batch_ms < 0 or self.retries < 0:
+            raise InvalidConfig("batch_ms and retries begin at 0")
+        if self.tables and self.target is None:
+            raise InvalidConfig("with tables=True all rows go to one topic: give process() a target")
+
+    def consumer_settings(self) -> dict[str, Any]:
+        given = _underscored(self.consumer)
+        if str(given.get("enable_auto_commit", "false")).lower() != "false":
+            raise InvalidConfig("process() commits offsets with the results: leave enable.auto.commit out")
+        own = {"group_id": self.group, "enable_auto_commit": False}
+        return self._merged(CONSUMER_DEFAULTS, given, own)
+
+    def producer_settings(self, worker: int) -> dict[str, Any]:
+        """Each worker has a transactional id of its own. The first one's stays the same however many there are, so
+        that whoever starts next ends what a crash left open."""
+        name = self.transactional_id if worker == 0 else f"{self.transactional_id}-{worker}"
+        return self._merged(PRODUCER_DEFAULTS, _underscored(self.producer), {"transactional_id": name})
+
+    def _merged(self, defaults: Mapping[str, Any], given: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+        for name, value in own.items():
+            if name in given and given[name] != value and name != "enable_auto_commit":
+                raise InvalidConfig(f"{name} is an argument of process(): {value!r} there, {given[name]!r} in settings")
+        is_mapping = isinstance(self.servers, Mapping)
+        shared = _underscored(self.servers) if is_mapping else {"bootstrap_servers": self.servers}  # type: ignore[arg-type]
+        return {**defaults, **shared, **given, **own}
+
+
+def _underscored(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {name.replace(".", "_"): value for name, value in settings.items()}

@@ -1,0 +1,415 @@
+"""One worker of `process()`: the loop from poll to commit, written once for threads and for asyncio.
+
+**The law: no effect of a batch is visible unless its offsets are committed, and the other way round.** Both are one
+transaction. What cannot be committed is aborted, and its records are processed again: by this worker, which goes back
+to where the batch began, or by whoever has the partitions by then.
+
+**While one batch is committed, the next one is read and transformed.** Its results are sent only after the batch
+before was committed; if that one was aborted, they are thrown away. A transaction is begun when its results are there,
+so the user's function may take its time.
+
+**Who may commit?** The coordinator of the group checks who read the batch (KIP-447). Partitions are given up only when
+the batch in flight has ended, one way or the other.
+
+A worker is a generator of steps: calls that a shell makes, waiting for what they return if it must be awaited, and
+whose result or error it sends back.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Generator, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+from oncelog.client.consumer_errors import ConsumerTimedOut, NotAssigned
+from oncelog.client.consumer_records import NO_GENERATION, OffsetAndMetadata
+from oncelog.client.membership.backoff import Backoff
+from oncelog.client.transaction_errors import AbortNeeded, TransactionError
+from oncelog.processing.batch import Batch, batch_of_records, batch_of_table
+from oncelog.processing.ends import Ends
+from oncelog.processing.job import Job
+from oncelog.processing.outputs import checked_table, dead_letter, listed
+from oncelog.processing.report import BatchReport, ProcessReport
+from oncelog.processing.verdict import Verdict, verdict_of
+from oncelog.types import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Step = Callable[[], Any]
+Steps = Generator[Step, Any, T]
+
+POLL_S = 0.2
+"""How long one poll waits for records; how soon a stop is noticed."""
+FIRST_PAUSE_MS, LONGEST_PAUSE_MS = 50, 2_000
+"""Between attempts of what failed."""
+
+
+class Flight(Protocol):
+    """Steps that run beside the worker's own."""
+
+    def join(self) -> Any:
+        """What they returned, once they have ended; raises what they raised."""
+
+
+class Shell(Protocol):
+    """What a worker needs of the world."""
+
+    def is_stopping(self) -> bool: ...
+
+    def start(self, steps: Steps[Any]) -> Flight: ...
+
+    def run(self, steps: Steps[Any]) -> Any: ...
+
+    def send(self, producer: Any, target: str | None, outputs: list[Any]) -> Any: ...
+
+    def send_table(self, producer: Any, target: str, table: Any) -> Any: ...
+
+    def rest(self, seconds: float) -> Any: ...
+
+    def clock_ms(self) -> int: ...
+
+    def jitter(self) -> float: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _InFlight:
+    batch: Batch
+    outputs: int
+    dead_letters: int
+    flight: Flight
+
+
+class Worker:
+    def __init__(self, number: int, job: Job, consumer: Any, producer: Any, shell: Shell, ends: Ends | None) -> None:
+        self.report = ProcessReport()
+        self._number = number
+        self._job = job
+        self._consumer = consumer
+        self._producer = producer
+        self._shell = shell
+        self._ends = ends
+        self._in_flight: _InFlight | None = None
+        self._undone: dict[TopicPartition, int] = {}
+        """Where to go back to, since a batch was aborted."""
+        self._committed: dict[TopicPartition, int] = {}
+        self._given_up: set[TopicPartition] = set()
+        """While more records were read for the batch in hand."""
+        self._backoff = Backoff(FIRST_PAUSE_MS, LONGEST_PAUSE_MS, shell.jitter)
+        self._refusals = 0
+        """How often in a row brokers refused what was made of a batch."""
+
+    # --- the loop ---------------------------------------------------------------------------------------------------
+
+    def run(self) -> Steps[None]:
+        yield from self._insist(self._producer.init_transactions)
+        yield lambda: self._consumer.subscribe(
+            self._job.source,
+            on_assigned=self._on_assigned,
+            on_revoked=lambda _, partitions: self._shell.run(self._give_up(partitions)),
+        )
+        while not self._shell.is_stopping() and not (self._ends and self._ends.are_reached):
+            yield from self._round()
+        yield from self._land()
+
+    def _round(self) -> Steps[None]:
+        batch = yield from self._gather()
+        if self._undone:
+            yield from self._go_back(batch)
+        elif batch is None:
+            yield from self._find_nothing()
+        elif batch.reader.generation_id == NO_GENERATION:
+            yield from self._go_back(batch)  # put out of the group just now; the next poll tells more
+        else:
+            yield from self._process(batch)
+
+    def _process(self, batch: Batch) -> Steps[None]:
+        outputs, failure = None, None
+        try:
+            outputs = yield from self._transform(batch.content)
+        except Exception as error:
+            failure = error
+        if not (yield from self._land()):
+            yield from self._go_back(batch)
+        elif failure is not None:
+            yield from self._try_again(batch, failure)
+        else:
+            wrong = yield from self._send(batch, outputs)
+            if wrong is not None:
+                yield from self._try_again(batch, wrong)
+
+    def _transform(self, content: Any) -> Steps[Any]:
+        returned = yield lambda: self._job.function(content)
+        return checked_table(returned) if self._job.tables else listed(returned)
+
+    # --- reading ----------------------------------------------------------------------------------------------------
+
+    def _gather(self) -> Steps[Batch | None]:
+        """What waits, or comes soon; None if nothing does. Then look at `_undone`: perhaps it is to be read again."""
+        limit = self._job.batch_records
+        batch = yield from self._poll(0.0 if self._in_flight else POLL_S, limit)
+        if batch is None and self._in_flight:
+            yield from self._land()  # nothing to do meanwhile
+            return None if self._undone else (yield from self._poll(POLL_S, limit))
+        deadline_ms = self._shell.clock_ms() + self._job.batch_ms
+        while batch is not None and batch.size < limit and not self._undone:
+            left_ms = deadline_ms - self._shell.clock_ms()
+            if left_ms <= 0:
+                break
+            self._given_up.clear()
+            more = yield from self._poll(left_ms / 1000, limit - batch.size)
+            if self._given_up:
+                self._undo(batch)
+                return more
+            batch = batch if more is None else batch.joined(more)
+        return batch
+
+    def _poll(self, timeout_s: float, limit: int) -> Steps[Batch | None]:
+        consumer = self._consumer
+        if self._job.tables:
+            table = yield lambda: consumer.read_table(timeout_s, max_records=limit)
+            return batch_of_table(table, consumer.group_metadata()) if table.num_rows else None
+        records = yield lambda: consumer.poll(timeout_s, max_records=limit)
+        return batch_of_records(records, consumer.group_metadata()) if records else None
+
+    def _undo(self, batch: Batch) -> None:
+        """Nothing came of it: its records are to be read again, but for those that are no longer ours to read."""
+        for partition, offset in batch.firsts.items():
+            if partition not in self._given_up:
+                self._undone[partition] = min(offset, self._undone.get(partition, offset))
+
+    def _go_back(self, batch: Batch | None = None) -> Steps[None]:
+        """To where begins what was not committed, this batch among it."""
+        self._given_up.clear()
+        if batch is not None:
+            self._undo(batch)
+        undone, self._undone = self._undone, {}
+        for partition, offset in undone.items():
+            if partition in self._consumer.assignment():
+                with suppress(NotAssigned):  # it was lost just now
+                    yield partial(self._consumer.seek, partition, offset)
+        yield from self._pause()
+
+    def _pause(self) -> Steps[None]:
+        pause_s = self._backoff.next_ms() / 1000
+        yield lambda: self._shell.rest(pause_s)
+
+    # --- sending and committing -------------------------------------------------------------------------------------
+
+    def _send(self, batch: Batch, outputs: Any) -> Steps[Exception | None]:
+        """Into a transaction, whose commit goes on while the next batch is read. Returns what is wrong with the
+        outputs, if anything is: then nothing was sent."""
+        self._producer.begin()
+        try:
+            yield from self._send_outputs(outputs)
+        except Exception as error:
+            return (yield from self._abort(batch, error))
+        self._commit_soon(batch, count_of(outputs), 0)
+        return None
+
+    def _send_outputs(self, outputs: Any) -> Steps[None]:
+        target = self._job.target
+        if isinstance(outputs, list):
+            yield lambda: self._shell.send(self._producer, target, outputs)
+        elif count_of(outputs):
+            assert target is not None, "a job with tables has a target"
+            yield partial(self._shell.send_table, self._producer, target, outputs)
+
+    def _abort(self, batch: Batch, error: Exception) -> Steps[Exception | None]:
+        """Returns the error if the batch is to blame for it."""
+        verdict = verdict_of(error)
+        if verdict is Verdict.GIVE_UP:
+            raise error
+        yield from self._insist(self._producer.abort)
+        self._count(aborted=1)
+        if verdict is Verdict.FAILED:
+            return error
+        yield from self._go_back(batch)
+        return None
+
+    def _commit_soon(self, batch: Batch, outputs: int, dead_letters: int) -> None:
+        self._in_flight = _InFlight(batch, outputs, dead_letters, self._shell.start(self._commit(batch)))
+
+    def _commit(self, batch: Batch) -> Steps[Exception | None]:
+        """None if it was committed, or why it was aborted instead."""
+        producer = self._producer
+        try:
+            yield from self._insist(lambda: producer.send_offsets_to_transaction(batch.nexts, batch.reader))
+            yield from self._insist(producer.commit)
+        except AbortNeeded as error:
+            yield from self._insist(producer.abort)
+            return error
+        return None
+
+    def _insist(self, call: Step) -> Steps[Any]:
+        """Until its outcome is known, or the call of `process()` is to end."""
+        while True:
+            try:
+                return (yield call)
+            except TransactionError as error:
+                if verdict_of(error) is not Verdict.ASK_AGAIN or self._shell.is_stopping():
+                    raise
+                logger.warning("%s: %s", self._producer.config.transactional_id, error)
+
+    def _land(self) -> Steps[bool]:
+        """Until the batch in flight is committed; or aborted: then False, and its records are to be read again."""
+        landing, self._in_flight = self._in_flight, None
+        if landing is None:
+            return True
+        error = yield landing.flight.join
+        if error is None:
+            yield from self._landed(landing)
+            return True
+        self._given_up.clear()
+        self._undo(landing.batch)
+        self._count(aborted=1)
+        verdict = verdict_of(error)
+        if verdict is Verdict.FAILED:
+            self._refusals += 1
+        if verdict is Verdict.GIVE_UP or self._refusals > self._job.retries:
+            raise blaming(error, landing.batch)
+        return False
+
+    def _landed(self, landing: _InFlight) -> Steps[None]:
+        batch, outputs, dead_letters = landing.batch, landing.outputs, landing.dead_letters
+        self._refusals = 0
+        self._backoff.reset()
+        self._committed.update({partition: committed.offset for partition, committed in batch.nexts.items()})
+        if not batch.size:
+            return
+        self._count(batches=1, records=batch.size, outputs=outputs, dead_letters=dead_letters)
+        on_batch = self._job.on_batch
+        if on_batch is not None:
+            report = BatchReport(self._number, batch.size, outputs, dead_letters, batch.nexts)
+            yield lambda: on_batch(report)
+
+    def _count(self, **counts: int) -> None:
+        self.report = self.report + ProcessReport(**counts)
+
+    # --- what cannot be processed -----------------------------------------------------------------------------------
+
+    def _try_again(self, batch: Batch, failure: Exception) -> Steps[None]:
+        """All of it a few times; then record by record, if there is a place for those that are to blame."""
+        for _ in range(self._job.retries):
+            self._count(failures=1)
+            yield from self._pause()
+            if self._shell.is_stopping():
+                return  # nothing was committed: whoever reads next begins here
+            try:
+                outputs = yield from self._transform(batch.content)
+            except Exception as error:
+                failure = error
+                continue
+            wrong = yield from self._send(batch, outputs)
+            if wrong is None:
+                return
+            failure = wrong
+        self._count(failures=1)
+        if self._job.dead_letter is None:
+            raise blaming(failure, batch)
+        yield from self._send_singly(batch, self._job.dead_letter)
+
+    def _send_singly(self, batch: Batch, dead_letters: str) -> Steps[None]:
+        """One transaction all the same: the outputs of those that can be processed, the others as dead letters."""
+        singles = list(batch.singles())
+        results = []
+        for single in singles:
+            try:
+                results.append((yield from self._transform(single)))
+            except Exception as error:
+                results.append(error)
+        wrong = yield from self._send_results(batch, singles, results, dead_letters)
+        while wrong is not None:  # each time one more of them is known to be bad
+            wrong = yield from self._send_results(batch, singles, results, dead_letters)
+
+    def _send_results(
+        self, batch: Batch, singles: list[Any], results: list[Any], dead_letters: str
+    ) -> Steps[Exception | None]:
+        self._producer.begin()
+        for index, (single, result) in enumerate(zip(singles, results, strict=True)):
+            is_dead = isinstance(result, Exception)
+            try:
+                if is_dead:
+                    letter = dead_letter(dead_letters, single, result, self._job.group)
+                    yield partial(self._shell.send, self._producer, None, [letter])
+                else:
+                    yield from self._send_outputs(result)
+            except Exception as error:
+                wrong = yield from self._abort(batch, error)
+                if wrong is not None and is_dead:
+                    raise blaming(wrong, batch) from result
+                results[index] = error
+                return wrong
+        dead = sum(isinstance(result, Exception) for result in results)
+        outputs = sum(count_of(result) for result in results if not isinstance(result, Exception))
+        self._commit_soon(batch, outputs, dead)
+        return None
+
+    # --- when there is nothing to read ------------------------------------------------------------------------------
+
+    def _find_nothing(self) -> Steps[None]:
+        """Offsets behind the last record, such as those of transactions' ends, are committed when there is time."""
+        positions = yield from self._positions()
+        ahead = {
+            partition: OffsetAndMetadata(position)
+            for partition, position in positions.items()
+            if position > self._committed.setdefault(partition, position)
+        }
+        reader = self._consumer.group_metadata()
+        if ahead and reader.generation_id != NO_GENERATION:
+            self._producer.begin()
+            self._commit_soon(Batch([], 0, {}, ahead, reader), 0, 0)
+            yield from self._land()
+        if self._ends is not None:
+            yield from self._look_for_ends(self._ends, positions)
+
+    def _positions(self) -> Steps[dict[TopicPartition, int]]:
+        found = {}
+        for partition in self._consumer.assignment():
+            with suppress(ConsumerTimedOut, NotAssigned):  # it is not known yet, or was lost just now
+                found[partition] = yield partial(self._consumer.position, partition, 0)
+        return found
+
+    def _look_for_ends(self, ends: Ends, positions: dict[TopicPartition, int]) -> Steps[None]:
+        orphans = ends.orphans()
+        unknown = [partition for partition in (*positions, *orphans) if partition not in ends.known]
+        with suppress(ConsumerTimedOut):  # there will be another time
+            if unknown:
+                ends.known.update((yield lambda: self._consumer.end_offsets(*unknown)))
+            if orphans:
+                committed = yield lambda: self._consumer.committed(*orphans)
+                ends.done_elsewhere({place: one.offset for place, one in committed.items() if one is not None})
+            if positions.keys() == self._consumer.assignment():
+                ends.found(self._number, positions)
+
+    # --- the group --------------------------------------------------------------------------------------------------
+
+    def _on_assigned(self, _: Any, partitions: Iterable[TopicPartition]) -> None:
+        if self._ends is not None:
+            self._ends.taken(self._number, partitions)
+
+    def _give_up(self, partitions: list[TopicPartition]) -> Steps[None]:
+        """Before they go, or when they are gone: what is in flight comes to its end. Who lost them cannot commit."""
+        yield from self._land()
+        self._given_up.update(partitions)
+        for partition in partitions:
+            self._undone.pop(partition, None)
+            self._committed.pop(partition, None)
+        if self._ends is not None:
+            self._ends.gave_up(self._number, partitions)
+
+
+def count_of(outputs: Any) -> int:
+    if isinstance(outputs, list):
+        return len(outputs)
+    return 0 if outputs is None else int(outputs.num_rows)
+
+
+def blaming(error: Exception, batch: Batch) -> Exception:
+    """The error, with a note of what was being processed."""
+    places = ", ".join(f"{place} from offset {offset}" for place, offset in sorted(batch.firsts.items()))
+    error.add_note(f"while processing {batch.size} records of {places}: nothing of them is visible, nor committed")
+    return error
