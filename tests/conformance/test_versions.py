@@ -45,6 +45,7 @@ SERVED = {
     "add_offsets_to_txn": (0, 4),
     "end_txn": (0, 5),
     "write_txn_markers": (1, 2),
+    "txn_offset_commit": (0, 5),
     "describe_configs": (1, 4),
     "alter_configs": (0, 2),
     "describe_log_dirs": (1, 5),

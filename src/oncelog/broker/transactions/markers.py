@@ -80,9 +80,9 @@ def write_marker(
 
 def _tell_groups(broker: BrokerState, index: int, outcome: Outcome, done: Written, error: KafkaError | None) -> None:
     """Offsets of the transaction count from now on, or never."""
-    ended = getattr(broker.coordination, "transaction_ended", None)
-    if error is None and ended is not None:
-        ended(index, outcome.producer_id, outcome.is_commit, broker.timers.now_ms())
+    if error is None:
+        now_ms = broker.timers.now_ms()
+        broker.coordination.transaction_ended(index, outcome.producer_id, outcome.is_commit, now_ms)
     done(error)
 
 
