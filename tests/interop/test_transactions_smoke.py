@@ -25,6 +25,7 @@ def test_a_committed_reader_sees_what_was_committed(
         producer.begin_transaction()
         for value in (b"a", b"b"):
             producer.produce(topic, value + b"%d" % number)
+        producer.flush(TIMEOUT_S)  # an abort would throw away what was not sent yet
         end(TIMEOUT_S)
     assert read(oncelog_broker, topic, "read_committed", 2) == [b"a1", b"b1"]
     assert sorted(read(oncelog_broker, topic, "read_uncommitted", 4)) == [b"a0", b"a1", b"b0", b"b1"]
