@@ -35,8 +35,13 @@ def read(broker: BrokerProcess, topic: str, isolation_level: str, count: int) ->
     consumer = make_consumer(broker, isolation_level=isolation_level)
     consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
     found: list[Message] = []
+
+    def has_all() -> bool:
+        found.extend(consumer.consume(count, 0.1))
+        return len(found) >= count
+
     try:
-        eventually(lambda: found.extend(consumer.consume(count, 0.1)) or len(found) >= count, f"{count} records")
+        eventually(has_all, f"{count} records")
     finally:
         consumer.close()
     return [message.value() or b"" for message in found]
