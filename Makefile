@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test bench lint conformance native clean
+.PHONY: setup demo test bench lint conformance soak native clean
 
 setup: $(STAMP)
 
@@ -36,6 +36,10 @@ bench: setup native
 conformance: setup native
 	@$(BIN)/python -m tests.support.parts
 	@$(BIN)/python -m pytest tests/conformance --brokers=oncelog,kafka
+
+# Minutes: transactions under 200 kills for each client.
+soak: setup native
+	@ONCELOG_SOAK=1 $(BIN)/python -m pytest -s tests/faults/test_transactions_kill.py
 
 clean:
 	rm -rf $(VENV) build src/oncelog/*/_*.c src/oncelog/*/_*.so

@@ -1,0 +1,253 @@
+"""Processors and readers as processes that are killed. Run as a process of its own, it forks one life after another.
+
+The process imports everything once and has no threads: a fork is a fresh client within milliseconds. A processor
+consumes, transforms and produces in transactions, a few of which it aborts on purpose; a reader follows what they
+write. Each life keeps a history in a file of its own, and adds a byte to `progress` for each transaction it committed.
+SIGTERM asks it to leave.
+
+An input is `PARTITION/NUMBER`; what becomes of it is `STREAM/NUMBER ATTEMPT`: every stream of an output partition
+counts from 0 without a hole, and no two attempts at a record have the same value.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from oncelog.audit.history.model import GroupOffset, Outcome, Records
+from oncelog.audit.history.recorder import Recorder
+from oncelog.types import TopicPartition
+from tests.faults.transaction_clients import CLIENTS, GaveUp, NeedsAbort, Polled
+
+ROOT = Path(__file__).parent.parent.parent
+INPUT, OUTPUT, GROUP = "orders", "bills", "billing"
+PARTITIONS = 4
+POLL_S = 0.1
+MAX_BATCH = 400
+ABORT_CHANCE = 0.05
+FLUSH_CHANCE = 0.5
+
+OUTPUTS = [TopicPartition(OUTPUT, index) for index in range(PARTITIONS)]
+
+
+def transformed(value: str, attempt: str) -> tuple[TopicPartition, str]:
+    """Where it goes and what it becomes."""
+    source, number = value.split("/")
+    target = int(number) % PARTITIONS
+    return OUTPUTS[target], f"{source}-{target}/{int(number) // PARTITIONS} {attempt}"
+
+
+def by_partition(polled: list[Polled]) -> list[Records]:
+    found: defaultdict[TopicPartition, list[Polled]] = defaultdict(list)
+    for one in polled:
+        found[one.partition].append(one)
+    return [
+        Records(partition, [one.value for one in several], [one.offset for one in several])
+        for partition, several in found.items()
+    ]
+
+
+class Life:
+    def __init__(self, order: dict[str, Any]) -> None:
+        self.name: str = order["name"]
+        self.order = order
+        self.chance = random.Random(order["seed"])
+        self.is_leaving = False
+        signal.signal(signal.SIGTERM, lambda *_: self._leave())
+        file = self._open(Path(order["directory"]) / f"{self.name}.history")
+        self._progress = self._open(Path(order["directory"]) / "progress")
+        self.recorder = Recorder(self.name, lambda line: os.write(file, line), time.monotonic_ns)
+        consumer, self.new_producer = CLIENTS[order["client"]]
+        self.consumer = consumer(order["servers"], **order["settings"])
+
+    @staticmethod
+    def _open(path: Path) -> int:
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+    def _leave(self) -> None:
+        self.is_leaving = True
+
+    def read(self) -> None:
+        reads_committed = self.order["settings"].get("isolation_level") != "read_uncommitted"
+        self.consumer.assign(OUTPUTS, from_start=self.order["from_start"])
+        while not self.is_leaving:
+            self.recorder.begin(reads_committed=reads_committed)
+            if polled := self.consumer.poll(MAX_BATCH, POLL_S):
+                self.recorder.note(moved=self._moved(), polls=by_partition(polled))
+                self.recorder.end(Outcome.OK)
+        self.consumer.close()
+
+    def process(self) -> None:
+        producer = self.new_producer(self.order["servers"], self.order["transactional_id"])
+        self.consumer.subscribe(INPUT)
+        while not self.is_leaving:
+            polled = self.consumer.poll(self.chance.randint(1, MAX_BATCH), POLL_S)
+            moved = self._moved()
+            if moved:
+                self._look_up(moved)
+            if polled:
+                self._transact(producer, polled, moved)
+        self.consumer.close()
+
+    def _moved(self) -> list[TopicPartition]:
+        moved = sorted(self.consumer.moved)
+        self.consumer.moved.clear()
+        return moved
+
+    def _look_up(self, partitions: list[TopicPartition]) -> None:
+        self.recorder.begin()
+        found = self.consumer.committed(partitions)
+        self.recorder.note(
+            moved=partitions, offset_reads=[GroupOffset(GROUP, one, offset) for one, offset in found.items()]
+        )
+        self.recorder.end(Outcome.OK)
+
+    def _transact(self, producer: Any, polled: list[Polled], moved: list[TopicPartition]) -> None:
+        recorder = self.recorder
+        recorder.begin(is_transaction=True)
+        recorder.note(moved=moved, polls=by_partition(polled))
+        starts: dict[TopicPartition, int] = {}
+        for one in polled:
+            starts.setdefault(one.partition, one.offset)
+        producer.begin()
+        try:
+            self._send(producer, polled)
+            if self.chance.random() < ABORT_CHANCE:
+                raise NeedsAbort("for no reason")
+            producer.commit()
+        except NeedsAbort:
+            producer.abort()
+            recorder.end(Outcome.FAILED)
+            self.consumer.rewind(starts)
+        else:
+            recorder.end(Outcome.OK)
+            os.write(self._progress, b".")
+
+    def _send(self, producer: Any, polled: list[Polled]) -> None:
+        """All that belongs to the transaction; what is known of it is written down before it is to be committed."""
+        attempt = f"{self.order['life']}.{self.chance.getrandbits(32):x}"
+        sends: defaultdict[TopicPartition, list[str]] = defaultdict(list)
+        for one in polled:
+            target, value = transformed(one.value, attempt)
+            sends[target].append(value)
+        self.recorder.note(sends=[Records(target, values, ()) for target, values in sends.items()])
+        acks: list[list[int]] = [[] for _ in sends]
+        for entry, (target, values) in enumerate(sends.items()):
+            for value in values:
+                producer.send(target, value, acks[entry])
+        positions = {one.partition: one.offset + 1 for one in polled}
+        producer.send_offsets(positions, self.consumer)
+        if self.chance.random() < FLUSH_CHANCE:  # else they leave with the commit
+            producer.flush()
+        self.recorder.note(
+            acks=acks,
+            offset_commits=[GroupOffset(GROUP, one, offset) for one, offset in positions.items()],
+            is_committing=True,
+        )
+
+
+def live(order: dict[str, Any]) -> None:
+    life = Life(order)
+    if order["kind"] == "processor":
+        life.process()
+    else:
+        life.read()
+
+
+def serve() -> None:
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how they ended
+    for line in sys.stdin:
+        order = json.loads(line)
+        pid = os.fork()
+        if not pid:
+            try:
+                live(order)
+                os._exit(0)
+            except BaseException as error:
+                what = "gave up" if isinstance(error, GaveUp) else traceback.format_exc()
+                with open(Path(order["directory"]) / "broken", "a") as broken:
+                    broken.write(f"{order['name']}: {what}: {error}\n")
+            finally:
+                os._exit(1)
+        print(pid, flush=True)
+
+
+class Lives:
+    """The process that makes clients, seen from a test. Those that still run at the end are killed."""
+
+    def __init__(self, directory: Path, servers: str, client: str) -> None:
+        self.directory = directory
+        self._common = {"servers": servers, "client": client, "directory": str(directory)}
+        self._count = 0
+        self._pids: dict[str, int] = {}
+        directory.mkdir()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.faults.transaction_lives"],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            bufsize=1,
+        )
+
+    def start(self, kind: str, seed: int, **order: Any) -> str:
+        """A new life; its name."""
+        self._count += 1
+        name = f"{kind} {self._count}"
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        full = {**self._common, "kind": kind, "name": name, "life": self._count, "seed": seed, **order}
+        print(json.dumps(full), file=self._process.stdin, flush=True)
+        self._pids[name] = int(self._process.stdout.readline())
+        return name
+
+    def signal(self, name: str, number: int) -> bool:
+        """False if it has ended already."""
+        try:
+            os.kill(self._pids[name], number)
+        except ProcessLookupError:
+            return False
+        return True
+
+    def is_running(self, name: str) -> bool:
+        return self.signal(name, 0)
+
+    @property
+    def commits(self) -> int:
+        """Transactions that were committed so far, by all."""
+        path = self.directory / "progress"
+        return path.stat().st_size if path.exists() else 0
+
+    @property
+    def broken(self) -> str:
+        """What those said that ended by themselves."""
+        path = self.directory / "broken"
+        return path.read_text() if path.exists() else ""
+
+    def histories(self) -> list[Path]:
+        return sorted(self.directory.glob("*.history"))
+
+    def __enter__(self) -> Lives:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for name in self._pids:
+            self.signal(name, signal.SIGKILL)
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.stdout.close()
+        self._process.wait()
+
+
+if __name__ == "__main__":
+    serve()
