@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +28,10 @@ RESTING = ("Empty", "CompleteCommit", "CompleteAbort")
 
 Place = tuple[str, int]
 """Topic and partition."""
+
+
+def wall_clock_ms() -> int:
+    return int(time.time() * 1_000)
 
 
 def name_of(code: int) -> str:
@@ -65,6 +70,7 @@ class HandProducer:
     sequences: dict[Place, int] = field(default_factory=dict)
     answers: list[Message] = field(default_factory=list)
     """All that it was told, as it came."""
+    now_ms: Callable[[], int] = wall_clock_ms
 
     def ask(self, api: str, version: int, body: Message) -> Message:
         answer = self.client.request(api, version, body)
@@ -168,7 +174,7 @@ class HandProducer:
             epoch=self.epoch,
             sequence=first,
             attributes=attributes,
-            base_timestamp=int(time.time() * 1_000),  # one that is far from the markers' would begin a segment
+            base_timestamp=self.now_ms(),  # one that is far from the markers' would begin a segment
         )
         fields.setdefault("transactional_id", self.transactional_id)
         request = produce_request(topic, batch, partition=partition, **fields)

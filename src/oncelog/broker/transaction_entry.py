@@ -50,9 +50,9 @@ def entry_of_offset_commit(version: int) -> Entry:
 
 
 def has_entered(log: PartitionLog, producer_id: int, producer_epoch: int) -> bool:
-    """Whether the producer's transaction is open here."""
+    """Whether the producer's transaction is open here; or its epoch is over here, and the log itself refuses it."""
     known = log.producers.entry(producer_id)
-    return known is not None and known.has_open_transaction(producer_epoch)
+    return known is not None and (known.has_open_transaction(producer_epoch) or producer_epoch < known.epoch)
 
 
 def enter(
