@@ -3,33 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.support import go
-from tests.support.batches import CODECS
 from tests.support.confluent import create_topic, make_producer, send
 from tests.support.process import BrokerProcess
 from tests.support.raw import RawClient
-from tests.support.remote_client import RemoteClient
+from tests.support.remote_client import FranzGo, RemoteClient
 from tests.support.transaction_suite import TransactionSuite
 from tests.support.transactions import await_transactions, committed
 
-SOURCES = Path(__file__).with_name("go")
 PARTITIONS = 4
 COUNT = 40
 
 
-class FranzGo(RemoteClient):
-    codecs = tuple(CODECS)
-    fenced = ("INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED")
-    overdue = ("INVALID_TXN_STATE",)
-
-
 @pytest.fixture
 def client(broker: BrokerProcess) -> Iterator[RemoteClient]:
-    client = FranzGo([str(go.program(SOURCES)), "transactions", broker.bootstrap])
+    client = FranzGo(broker.bootstrap)
     yield client
     client.close()
 

@@ -13,10 +13,14 @@ import os
 import select
 import subprocess
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from tests.support import go, parts
+from tests.support.batches import CODECS
 from tests.support.transaction_suite import Refused
 
+PROGRAMS = Path(__file__).parents[1] / "interop"
 PATIENCE_S = 120.0
 
 
@@ -90,3 +94,21 @@ class RemoteClient:
         for pipe in (self._process.stdin, self._process.stdout):
             assert pipe is not None
             pipe.close()
+
+
+class KafkaJS(RemoteClient):
+    codecs = ("none", "gzip")
+    fenced = overdue = ("INVALID_PRODUCER_EPOCH",)
+
+    def __init__(self, servers: str) -> None:
+        modules = parts.required(parts.kafkajs) / "node_modules"
+        super().__init__(["node", str(PROGRAMS / "kafkajs_transactions.js"), servers], NODE_PATH=str(modules))
+
+
+class FranzGo(RemoteClient):
+    codecs = tuple(CODECS)
+    fenced = ("INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED")
+    overdue = ("INVALID_TXN_STATE",)
+
+    def __init__(self, servers: str) -> None:
+        super().__init__([str(go.program(PROGRAMS / "go")), "transactions", servers])
