@@ -7,7 +7,8 @@ import struct
 import pytest
 
 from oncelog.wire.api import SUPPORTED, ApiKey
-from tests.broker.support import MetricsPage
+from tests.broker.support import Desk, MetricsPage
+from tests.support.faulty_storage import FaultyStorage
 from tests.support.raw import RawClient, encode_header, encode_request
 
 INVALID_REQUEST, UNSUPPORTED_VERSION = 42, 35
@@ -22,6 +23,17 @@ def test_every_version_tells_what_is_served(client: RawClient, version: int) -> 
     assert answer["error_code"] == 0
     told = {each["api_key"]: (each["min_version"], each["max_version"]) for each in answer["api_keys"]}
     assert told == {int(key): (served.lowest, served.highest) for key, served in SUPPORTED.items()}
+
+
+@pytest.mark.parametrize("version", [3, 4])
+@pytest.mark.parametrize("level", [0, 1, 2])
+def test_clients_use_the_protocol_of_transactions_that_they_are_told(version: int, level: int) -> None:
+    desk = Desk(FaultyStorage(), "/data", oncelog_transaction_version=str(level))
+    answer = desk.ask("api_versions", version, SOFTWARE)
+    finalized = {each["name"]: each["max_version_level"] for each in answer["finalized_features"]}
+    assert finalized.get("transaction.version", 0) == level
+    supported = {each["name"]: (each["min_version"], each["max_version"]) for each in answer["supported_features"]}
+    assert supported.get("transaction.version") == (None if version == 3 else (0, 2)), "from 0 is told from 4 on"
 
 
 def test_librdkafka_finds_what_it_needs(client: RawClient) -> None:

@@ -1,7 +1,8 @@
 """ApiVersions (key 18), versions 0-4.
 
-Versions: 3 is flexible and adds the client's software name and the features; 4 lets a feature range start at 0.
-A version that is not served is answered in the schema of version 0, with UNSUPPORTED_VERSION and the range of this
+Versions: 3 is flexible and adds the client's software name and the features; 4 tells of features whose range starts at
+0, too. `oncelog.transaction.version` lowers the level of transactions that clients are told, and with it the protocol
+that they use. A version that is not served is answered in the schema of version 0, with UNSUPPORTED_VERSION and the range of this
 API alone, so that a newer client can ask again. The response header never has tagged fields.
 """
 
@@ -35,8 +36,9 @@ def handle(broker: BrokerState, request: Request) -> Message:
     return {
         "api_keys": _ranges(),
         "supported_features": [
-            {"name": name, "min_version": max(lowest, lowest_told), "max_version": highest}
+            {"name": name, "min_version": lowest, "max_version": highest}
             for name, (lowest, highest) in SUPPORTED_FEATURES.items()
+            if lowest >= lowest_told
         ],
         "finalized_features_epoch": broker.controller.metadata_offset,
         "finalized_features": [
