@@ -2,8 +2,10 @@
 
 Versions: 3 is flexible and adds the client's software name and the features; 4 tells of features whose range starts at
 0, too. `oncelog.transaction.version` lowers the level of transactions that clients are told, and with it the protocol
-that they use. A version that is not served is answered in the schema of version 0, with UNSUPPORTED_VERSION and the range of this
-API alone, so that a newer client can ask again. The response header never has tagged fields.
+that they use.
+
+A version that is not served is answered in the schema of version 0, with UNSUPPORTED_VERSION and the range of this API
+alone, so that a newer client can ask again. The response header never has tagged fields.
 """
 
 from __future__ import annotations
