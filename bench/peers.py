@@ -18,6 +18,7 @@ KAFKA_JVM = ("-Xmx1G",)
 KAFKA_DEFAULTS = {
     "num.network.threads": "3",
     "num.io.threads": "8",
+    "transaction.state.log.num.partitions": "50",
     "log.cleaner.dedupe.buffer.size": str(128 * 1024 * 1024),
     "log.cleaner.io.buffer.size": str(512 * 1024),
 }

@@ -25,6 +25,9 @@ class Scale:
     effects: int
     commits: int
     rebalances: int
+    transactions: int
+    open_transactions: int
+    transactional_ids: int
 
 
 FULL = Scale(
@@ -44,6 +47,9 @@ FULL = Scale(
     effects=100_000,
     commits=5_000,
     rebalances=5,
+    transactions=1_000,
+    open_transactions=1_000,
+    transactional_ids=100_000,
 )
 
 QUICK = Scale(
@@ -63,4 +69,7 @@ QUICK = Scale(
     effects=2_000,
     commits=200,
     rebalances=1,
+    transactions=50,
+    open_transactions=100,
+    transactional_ids=1_000,
 )
