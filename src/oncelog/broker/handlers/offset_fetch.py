@@ -2,7 +2,8 @@
 
 Versions: 2 asks for all offsets of a group with null, and has an error for the whole; 5 adds leader epochs; 6 is
 flexible; 7 may ask for stable offsets only (those that an open transaction is about to change are answered with
-UNSTABLE_OFFSET_COMMIT); 8 asks for many groups; 9 lets members of KIP-848 groups say who they are; 10 names topics by id. The rules are the coordinators'.
+UNSTABLE_OFFSET_COMMIT); 8 asks for many groups; 9 lets members of KIP-848 groups say who they are; 10 names topics by
+id. The rules are the coordinators'.
 """
 
 from __future__ import annotations
