@@ -12,6 +12,7 @@ import random
 import signal
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from oncelog.audit.history.codec import decode_history
 from oncelog.audit.history.model import Operation, Outcome, Records
 from oncelog.audit.history.report import Report
 from oncelog.audit.ids import parse_id
+from oncelog.client.records import RecordMetadata
 from oncelog.types import NO_OFFSET, TopicPartition
 from tests.faults.cell import PATIENT
 from tests.faults.transaction_clients import ConfluentConsumer
@@ -82,13 +84,9 @@ class Feeder:
             values = [f"{index}/{number}" for number in range(first, self._sent[index])]
             offsets: list[int] = []
             sends.append(Records(partition, values, offsets))
+            on_delivery = partial(_delivered, offsets)
             for value in values:
-                self._producer.send(
-                    INPUT,
-                    value,
-                    partition=index,
-                    on_delivery=lambda data, _, to=offsets: to.append(data.offset if data else NO_OFFSET),
-                )
+                self._producer.send(INPUT, value, partition=index, on_delivery=on_delivery)
 
     def close(self) -> list[Operation]:
         """When all is stored."""
@@ -98,6 +96,10 @@ class Feeder:
             Operation("feeder", number, began, now, Outcome.OK, sends=sends)
             for number, (began, sends) in enumerate(self._moments, 1)
         ]
+
+
+def _delivered(offsets: list[int], metadata: RecordMetadata | None, _: Exception | None) -> None:
+    offsets.append(NO_OFFSET if metadata is None else metadata.offset)
 
 
 class Scene:

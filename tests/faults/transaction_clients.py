@@ -6,6 +6,7 @@ What a user must do differently is told by two errors: `NeedsAbort` and `GaveUp`
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import confluent_kafka
@@ -117,10 +118,9 @@ class ConfluentConsumer:
 
     def poll(self, max_records: int, timeout_s: float) -> list[Polled]:
         # Errors here are news of a broker that is away; the client goes on by itself.
+        messages: list[Any] = [one for one in self.client.consume(max_records, timeout_s) if one.error() is None]
         return [
-            Polled(TopicPartition(one.topic(), one.partition()), one.offset(), one.value().decode())
-            for one in self.client.consume(max_records, timeout_s)
-            if one.error() is None
+            Polled(TopicPartition(one.topic(), one.partition()), one.offset(), one.value().decode()) for one in messages
         ]
 
     def committed(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
@@ -131,8 +131,8 @@ class ConfluentConsumer:
         return {TopicPartition(one.topic, one.partition): max(one.offset, NO_OFFSET) for one in found if not one.error}
 
     def rewind(self, offsets: Mapping[TopicPartition, int]) -> None:
-        for partition, offset in offsets.items():
-            _insist(lambda at=(*partition, offset): self.client.seek(confluent_kafka.TopicPartition(*at)))
+        for (topic, index), offset in offsets.items():
+            _insist(partial(self.client.seek, confluent_kafka.TopicPartition(topic, index, offset)))
         self.moved.update(offsets)
 
     def close(self) -> None:
@@ -149,7 +149,7 @@ class ConfluentProducer:
         self._client.begin_transaction()
 
     def send(self, partition: TopicPartition, value: str, acks: list[int]) -> None:
-        def on_delivery(error: Any, message: confluent_kafka.Message) -> None:
+        def on_delivery(error: Any, message: Any) -> None:
             acks.append(message.offset() if error is None else NO_OFFSET)
 
         self._client.produce(partition.topic, value, partition=partition.partition, on_delivery=on_delivery)
