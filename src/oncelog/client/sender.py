@@ -331,7 +331,7 @@ class SenderCore:
             if ready_ms > now_ms:
                 wake_ms = min(wake_ms, ready_ms)
                 continue
-            if not self._may_send(queue, head):
+            if not self._may_send(queue, head, now_ms):
                 continue
             if drained and size_bytes + head.size_bytes > self._config.max_request_size:
                 ring.cursor = at
@@ -355,8 +355,8 @@ class SenderCore:
             return 0
         return batch.created_ms + self._config.linger_ms
 
-    def _may_send(self, queue: PartitionQueue, batch: ProducerBatch) -> bool:
-        if self.transaction is not None and not self.transaction.may_send(queue):
+    def _may_send(self, queue: PartitionQueue, batch: ProducerBatch, now_ms: int) -> bool:
+        if self.transaction is not None and not self.transaction.may_send(queue, now_ms):
             return False
         if self.idempotence is not None:
             return self.idempotence.may_send(queue, batch)
@@ -437,6 +437,8 @@ class SenderCore:
     def _produced(self, tag: ProduceTag, event: Answered, now_ms: int) -> None:
         response: ProduceResponse = event.body
         self._counters.request_answered(now_ms - event.sent_ms, response.throttle_ms)
+        if self.transaction is not None:
+            self.transaction.leader_answered(now_ms - event.sent_ms)
         if response.throttle_ms > 0:
             self.network.throttle(event.node_id, now_ms + response.throttle_ms)
         unanswered = dict(tag.batches)

@@ -36,6 +36,7 @@ from oncelog.client.transaction.model import (
     not_begun,
 )
 from oncelog.client.transaction.prepared import PreparedTransaction
+from oncelog.client.transaction.rest import Rest
 from oncelog.client.transaction.verdict import TransactionVerdict, is_fatal_for_records, verdict_of
 from oncelog.client.transaction_errors import (
     AbortNeeded,
@@ -82,6 +83,7 @@ class TransactionCore:
         self._unheard: Command | None = None
         """What a user asked for, and has not heard the end of yet."""
         self._backoff = settings.new_backoff(jitter)
+        self._rest = Rest()
         self._contention = settings.new_backoff(jitter, CONTENTION_BACKOFF_MS)
         self._is_asking = False
         self._ask_at_ms = 0
@@ -193,11 +195,11 @@ class TransactionCore:
     def _is_aborting(self) -> bool:
         return bool(self._commands) and self._commands[-1].kind is Kind.ABORT
 
-    def may_send(self, queue: PartitionQueue) -> bool:
+    def may_send(self, queue: PartitionQueue, now_ms: int) -> bool:
         if self.is_lost or self.phase not in (Phase.OPEN, Phase.ENDING):
             return False
         if self.uses_protocol_2:
-            return True
+            return self._is_begun or now_ms >= self._rest.until_ms
         partition = TopicPartition(queue.topic, queue.index)
         if partition in self._added:
             return True
@@ -212,6 +214,9 @@ class TransactionCore:
     def max_produce_version(self) -> int | None:
         """A leader takes a newer version as the sign of protocol 2."""
         return None if self.uses_protocol_2 else requests.LAST_PRODUCE_BY_PROTOCOL_1
+
+    def leader_answered(self, took_ms: int) -> None:
+        self._rest.answered(took_ms)
 
     def record_failed(self, error: Exception) -> None:
         """A record that was accepted, or was on its way to be, cannot be stored."""
@@ -237,7 +242,8 @@ class TransactionCore:
             self._sweep()
         question = self._next_question()
         if question is None:
-            return None
+            is_resting = now_ms < self._rest.until_ms and self.phase in (Phase.OPEN, Phase.ENDING)
+            return self._rest.until_ms if is_resting else None
         return self._ask_when_ready(question, now_ms)
 
     def _sweep(self) -> None:
@@ -368,6 +374,8 @@ class TransactionCore:
             self._backoff.reset()
             self._contention.reset()
             self._last_error = ""
+            if question is requests.END:
+                self._rest.ended(now_ms - event.sent_ms, now_ms)
             if question in (requests.INIT, requests.END) and self._network.is_ready(event.node_id, now_ms):
                 features = self._network.features(event.node_id)
                 self._next_uses_protocol_2 = features.get(FEATURE, 0) >= requests.PROTOCOL_2
