@@ -40,6 +40,7 @@ from tests.broker.transactions.support import (
 from tests.support.raw import Message
 
 UNKNOWN_TOPIC_OR_PARTITION = 3
+COORDINATOR_LOAD_IN_PROGRESS = 14
 COORDINATOR_NOT_AVAILABLE = 15
 NOT_COORDINATOR = 16
 INVALID_REQUEST = 42
@@ -303,6 +304,12 @@ def test_what_cannot_be_written_has_not_happened(desk: Desk, storage: FailingSto
     assert state_of(desk) == "Ongoing"
     assert markers_in(desk.broker.partition(*ORDERS)) == []
     assert end(desk, producer, commit=True)["error_code"] == 0
+
+
+def test_without_room_for_a_new_producer_id_producers_try_again(desk: Desk, storage: FailingStorage) -> None:
+    storage.fail_next("append", errno.ENOSPC)
+    assert desk.ask("init_producer_id", 5, init_request())["error_code"] == COORDINATOR_LOAD_IN_PROGRESS
+    assert init(desk).epoch == 0
 
 
 def test_an_end_that_cannot_be_written_is_written_later(desk: Desk, storage: FailingStorage) -> None:

@@ -31,7 +31,7 @@ from tests.support.raw import Message
 from tests.support.requests import fetch_request
 
 UNKNOWN_TOPIC_OR_PARTITION, STORAGE, INVALID_PRODUCER_EPOCH, FENCED_COORDINATOR = 3, 56, 47, 52
-CONCURRENT = 51
+INVALID_REQUEST, CONCURRENT = 42, 51
 LONG_MS = 30_000
 
 
@@ -284,6 +284,7 @@ def test_markers_that_are_refused(desk: Desk, storage: FailingStorage) -> None:
     older = marker(producer.producer_id, 3, ORDERS, coordinator_epoch=4)
     lower = marker(producer.producer_id, 2, ORDERS, coordinator_epoch=5)
     assert write_markers(desk, older, lower) == [FENCED_COORDINATOR, INVALID_PRODUCER_EPOCH]
+    assert write_markers(desk, marker(-1, 3, ORDERS), marker(5, -1, ORDERS)) == [INVALID_REQUEST] * 2
     storage.fail_next("append", errno.ENOSPC)
     assert write_markers(desk, marker(producer.producer_id, 3, ORDERS, coordinator_epoch=5)) == [STORAGE]
 

@@ -25,7 +25,7 @@ from oncelog.coordinator.transactions.answers import refusal
 from oncelog.coordinator.transactions.effects import Markers, TransactionSettings
 from oncelog.coordinator.transactions.transaction import Identity
 from oncelog.coordinator.transactions.transaction_coordinator import TransactionCoordinator
-from oncelog.errors import KafkaError
+from oncelog.errors import CoordinatorLoadInProgress, KafkaError, KafkaStorageError
 from oncelog.log.partition_log import PartitionLog
 from oncelog.types import TopicPartition
 from oncelog.wire.api import ApiKey
@@ -65,10 +65,17 @@ class TransactionCoordination(CoordinatedTopic[TransactionPartition]):
         coordinator = TransactionCoordinator(
             self._settings,
             self._broker.leader_epoch(TRANSACTIONS_TOPIC, index),
-            lambda: self._broker.controller.next_producer_id(self._timers.now_ms()),
+            self._new_producer_id,
             self._offsets_partition,
         )
         return TransactionPartition(self._broker, log, coordinator, self._markers.send, self._partition_failed)
+
+    def _new_producer_id(self) -> int:
+        """Raises CoordinatorLoadInProgress where the disk is full, as Kafka does: producers try again."""
+        try:
+            return self._broker.controller.next_producer_id(self._timers.now_ms())
+        except KafkaStorageError as error:
+            raise CoordinatorLoadInProgress(f"there is no producer id at present: {error.message}") from error
 
     def _offsets_partition(self, group_id: str) -> int:
         """Also if no group was ever asked for: the topic will have as many partitions as it is configured to."""

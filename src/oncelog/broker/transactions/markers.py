@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from oncelog.broker.coordinated.writing import awaits_flush
 from oncelog.controller.topic_names import OFFSETS_TOPIC
 from oncelog.coordinator.transactions.effects import Markers
-from oncelog.errors import InvalidProducerEpoch, KafkaError, UnknownTopicOrPartition
+from oncelog.errors import InvalidProducerEpoch, InvalidRequest, KafkaError, UnknownTopicOrPartition
 from oncelog.records.model import ControlMarker
 from oncelog.types import TopicPartition
 
@@ -51,6 +51,8 @@ def write_marker(
     """`done` is called once the marker is as durable as its topic promises, or with what prevents it."""
     topic, index = topic_partition
     try:
+        if outcome.producer_id < 0 or outcome.producer_epoch < 0:
+            raise InvalidRequest(f"producer {outcome.producer_id} with epoch {outcome.producer_epoch} is nobody")
         log = broker.partition(topic, index)
         end_offset = log.log_end_offset
         size_bytes = log.size_bytes
