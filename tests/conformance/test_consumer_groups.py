@@ -20,6 +20,7 @@ from tests.support.patience import eventually
 from tests.support.process import BrokerProcess
 from tests.support.raw import Message, RawClient
 from tests.support.requests import create_topic
+from tests.support.transactions import HandProducer, await_transactions
 
 Topics = Callable[[], str]
 Brokers = dict[str, BrokerProcess]
@@ -130,6 +131,42 @@ def test_epochs_that_are_not_the_members(both_brokers: Brokers, group: str) -> N
         ]
 
     assert_same_script(both_brokers, ask)
+
+
+def test_offsets_of_an_older_epoch(both_brokers: Brokers, group: str, new_topic: Topics) -> None:
+    """They count where the member has had the partition since then (KIP-1251), in transactions as well."""
+    kept, new = new_topic(), new_topic()
+    requests = {
+        "of what it has had": [(kept, 0, 5)],
+        "of what it has got since": [(new, 0, 5)],
+        "of both": [(kept, 0, 5), (new, 0, 5)],
+        "of what nobody has": [(kept, 7, 5)],
+    }
+
+    def ask(client: RawClient) -> list[Message]:
+        await_coordinator(client, group)
+        await_transactions(client)
+        create_topic(client, new)
+        owned = {"topic_partitions": [{"topic_id": create_topic(client, kept), "partitions": [0]}]}
+        joined = beat(client, group, MEMBER, 0, subscribed_topic_names=[kept])
+        epoch = joined["member_epoch"]
+        moved = beat(client, group, MEMBER, epoch, subscribed_topic_names=[kept, new], **owned)
+        assert (moved["error_code"], moved["member_epoch"] > epoch) == (0, True)
+        producer = HandProducer(client, group).begun()
+        answers = []
+        for offsets in requests.values():
+            answers.append(client.request("offset_commit", 9, commit_request(group, *offsets, member=joined)))
+            producer.commit_offsets(group, *offsets, member_id=MEMBER, generation_id=epoch)
+        older = {**joined, "member_epoch": epoch - 1}
+        answers.append(client.request("offset_commit", 9, commit_request(group, (kept, 0, 5), member=older)))
+        answers += producer.answers
+        producer.ended(commit=False)
+        beat(client, group, MEMBER, -1)
+        return answers
+
+    answers = assert_same_script(both_brokers, ask)
+    stale, unknown, refused = 113, 3, 22
+    assert error_codes(answers) == [0, stale, stale, stale, unknown, stale, 0, refused, refused, refused, unknown]
 
 
 def test_static_members(both_brokers: Brokers, group: str) -> None:

@@ -6,7 +6,9 @@ Owns the map of groups that classic groups, consumer groups and offsets share, a
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Protocol
+from uuid import UUID
 
 from oncelog.coordinator.effects import Reply
 from oncelog.coordinator.records import CoordinatorRecord
@@ -62,6 +64,11 @@ class Group(Protocol):
     def check_transactional_commit(self, member_id: str, instance_id: str | None, generation: int) -> None:
         """The same for TxnOffsetCommit, which nobody need be a member for: at first its requests did not say who asks.
         Who does say is checked."""
+        ...
+
+    def has_kept(self, member_id: str, epoch: int, places: Iterable[tuple[UUID, int]]) -> bool:
+        """The member is in a later epoch by now, but has had these partitions since that one or longer: nobody else can
+        have committed offsets for them since, and it may do so (KIP-1251)."""
         ...
 
     def check_offset_fetch(self, member_id: str | None, member_epoch: int) -> None: ...

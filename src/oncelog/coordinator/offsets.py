@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import chain, islice
+from uuid import UUID
 
 from oncelog.coordinator.committed_offset import NO_EXPIRY, NOTHING_COMMITTED, CommittedOffset, of_record
 from oncelog.coordinator.effects import Caller, Effects, GroupSettings, Reply, TopicsView
@@ -72,7 +73,7 @@ class Offsets:
     def commit_in_transaction(self, request: Message, caller: Caller, now_ms: int) -> Effects:
         """The records are pending: they belong into one transactional batch of the producer that the request names."""
         try:
-            self._check_transactional_commit(request)
+            self._check_transactional_commit(request, caller.version)
         except KafkaError as error:
             return Effects([], [Reply(caller.ticket, _commit_refused(request, error.code))])
         return self._committed(request, caller, NO_EXPIRY, now_ms)
@@ -114,11 +115,21 @@ class Offsets:
         try:
             group.check_offset_commit(request["member_id"], request["group_instance_id"], generation, version, now_ms)
         except StaleMemberEpoch as error:
+            if group.has_kept(request["member_id"], generation, self._existing(request, version)):
+                return
             if version >= FIRST_COMMIT_WITH_MEMBER_EPOCH:
                 raise
             raise UnsupportedVersion("members of a consumer group commit with version 9 or later") from error
 
-    def _check_transactional_commit(self, request: Message) -> None:
+    def _existing(self, request: Message, version: int) -> Iterator[tuple[UUID, int]]:
+        """The partitions that it names and that there are."""
+        for topic in request["topics"]:
+            name = self._name_of(topic, version)
+            topic_id, count = self._topics.topic_id(name) or ZERO_UUID, self._topics.partition_count(name) or 0
+            indexes = (partition["partition_index"] for partition in topic["partitions"])
+            yield from ((topic_id, index) for index in indexes if 0 <= index < count)
+
+    def _check_transactional_commit(self, request: Message, version: int) -> None:
         group_id, generation = request["group_id"], request["generation_id"]
         group = self._groups.get(group_id)
         if group is None:
@@ -129,6 +140,8 @@ class Offsets:
         try:
             group.check_transactional_commit(request["member_id"], request["group_instance_id"], generation)
         except StaleMemberEpoch as error:
+            if group.has_kept(request["member_id"], generation, self._existing(request, version)):
+                return
             # No version of TxnOffsetCommit knows the other one.
             raise IllegalGeneration(error.message) from error
 

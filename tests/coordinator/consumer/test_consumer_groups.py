@@ -443,6 +443,19 @@ class TestOffsets:
             with pytest.raises(StaleMemberEpoch):
                 coordinator.group().check_offset_fetch("a", epoch)
 
+    def test_what_was_kept_over_a_new_epoch(self, coordinator: Coordinator) -> None:
+        (a,) = joined(coordinator, "a")
+        before, had = a.epoch, sorted(a.owned)
+        b = Kip848Client(coordinator, "b")
+        settle(a, b)
+        group = coordinator.group()
+        assert a.epoch > before
+        assert group.has_kept("a", before, sorted(a.owned))
+        assert not group.has_kept("a", before, had)
+        assert not group.has_kept("a", before - 1, sorted(a.owned))
+        assert not group.has_kept("a", a.epoch + 1, sorted(a.owned))
+        assert not group.has_kept("b", before, sorted(b.owned))
+
     def test_an_unknown_member(self, coordinator: Coordinator) -> None:
         joined(coordinator, "a")
         for member_id in ("", "b"):

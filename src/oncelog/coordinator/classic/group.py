@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from enum import Enum
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from oncelog.coordinator.classic.member import Member, Protocols, member_from_record
 from oncelog.coordinator.classic.replies import join_failed, sync_failed
@@ -163,6 +164,10 @@ class ClassicGroup:
             return
         self.check_member(member_id, instance_id)
         self.check_generation(generation)
+
+    def has_kept(self, member_id: str, epoch: int, places: Iterable[tuple[UUID, int]]) -> bool:
+        """Nobody knows: a generation assigns all partitions anew."""
+        return False
 
     def check_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
         if self.state is State.DEAD:

@@ -9,6 +9,7 @@ target assignment has the epoch that it was computed for; each member has the ep
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from uuid import UUID
 
 from oncelog.coordinator.consumer.group_records import (
@@ -211,6 +212,11 @@ class ConsumerGroup:
         if (generation <= UNKNOWN_GENERATION and self.is_empty) or (member_id, instance_id, generation) == NOBODY:
             return
         self._check_epoch(self.member(member_id), generation)
+
+    def has_kept(self, member_id: str, epoch: int, places: Iterable[tuple[UUID, int]]) -> bool:
+        member = self.member(member_id)
+        since = (member.held_since(*place) for place in places)
+        return epoch < member.epoch and all(held is not None and held <= epoch for held in since)
 
     def check_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
         if not member_id and member_epoch < 0:

@@ -85,6 +85,11 @@ class Member:
     revoking: HeldPartitions = field(default_factory=dict)
     """What it was told to give up and has not yet said to have given up: it still holds them."""
 
+    def held_since(self, topic_id: UUID, partition: int) -> int | None:
+        """The epoch at which the partition was assigned to it; None if it is not its own."""
+        since = self.assigned.get(topic_id, {}).get(partition)
+        return self.revoking.get(topic_id, {}).get(partition) if since is None else since
+
     def reached(self, epoch: int) -> bool:
         """Nothing is left to do on the way to the target of that epoch."""
         return self.state is MemberState.STABLE and self.epoch == epoch
