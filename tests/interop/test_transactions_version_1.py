@@ -12,11 +12,12 @@ from tests.support import parts
 from tests.support.broker import OncelogBroker
 from tests.support.confluent import create_topic
 from tests.support.copier import EVENS, PARTITIONS, Copier, copiers, once_stable, write_numbers
+from tests.support.oncelog_transactions import Oncelog
 from tests.support.patience import eventually
 from tests.support.process import BrokerProcess
 from tests.support.raw import RawClient
 from tests.support.remote_client import FranzGo
-from tests.support.transaction_suite import TransactionSuite
+from tests.support.transaction_suite import OffsetSuite, TransactionSuite
 from tests.support.transactions import await_transactions
 
 FEATURE = "transaction.version"
@@ -65,6 +66,12 @@ def client(broker: BrokerProcess) -> Iterator[FranzGo]:
 
 class TestTransactions(TransactionSuite):
     """The suite of every client."""
+
+
+class TestOurProducer(OffsetSuite):
+    @pytest.fixture
+    def client(self, broker: BrokerProcess) -> Oncelog:
+        return Oncelog(broker)
 
 
 @pytest.mark.on_both_brokers

@@ -1,0 +1,307 @@
+"""Transactions of `Producer` and `AsyncProducer`: the suite of every client, and what only ours promise."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+import oncelog
+from oncelog import (
+    AbortNeeded,
+    Admin,
+    AsyncProducer,
+    Ended,
+    OutcomeUnknown,
+    Producer,
+    TopicPartition,
+    TransactionalProducerFenced,
+    TransactionMisuse,
+)
+from oncelog.errors import MessageTooLarge
+from oncelog.faults import FaultProxy, Rule
+from tests.support.confluent import create_topic
+from tests.support.oncelog_transactions import AsyncOncelog, Oncelog
+from tests.support.patience import PATIENCE_S, eventually
+from tests.support.process import BrokerProcess
+from tests.support.raw import RawClient
+from tests.support.transaction_suite import OffsetSuite
+from tests.support.transactions import committed, end_offset, last_stable_offset
+
+both = pytest.mark.on_both_brokers
+
+
+class TestProducer(OffsetSuite):
+    @pytest.fixture
+    def client(self, broker: BrokerProcess) -> Oncelog:
+        return Oncelog(broker)
+
+
+class TestAsyncProducer(OffsetSuite):
+    @pytest.fixture
+    def client(self, broker: BrokerProcess) -> AsyncOncelog:
+        return AsyncOncelog(broker)
+
+
+@pytest.fixture
+def topic(broker: BrokerProcess, new_topic: Callable[[], str]) -> str:
+    name = new_topic()
+    create_topic(broker, name)
+    return name
+
+
+@pytest.fixture
+def producer(broker: BrokerProcess, topic: str) -> Producer:
+    return Producer(broker.bootstrap, transactional_id=f"of-{topic}")
+
+
+def seen(broker: BrokerProcess, topic: str) -> list[bytes | None]:
+    """By readers of committed records, once every transaction has its end."""
+    with RawClient(broker.address) as raw:
+        eventually(lambda: last_stable_offset(raw, topic, 0) == end_offset(raw, topic, 0), "every marker")
+        return committed(raw, topic, 0)
+
+
+# --- blocks -----------------------------------------------------------------------------------------------------------
+
+
+@both
+def test_a_block_is_committed_at_its_end_and_aborted_if_it_raises(
+    broker: BrokerProcess, topic: str, producer: Producer
+) -> None:
+    def raising() -> None:
+        with producer.transaction():
+            producer.send(topic, b"lost").result(PATIENCE_S)
+            raise ZeroDivisionError
+
+    with producer:
+        with producer.transaction():
+            producer.send(topic, b"kept")
+        with pytest.raises(ZeroDivisionError):
+            raising()
+        with producer.transaction() as same:
+            assert same is producer
+            producer.send(topic, b"kept too")
+    assert seen(broker, topic) == [b"kept", b"kept too"]
+
+
+@both
+def test_a_block_of_asyncio(broker: BrokerProcess, topic: str) -> None:
+    async def raising(producer: AsyncProducer) -> None:
+        async with producer.transaction():
+            await producer.send(topic, b"lost")
+            raise ZeroDivisionError
+
+    async def scene() -> None:
+        async with AsyncProducer(broker.bootstrap, transactional_id=f"of-{topic}") as producer:
+            async with producer.transaction():
+                producer.send(topic, b"kept")
+            with pytest.raises(ZeroDivisionError):
+                await raising(producer)
+            async with producer.transaction():
+                producer.send(topic, b"kept too")
+
+    asyncio.run(scene())
+    assert seen(broker, topic) == [b"kept", b"kept too"]
+
+
+@both
+def test_a_record_that_fails_takes_its_transaction_with_it(broker: BrokerProcess, topic: str) -> None:
+    def too_large() -> None:
+        with producer.transaction():
+            producer.send(topic, b"with it")
+            producer.send(topic, b"x" * 1_100_000)
+
+    with Producer(broker.bootstrap, transactional_id=f"of-{topic}", max_request_size=2_000_000) as producer:
+        with pytest.raises(AbortNeeded) as lost:
+            too_large()
+        assert isinstance(lost.value.__cause__, MessageTooLarge)
+        with producer.transaction():
+            producer.send(topic, b"the next one")
+    assert seen(broker, topic) == [b"the next one"]
+
+
+@both
+def test_after_a_failure_every_call_says_to_abort(broker: BrokerProcess, topic: str) -> None:
+    with Producer(broker.bootstrap, transactional_id=f"of-{topic}", max_request_size=2_000_000) as producer:
+        producer.init_transactions(PATIENCE_S)
+        producer.begin()
+        producer.send(topic, b"x" * 1_100_000).exception(PATIENCE_S)
+        eventually(lambda: _raises(AbortNeeded, lambda: producer.send(topic, b"more")), "send() to say so")
+        for call in (producer.commit, lambda: producer.send_offsets_to_transaction({TopicPartition(topic, 0): 1}, "g")):
+            with pytest.raises(AbortNeeded, match=r"Call abort\(\), then begin again") as told:
+                call()
+            assert told.value.what_to_do == "abort"
+        producer.abort(PATIENCE_S)
+        producer.begin()
+        producer.send(topic, b"again")
+        producer.commit(PATIENCE_S)
+    assert seen(broker, topic) == [b"again"]
+
+
+def _raises(expected: type[Exception], call: Callable[[], object]) -> bool:
+    try:
+        call()
+    except expected:
+        return True
+    return False
+
+
+# --- calls at the wrong time ------------------------------------------------------------------------------------------
+
+
+@both
+def test_calls_at_the_wrong_time_change_nothing(broker: BrokerProcess, topic: str, producer: Producer) -> None:
+    with producer:
+        for call in (producer.begin, producer.commit, producer.abort, producer.prepare):
+            with pytest.raises(TransactionMisuse, match="call init_transactions"):
+                call()
+        with pytest.raises(TransactionMisuse, match=r"call begin\(\) first"):
+            producer.send(topic, b"too early")
+        producer.init_transactions(PATIENCE_S)
+        with pytest.raises(TransactionMisuse, match="called once"):
+            producer.init_transactions()
+        with pytest.raises(TransactionMisuse, match="no transaction was begun"):
+            producer.commit()
+        producer.begin()
+        with pytest.raises(TransactionMisuse, match="is open"):
+            producer.begin()
+        producer.send(topic, b"kept")
+        producer.commit(PATIENCE_S)
+        with pytest.raises(TransactionMisuse, match="no transaction was begun"):
+            producer.abort()
+        with pytest.raises(TransactionMisuse, match="need a transaction"):
+            producer.send(topic, b"too late")
+    assert seen(broker, topic) == [b"kept"]
+
+
+def test_a_producer_without_a_transactional_id_says_so(oncelog_broker: BrokerProcess) -> None:
+    with Producer(oncelog_broker.bootstrap) as producer:
+        for call in (producer.begin, producer.init_transactions, producer.commit, producer.abort, producer.prepare):
+            with pytest.raises(TransactionMisuse, match="make one with transactional_id"):
+                call()
+
+
+def test_offsets_that_make_no_sense_are_refused_at_once(oncelog_broker: BrokerProcess) -> None:
+    with Producer(oncelog_broker.bootstrap, transactional_id="senseless") as producer:
+        producer.init_transactions(PATIENCE_S)
+        producer.begin()
+        with pytest.raises(ValueError, match="offsets begin at 0"):
+            producer.send_offsets_to_transaction({TopicPartition("t", 0): -1}, "group")
+        with pytest.raises(TypeError, match="group_metadata"):
+            producer.send_offsets_to_transaction({TopicPartition("t", 0): 1}, 7)  # type: ignore[arg-type]
+        producer.abort(PATIENCE_S)
+
+
+# --- ends that are hard to come by ------------------------------------------------------------------------------------
+
+
+@both
+def test_a_commit_whose_answer_is_lost_is_resolved(broker: BrokerProcess, topic: str) -> None:
+    """The first two answers never come; the third attempt learns what the first one did."""
+    lost_answers = Rule.drop_response("EndTxn", cut_after_ms=20, limit=2)
+    with (
+        FaultProxy(broker.bootstrap, [lost_answers]) as proxy,
+        Producer(proxy.bootstrap_servers, transactional_id=f"of-{topic}") as producer,
+    ):
+        producer.init_transactions(PATIENCE_S)
+        producer.begin()
+        producer.send(topic, b"once")
+        producer.commit(PATIENCE_S)
+        assert proxy.report().responses["EndTxn"].dropped == 2
+        with producer.transaction():
+            producer.send(topic, b"and another")
+    assert seen(broker, topic) == [b"once", b"and another"]
+
+
+@both
+def test_who_stopped_waiting_hears_the_outcome_later(broker: BrokerProcess, topic: str) -> None:
+    silence = Rule.drop_response("EndTxn", cut_after_ms=20)
+    with (
+        FaultProxy(broker.bootstrap, [silence]) as proxy,
+        Producer(proxy.bootstrap_servers, transactional_id=f"of-{topic}") as producer,
+    ):
+        producer.init_transactions(PATIENCE_S)
+        producer.begin()
+        producer.send(topic, b"late").result(PATIENCE_S)
+        with pytest.raises(OutcomeUnknown, match="call it again") as unknown:
+            producer.commit(timeout=0.05)
+        assert unknown.value.what_to_do == "retry"
+        with pytest.raises(TransactionMisuse, match=r"call commit\(\) again to hear how it ended"):
+            producer.abort()
+        with pytest.raises(TransactionMisuse, match=r"call commit\(\) again first"):
+            producer.begin()
+        proxy.heal()
+        producer.commit(PATIENCE_S)
+        producer.begin()
+        producer.abort(PATIENCE_S)
+    assert seen(broker, topic) == [b"late"]
+
+
+@both
+def test_closing_aborts_what_is_open(broker: BrokerProcess, topic: str, producer: Producer) -> None:
+    with producer:
+        producer.init_transactions(PATIENCE_S)
+        producer.begin()
+        producer.send(topic, b"never").result(PATIENCE_S)
+    assert seen(broker, topic) == []
+
+
+@both
+def test_a_fenced_producer_stays_fenced(broker: BrokerProcess, topic: str, producer: Producer) -> None:
+    with producer, Producer(broker.bootstrap, transactional_id=f"of-{topic}") as successor:
+        producer.init_transactions(PATIENCE_S)
+        producer.begin()
+        producer.send(topic, b"of a zombie").result(PATIENCE_S)
+        successor.init_transactions(PATIENCE_S)
+        with pytest.raises(TransactionalProducerFenced, match="has started") as fenced:
+            producer.commit(PATIENCE_S)
+        assert fenced.value.what_to_do == "give up"
+        for call in (producer.begin, producer.commit, producer.abort, lambda: producer.send(topic, b"x")):
+            with pytest.raises(TransactionalProducerFenced):
+                call()
+        with successor.transaction():
+            successor.send(topic, b"of the successor")
+    assert seen(broker, topic) == [b"of the successor"]
+
+
+# --- ended elsewhere --------------------------------------------------------------------------------------------------
+
+
+@both
+@pytest.mark.parametrize("is_commit", [True, False])
+def test_a_prepared_transaction_is_ended_by_somebody_else(broker: BrokerProcess, topic: str, is_commit: bool) -> None:
+    with Producer(broker.bootstrap, transactional_id=f"of-{topic}") as producer:
+        producer.init_transactions(PATIENCE_S)
+        producer.begin()
+        producer.send(topic, b"prepared")
+        prepared = producer.prepare(PATIENCE_S)
+        assert prepared is not None
+        with pytest.raises(TransactionMisuse, match="prepared for somebody else"):
+            producer.commit()
+        with pytest.raises(TransactionMisuse, match="is being ended"):
+            producer.send(topic, b"too late")
+    with RawClient(broker.address) as raw:
+        assert (end_offset(raw, topic, 0), last_stable_offset(raw, topic, 0)) == (1, 0), "still open"
+    with Admin(broker.bootstrap) as admin:
+        ended = admin.end_transaction(prepared, commit=is_commit)
+        assert ended is (Ended.COMMITTED if is_commit else Ended.ABORTED)
+        assert admin.end_transaction(prepared, commit=is_commit) is ended, "as often as it takes"
+    assert seen(broker, topic) == ([b"prepared"] if is_commit else [])
+
+
+@both
+def test_nothing_is_prepared_where_nothing_was_sent(broker: BrokerProcess, topic: str, producer: Producer) -> None:
+    with producer:
+        producer.init_transactions(PATIENCE_S)
+        producer.begin()
+        assert producer.prepare(PATIENCE_S) is None
+        producer.send(topic, b"sent after all")
+        producer.commit(PATIENCE_S)
+    assert seen(broker, topic) == [b"sent after all"]
+
+
+def test_everything_is_exported() -> None:
+    for name in ("AbortNeeded", "OutcomeUnknown", "TransactionError", "TransactionFailed", "PreparedTransaction"):
+        assert name in oncelog.__all__
