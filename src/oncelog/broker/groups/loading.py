@@ -10,7 +10,6 @@ transactions without a marker are pending, and so they are handed over at the en
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 
 from oncelog.broker.coordinated.reading import LogReading
 from oncelog.coordinator.group_coordinator import GroupCoordinator
@@ -21,6 +20,9 @@ from oncelog.records.model import Record
 from oncelog.types import NO_PRODUCER_ID
 
 logger = logging.getLogger(__name__)
+
+NO_KEY = b""
+"""Of a record that has none: it cannot be decoded either."""
 
 
 class Loading:
@@ -55,15 +57,18 @@ class Loading:
                 self._end(header.producer_id, is_commit=read_control_marker(batch).commit)
         elif header.is_transactional:
             said = self._undecided.setdefault(header.producer_id, {})
-            said.update((key, record) for key, record in self._keyed(decode_records(batch)))
+            for record in decode_records(batch):
+                said[record.key or NO_KEY] = record
         else:
             self._note(decode_records(batch))
 
     def _note(self, records: list[Record]) -> None:
-        for key, record in self._keyed(records):
-            self._newest.pop(key, None)  # so that its place is that of its newest record
-            self._newest[key] = record
-            if record.value is None and self._undecided:
+        newest = self._newest
+        for record in records:
+            key = record.key or NO_KEY
+            newest.pop(key, None)  # so that its place is that of its newest record
+            newest[key] = record
+            if record.value is None:
                 for said in self._undecided.values():
                     said.pop(key, None)
 
@@ -75,13 +80,6 @@ class Loading:
             for key, record in said.items():
                 if key not in newest or newest[key].offset < record.offset:
                     newest[key] = record
-
-    def _keyed(self, records: list[Record]) -> Iterator[tuple[bytes, Record]]:
-        for record in records:
-            if record.key is None:
-                logger.warning("%s, offset %d: a record without a key", self._log.topic_partition, record.offset)
-            else:
-                yield record.key, record
 
     def _replay(self, records: dict[bytes, Record], producer_id: int = NO_PRODUCER_ID) -> None:
         for key, record in records.items():
