@@ -21,7 +21,7 @@ from tests.broker.transactions.support import Producer, end, end_request, init, 
 from tests.support.raw import Message
 
 LOAD_IN_PROGRESS, NOT_AVAILABLE, NOT_COORDINATOR = 14, 15, 16
-INVALID_GROUP_ID, UNKNOWN_MEMBER_ID = 24, 25
+UNKNOWN_TOPIC_OR_PARTITION, INVALID_GROUP_ID = 3, 24
 INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, CONCURRENT_TRANSACTIONS = 47, 48, 51
 UNSTABLE_OFFSET_COMMIT, TRANSACTION_ABORTABLE = 88, 120
 OFFSETS = "__consumer_offsets"
@@ -157,6 +157,41 @@ def test_nothing_is_written_for_who_is_refused(desk: Desk) -> None:
     assert commit(desk, producer, member_id="nobody", generation_id=-1) == 0
     assert commit(desk, producer._replace(epoch=9)) == INVALID_PRODUCER_EPOCH
     assert log_of(desk).log_end_offset == 1
+
+
+def named(*places: tuple[str, int]) -> list[Message]:
+    return [
+        {"name": topic, "partitions": [{"partition_index": index, "committed_offset": 7, "committed_metadata": ""}]}
+        for topic, index in places
+    ]
+
+
+def codes_of(answer: Message | None) -> dict[tuple[str, int], int]:
+    assert answer is not None
+    parts = [(topic["name"], part) for topic in answer["topics"] for part in topic["partitions"]]
+    return {(name, part["partition_index"]): part["error_code"] for name, part in parts}
+
+
+def test_partitions_that_there_are_not_concern_no_coordinator(desk: Desk) -> None:
+    producer = init(desk)
+    nowhere = named(("unknown", 0), ("orders", 3))
+    answer = desk.ask("txn_offset_commit", 5, request(producer, topics=nowhere))
+    assert set(codes_of(answer).values()) == {UNKNOWN_TOPIC_OR_PARTITION}
+    assert state_of(desk) == "Empty"
+
+
+def test_partitions_that_there_are_not_and_others(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    producer = init(desk)
+    mixed = request(producer, topics=named(("unknown", 0), ("orders", 0), ("orders", 3)))
+    unknown = dict.fromkeys((("unknown", 0), ("orders", 3)), UNKNOWN_TOPIC_OR_PARTITION)
+    fenced = {**mixed, "producer_epoch": 9}
+    assert codes_of(desk.ask("txn_offset_commit", 5, fenced)) == unknown | {("orders", 0): INVALID_PRODUCER_EPOCH}
+    assert codes_of(desk.ask("txn_offset_commit", 5, mixed)) == unknown | {("orders", 0): 0}
+    waiting = []
+    monkeypatch.setattr(desk.broker.transactions, "join", lambda *_, done, **__: waiting.append(done))
+    later = desk.ask_later("txn_offset_commit", 5, {**mixed, "producer_id": producer.producer_id + 1})
+    waiting.pop()({})
+    assert codes_of(later.message) == unknown | {("orders", 0): 0}
 
 
 @pytest.mark.parametrize(
@@ -373,7 +408,9 @@ def test_while_groups_are_loaded(storage: FailingStorage) -> None:
 
 
 def test_before_anybody_asked_there_is_no_coordinator(storage: FailingStorage) -> None:
-    assert commit(open_desk(storage), Producer(1, 0)) == NOT_COORDINATOR
+    desk = open_desk(storage)
+    desk.create("orders")
+    assert commit(desk, Producer(1, 0)) == NOT_COORDINATOR
 
 
 def test_a_transaction_of_several_groups(desk: Desk) -> None:
