@@ -37,7 +37,7 @@ from oncelog.client.transaction.model import (
 )
 from oncelog.client.transaction.prepared import PreparedTransaction
 from oncelog.client.transaction.rest import Rest
-from oncelog.client.transaction.verdict import TransactionVerdict, is_fatal_for_records, verdict_of
+from oncelog.client.transaction.verdict import TransactionVerdict, is_fatal_for_records, is_fencing, verdict_of
 from oncelog.client.transaction_errors import (
     AbortNeeded,
     TransactionalProducerFenced,
@@ -477,8 +477,7 @@ class TransactionCore:
 
     def _fail(self, error: Exception) -> None:
         transactional_id = self._settings.transactional_id
-        is_fenced = isinstance(error, KafkaError) and verdict_of(error.code) is TransactionVerdict.FENCED
-        if is_fenced:
+        if is_fencing(error):
             self.fatal = TransactionalProducerFenced(
                 f"another producer with the transactional id {transactional_id!r} has started, or a transaction of this"
                 f" one took longer than transaction.timeout.ms ({self._settings.transaction_timeout_ms}) and was"

@@ -81,5 +81,14 @@ def verdict_of(code: int) -> TransactionVerdict:
 
 def is_fatal_for_records(error: Exception) -> bool:
     """Whether a leader's answer to Produce ends more than the transaction."""
-    cause = error.__cause__ if not isinstance(error, KafkaError) else error
-    return isinstance(cause, _FATAL_FROM_LEADERS)
+    return isinstance(_said(error), _FATAL_FROM_LEADERS)
+
+
+def is_fencing(error: Exception) -> bool:
+    said = _said(error)
+    return isinstance(said, KafkaError) and verdict_of(said.code) is TransactionVerdict.FENCED
+
+
+def _said(error: Exception) -> BaseException | None:
+    """What the broker said, where the error adds that the record may be stored all the same."""
+    return error if isinstance(error, KafkaError) else error.__cause__

@@ -1,0 +1,152 @@
+"""What a transactional producer does on each answer of its coordinators, row by row of the table, by both protocols."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from oncelog.client.transaction.command import Kind
+from oncelog.client.transaction.model import Phase
+from oncelog.client.transaction_errors import TransactionalProducerFenced, TransactionFailed
+from oncelog.wire.api import ApiKey
+from tests.sim.transaction_world import GROUP, TransactionWorld, all_or_nothing, visible
+
+INIT, ADD_PARTITIONS, ADD_OFFSETS = ApiKey.INIT_PRODUCER_ID, ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN
+COMMIT_OFFSETS, END = ApiKey.TXN_OFFSET_COMMIT, ApiKey.END_TXN
+
+RETRIABLE = (3, 7, 14, 15, 16, 51)
+FENCED = (47, 90)
+FATAL = (48, 49, 53, 31, 35, 42)
+ABORTABLE = (120, 59, 29)
+OFFSETS_ABORTABLE = (30, 22, 25, 82, 113)
+
+ONLY_PROTOCOL_1 = (ADD_PARTITIONS, ADD_OFFSETS)
+
+
+def asks(*apis: ApiKey) -> list[Any]:
+    return [
+        pytest.param(protocol, api, id=f"{api.name}-{protocol}")
+        for protocol in (1, 2)
+        for api in apis
+        if protocol == 1 or api not in ONLY_PROTOCOL_1
+    ]
+
+
+def ready(protocol: int) -> TransactionWorld:
+    world = TransactionWorld(protocol=protocol)
+    world.until_idle()
+    assert world.is_open
+    return world
+
+
+def play(protocol: int, api: ApiKey, code: int) -> TransactionWorld:
+    """A transaction with records and offsets, in which this question is answered with the code once. Stops where the
+    user has to decide."""
+    if api == INIT:
+        world = TransactionWorld(protocol=protocol)
+        world.cluster.refuse(api, code)
+    else:
+        world = ready(protocol)
+        world.cluster.refuse(api, code)
+        world.send(0)
+        world.pass_time(300, healthy=True)
+        world.commit_offset(7)
+        world.pass_time(300, healthy=True)
+        world.listen()
+        if world.is_open and world.transaction.abort_reason is None:
+            world.end(Kind.COMMIT)
+        world.pass_time(200, healthy=True)
+    return world
+
+
+def finish(world: TransactionWorld) -> None:
+    world.finish()
+    world.cluster.write_markers()
+
+
+@pytest.mark.parametrize(("protocol", "api"), asks(INIT, ADD_PARTITIONS, ADD_OFFSETS, COMMIT_OFFSETS, END))
+@pytest.mark.parametrize("code", RETRIABLE)
+def test_retriable_is_asked_again(protocol: int, api: ApiKey, code: int) -> None:
+    world = play(protocol, api, code)
+    finish(world)
+    assert world.fatal is None
+    assert {told.outcome for told in world.history if told.values} == {Kind.COMMIT}
+    all_or_nothing(world)
+
+
+@pytest.mark.parametrize(("protocol", "api"), asks(ADD_PARTITIONS, ADD_OFFSETS, COMMIT_OFFSETS, END))
+@pytest.mark.parametrize("code", ABORTABLE)
+def test_abortable_loses_the_transaction_and_no_other(protocol: int, api: ApiKey, code: int) -> None:
+    world = play(protocol, api, code)
+    finish(world)
+    assert world.fatal is None
+    first, *_, last = [told for told in world.history if told.values]
+    assert (first.outcome, last.outcome) == (Kind.ABORT, Kind.COMMIT)
+    all_or_nothing(world)
+    assert len(visible(world.cluster)[next(iter(world.cluster.partitions))]) == 1
+
+
+@pytest.mark.parametrize("protocol", [1, 2])
+@pytest.mark.parametrize("code", OFFSETS_ABORTABLE)
+def test_a_member_that_lost_its_place_must_abort(protocol: int, code: int) -> None:
+    world = play(protocol, COMMIT_OFFSETS, code)
+    finish(world)
+    assert world.fatal is None
+    assert world.history[0].outcome is Kind.ABORT
+    assert GROUP.group_id not in world.cluster.offsets
+
+
+@pytest.mark.parametrize(("protocol", "api"), asks(INIT, ADD_PARTITIONS, ADD_OFFSETS, COMMIT_OFFSETS, END))
+@pytest.mark.parametrize("code", [*FENCED, *FATAL])
+def test_fatal_ends_the_producer(protocol: int, api: ApiKey, code: int) -> None:
+    world = play(protocol, api, code)
+    for _ in range(20):
+        world.pass_time(100, healthy=True)
+        world.step()
+    assert isinstance(world.fatal, TransactionalProducerFenced if code in FENCED else TransactionFailed)
+    assert all(sent.is_reported for sent in world.sent)
+    with pytest.raises(TransactionFailed):
+        world.transaction.begin()
+    with pytest.raises(TransactionFailed):
+        world.transaction.ask_end(Kind.ABORT, lambda: None)
+
+
+@pytest.mark.parametrize("protocol", [1, 2])
+def test_by_protocol_1_the_epoch_stays_and_by_protocol_2_it_grows(protocol: int) -> None:
+    world = ready(protocol)
+    assert world.core.idempotence is not None
+    epochs = []
+    for _ in range(3):
+        world.send(0)
+        world.end(Kind.COMMIT)
+        world.until_idle()
+        assert world.core.idempotence.identity is not None
+        epochs.append(world.core.idempotence.identity.producer_epoch)
+    assert epochs == ([0, 0, 0] if protocol == 1 else [1, 2, 3])
+
+
+def test_by_protocol_1_an_abort_that_left_numbers_behind_brings_a_new_epoch() -> None:
+    world = ready(1)
+    world.send(0)
+    world.pass_time(200, healthy=True)
+    world.refuse(0, 29)
+    world.send(0)
+    world.pass_time(200, healthy=True)
+    assert world.transaction.abort_reason is not None
+    world.end(Kind.ABORT)
+    world.until_idle()
+    finish(world)
+    assert world.core.idempotence is not None
+    assert world.core.idempotence.bump_reason is None
+    all_or_nothing(world)
+
+
+def test_an_empty_transaction_asks_nobody() -> None:
+    world = ready(2)
+    asked = world.core.network.requests_sent
+    for kind in (Kind.COMMIT, Kind.ABORT):
+        world.end(kind)
+        world.step()
+        assert world.transaction.phase is Phase.OPEN
+    assert world.core.network.requests_sent == asked
