@@ -49,6 +49,7 @@ def test_a_history_that_was_cut_off_is_clean(chance: random.Random, count: int) 
     """What was not read yet is not lost."""
     world = World(chance)
     world.run(count)
+    world.cut_off()
     report = check(shuffled(world.operations, chance))
     assert report.is_clean, report.explain()
 

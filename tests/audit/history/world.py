@@ -113,6 +113,12 @@ class World:
         for processor in self._processors:
             self._end(processor, "commit")
 
+    def cut_off(self) -> None:
+        """All clients die where they are; what they had begun stays open."""
+        for processor in self._processors:
+            if processor.sends:
+                self._note_transaction(processor, Outcome.FAILED, None)
+
     def drain(self) -> None:
         self.settle()
         reader = Reader("final reader", True)
@@ -170,28 +176,31 @@ class World:
             entry.is_open, entry.is_visible = False, is_commit
         for target in {target for target, *_ in processor.sends}:
             self.logs[target].append(MARKER)
+        if is_commit:
+            self.committed[processor.source] = max(processor.position or 0, 0)
+        told = Outcome.OK if is_commit else Outcome.FAILED
+        self._note_transaction(processor, told if is_told else Outcome.UNKNOWN, self.now() if is_told else None)
+        if is_commit and is_told:
+            processor.polls, processor.sends = [], []
+        else:  # it dies, or is told to begin again
+            self._processors[self._processors.index(processor)] = self._newborn(processor.source)
+
+    def _note_transaction(self, processor: Processor, outcome: Outcome, completed: int | None) -> None:
         processor.number += 1
         position = max(processor.position or 0, 0)
-        if is_commit:
-            self.committed[processor.source] = position
-        told = Outcome.OK if is_commit else Outcome.FAILED
         self.note(
             Operation(
                 processor.process,
                 processor.number,
                 processor.invoked,
-                self.now() if is_told else None,
-                told if is_told else Outcome.UNKNOWN,
+                completed,
+                outcome,
                 is_transaction=True,
                 polls=_records([(processor.source, *one) for one in processor.polls]),
                 sends=_records([(target, offset, value) for target, offset, value, _ in processor.sends]),
                 offset_commits=(GroupOffset(GROUP, processor.source, position),),
             )
         )
-        if is_commit and is_told:
-            processor.polls, processor.sends = [], []
-        else:  # it dies, or is told to begin again
-            self._processors[self._processors.index(processor)] = self._newborn(processor.source)
 
     def _poll(self, reader: Reader, only: TopicPartition | None = None) -> None:
         partition = only or self.chance.choice(list(self.logs))
