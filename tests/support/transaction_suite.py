@@ -222,16 +222,19 @@ class TransactionSuite:
         kept = [value for value in written if b"commit" in value]
         assert client.read(stage.topic, 0, written[-1], isolation="read_committed") == kept
 
-    def test_a_successor_ends_what_was_open(self, stage: Stage) -> None:
+    def test_a_successor_ends_what_was_open(self, stage: Stage, client: TransactionalClient) -> None:
+        """And what the successor has open is none of its predecessor's business."""
         first = stage.producer()
         first.begin()
         first.send(stage.topic, 0, [b"left open"])
         second = stage.producer()
         stage.await_stable(at=[2, 0])
-        with pytest.raises(Refused):
-            first.commit()
         second.begin()
         second.send(stage.topic, 0, [b"of the successor"])
+        with pytest.raises(Refused) as refused:
+            first.commit()
+        assert str(refused.value) in client.fenced
+        assert (stage.stable(), stage.ends()) == ([2, 0], [3, 0])
         second.commit()
         stage.await_stable(at=[4, 0])
         assert stage.committed() == [[b"of the successor"], []]
