@@ -23,6 +23,7 @@ class Ends:
         """None for a worker without partitions: it keeps nobody from ending."""
         self._read: set[TopicPartition] = set()
         """Up to their end."""
+        self._were_reached = False
 
     def gave_up(self, worker: int, partitions: Iterable[TopicPartition]) -> None:
         self._ready[worker] = False
@@ -60,4 +61,7 @@ class Ends:
 
     @property
     def are_reached(self) -> bool:
-        return any(self._ready) and False not in self._ready and not self._unread
+        """Once they are, they stay so: whoever hears it first leaves the group, and its partitions move again."""
+        if not self._were_reached:
+            self._were_reached = any(self._ready) and False not in self._ready and not self._unread
+        return self._were_reached
