@@ -84,3 +84,20 @@ def test_a_fetch_is_woken_once_even_if_waking_another_wakes_it_too() -> None:
     purgatory.park(WaitingFetch([ORDERS], 1, lambda: woken.append("second")))
     purgatory.appended(ORDERS, 1)
     assert woken == ["first", "second"]
+
+
+def test_a_fetch_that_decides_for_itself_is_asked_instead_of_counted_for() -> None:
+    purgatory = FetchPurgatory()
+    woken: list[str] = []
+    asked: list[TopicPartition] = []
+    answers = [False, True]
+
+    def is_enough(partition: TopicPartition) -> bool:
+        asked.append(partition)
+        return answers.pop(0)
+
+    purgatory.park(WaitingFetch([ORDERS, PAYMENTS], 1, lambda: woken.append("woken"), is_enough))
+    purgatory.appended(ORDERS, 1_000_000)
+    assert woken == []
+    purgatory.appended(PAYMENTS, 1)
+    assert (asked, woken) == ([ORDERS, PAYMENTS], ["woken"])

@@ -118,6 +118,22 @@ def test_the_pauses_between_attempts_grow_and_are_short_again_after_a_success(
         assert state_of(desk) == "CompleteAbort"
 
 
+def test_a_marker_that_fails_in_a_way_of_its_own_does_not_stop_the_others(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer = begin(desk, ORDERS, BILLS)
+
+    def fail(*args: object, **options: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(desk.broker.partition(*ORDERS), "append_marker", fail)
+    assert end(desk, producer, commit=True)["error_code"] == 0
+    assert markers_in(desk.broker.partition(*BILLS)) == [(0, 1, True)]
+    monkeypatch.undo()
+    desk.alarms.pass_time(FIRST_RETRY_MS)
+    assert state_of(desk) == "CompleteCommit"
+
+
 def test_a_topic_deleted_under_a_transaction_needs_no_marker(desk: Desk) -> None:
     producer = begin(desk, ORDERS, BILLS)
     delete(desk, "orders")

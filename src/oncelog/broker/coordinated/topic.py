@@ -226,6 +226,12 @@ class CoordinatedTopic(ABC, Generic[P]):
         for partition in self._loaded_partitions():
             deadline_ms = partition.next_deadline_ms()
             if deadline_ms is not None and deadline_ms <= now_ms:
-                partition.expire(now_ms)
+                self._expire(partition, now_ms)
         for partition in self._loaded_partitions():
             self._arm(partition, now_ms)
+
+    def _expire(self, partition: P, now_ms: int) -> None:
+        try:
+            partition.expire(now_ms)
+        except Exception:  # the clock goes on for all others
+            logger.exception("bug: what is due in %s", partition.log.topic_partition)

@@ -37,7 +37,15 @@ if TYPE_CHECKING:
 REMEMBERED_PLACES = 4_096
 """Transactional ids whose partition need not be computed again."""
 
-place_of_id = lru_cache(REMEMBERED_PLACES)(coordinator_for)
+MAX_REMEMBERED_LENGTH = 256
+"""Of such an id: longer ones are odd, and would take much memory."""
+
+_remembered_place = lru_cache(REMEMBERED_PLACES)(coordinator_for)
+
+
+def place_of_id(transactional_id: str, partition_count: int) -> int:
+    find = _remembered_place if len(transactional_id) <= MAX_REMEMBERED_LENGTH else coordinator_for
+    return find(transactional_id, partition_count)
 
 
 class TransactionCoordination(CoordinatedTopic[TransactionPartition]):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from oncelog.broker.coordinated.writing import awaits_flush
 from oncelog.controller.topic_names import OFFSETS_TOPIC
 from oncelog.coordinator.transactions.effects import Markers
-from oncelog.errors import InvalidProducerEpoch, InvalidRequest, KafkaError, UnknownTopicOrPartition
+from oncelog.errors import InvalidProducerEpoch, InvalidRequest, KafkaError, UnknownServerError, UnknownTopicOrPartition
 from oncelog.records.model import ControlMarker
 from oncelog.types import TopicPartition
 
@@ -139,16 +139,18 @@ class MarkerQueue:
             marker = self._waiting.popleft()
             if marker.sender.is_gone:
                 continue
-            write_marker(
-                self._broker,
-                marker.topic_partition,
-                marker.outcome,
-                self._timers.now_ms(),
-                partial(self._written, marker),
-            )
+            self._write_one(marker)
         self._is_writing = bool(self._waiting)
         if self._waiting:
             self._timers.later(0, self._write)
+
+    def _write_one(self, marker: _Undelivered) -> None:
+        now_ms = self._timers.now_ms()
+        try:
+            write_marker(self._broker, marker.topic_partition, marker.outcome, now_ms, partial(self._written, marker))
+        except Exception as error:  # one that fails in a way of its own must not keep the others from ending
+            logger.exception("bug: a marker in %s", marker.topic_partition)
+            self._written(marker, UnknownServerError(str(error)))
 
     def _written(self, marker: _Undelivered, error: KafkaError | None) -> None:
         if error is None or self._is_settled(marker, error):
