@@ -7,10 +7,11 @@ import threading
 from collections import Counter
 from typing import Any
 
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
 import pytest
 
 import oncelog
-from oncelog.errors import InvalidConfig
 from tests.processing.scene import PARTITIONS, RECORDS, Scene, double
 
 pytestmark = pytest.mark.on_both_brokers
@@ -159,14 +160,6 @@ def test_outputs_that_cannot_be_sent_are_the_fault_of_their_record(scene: Scene)
     assert scene.values(scene.dead) == Counter([b"7"])
 
 
-@pytest.mark.parametrize("returned", [None, b"one value", [None], [(b"a", b"tuple", b"of three")]])
-def test_outputs_that_are_none(scene: Scene, returned: Any) -> None:
-    scene.fill(5)
-    with pytest.raises(TypeError, match="ProducerRecord"):
-        scene.process(lambda records: returned, retries=0)
-    assert not scene.seen()
-
-
 def test_offsets_reach_the_end_of_a_source_that_is_written_in_transactions(scene: Scene) -> None:
     """What ends a transaction has an offset too, behind the last record."""
     scene.fill(transactional_id=f"writer-{scene.source}")
@@ -190,26 +183,8 @@ def test_sources_by_pattern_and_settings_with_dots(scene: Scene) -> None:
     assert scene.has_all_once(30)
 
 
-def test_a_call_that_makes_no_sense(scene: Scene) -> None:
-    for wrong in (
-        {"batch_records": 0},
-        {"workers": 0},
-        {"retries": -1},
-        {"group": ""},
-        {"consumer": {"enable.auto.commit": True}},
-        {"producer": {"transactional.id": "another"}},
-    ):
-        with pytest.raises(InvalidConfig):
-            scene.process(double, **wrong)
-    with pytest.raises(InvalidConfig, match="target"):
-        oncelog.process(scene.source, double, **scene.arguments(tables=True))
-
-
 class TestTables:
     def test_every_row_once(self, scene: Scene) -> None:
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         scene.fill()
 
         def function(table: pa.Table) -> pa.Table:
