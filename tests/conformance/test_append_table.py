@@ -44,7 +44,6 @@ INVALID_REQUIRED_ACKS = 21
 INVALID_TIMESTAMP = 32
 OUT_OF_ORDER_SEQUENCE_NUMBER = 45
 INVALID_PRODUCER_EPOCH = 47
-INVALID_TXN_STATE = 48
 TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
 UNSUPPORTED_COMPRESSION_TYPE = 76
 INVALID_RECORD = 87
@@ -305,10 +304,7 @@ MALFORMED = {
     "an unknown partition": Row((batch(0),), (refused(UNKNOWN_TOPIC_OR_PARTITION),), partition=1),
     "a negative partition": Row((batch(0),), (refused(UNKNOWN_TOPIC_OR_PARTITION),), partition=-1),
     "a transactional batch without a transactional id": Row(
-        (batch(0, attributes=TRANSACTIONAL),),
-        (refused(TRANSACTIONAL_ID_AUTHORIZATION_FAILED),),
-        oncelog=(refused(INVALID_TXN_STATE),),
-        because="without a transaction coordinator no transaction is open, whoever asks",
+        (batch(0, attributes=TRANSACTIONAL),), (refused(TRANSACTIONAL_ID_AUTHORIZATION_FAILED),)
     ),
     "a transactional id without a transactional batch": Row((batch(0),), written(0), transactional_id="some"),
 }

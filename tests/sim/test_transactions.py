@@ -97,6 +97,12 @@ class TransactionsMachine(RuleBasedStateMachine):
         """Or it is not, any more."""
         self.world.disk.full = stores
 
+    @precondition(lambda self: self.world.is_durable)
+    @rule(store=st.sampled_from(STORES))
+    def a_disk_breaks(self, store: str) -> None:
+        """Until the broker is started again."""
+        self.world.disk.broken.add(store)
+
     @rule(ms=st.sampled_from([1, 200, 6_000, TIMEOUT_MS]))
     def passes_time(self, ms: int) -> None:
         self.world.pass_time(ms)
@@ -160,6 +166,10 @@ def test_long_histories(seed: int) -> None:
         if machine.world.network:
             machine.comes_again(chance.randrange(REMEMBERED))
 
+    def breaks() -> None:
+        if machine.world.is_durable:
+            machine.a_disk_breaks(chance.choice(STORES))
+
     def dies() -> None:
         machine.loses_its_power(chance.randrange(2**16)) if machine.world.is_durable else machine.is_killed()
 
@@ -175,6 +185,7 @@ def test_long_histories(seed: int) -> None:
         (4, again),
         (1, lambda: machine.the_disk_is_full(set(chance.sample(STORES, 2)))),
         (2, lambda: machine.the_disk_is_full(set())),
+        (1, breaks),
         (3, lambda: machine.passes_time(chance.choice([1, 200, 6_000, TIMEOUT_MS]))),
         (1, machine.is_killed),
         (1, dies),
