@@ -42,9 +42,9 @@ class TestScript:
             script.done()
             assert script.allowed > allowed
 
-    def test_the_demo_kills_members_and_the_broker_three_times(self) -> None:
+    def test_the_demo_kills_broker_processors_and_members(self) -> None:
         acts = [step.act for step in STEPS]
-        assert [acts.count(act) for act in Act] == [3, 3, 1, 1, 1]
+        assert [acts.count(act) for act in Act] == [3, 4, 3, 1, 1, 1]
 
 
 class TestTrap:

@@ -16,8 +16,9 @@ from oncelog.audit.account import Audit, AuditReport, Ledger
 from oncelog.audit.ids import RecordId
 from oncelog.broker.process import Broker
 from oncelog.cli import demo
+from oncelog.cli.demo_crew import MemberFailed
 from oncelog.cli.demo_member import Way
-from oncelog.cli.demo_members import MemberFailed, Members
+from oncelog.cli.demo_members import Members
 from oncelog.cli.demo_outcome import Evidence, Tally
 from oncelog.types import TopicPartition
 from tests.support.patience import eventually
@@ -32,10 +33,12 @@ def test_survives_its_faults() -> None:
     assert "10,000 of 10,000 acknowledged" in done.stderr
     audit = json.loads(done.stdout)
     assert audit["clean"]
-    assert (audit["kills"], audit["member_kills"]) == (3, 6)
+    assert (audit["kills"], audit["processor_kills"], audit["member_kills"]) == (3, 4, 6)
     assert audit["answers_lost"] > 0
     assert audit["duplicates_recognised"] > 0, "no fault made the producer send anything twice"
     assert (audit["total"]["sent"], audit["total"]["stored"]) == (10_000, 10_000)
+    assert (audit["processed"]["sent"], audit["processed"]["processed"]) == (10_000, 10_000)
+    assert audit["processed_read_uncommitted"]["duplicated"] > 0, "no kill left an open transaction behind"
     assert (audit["booked"]["sent"], audit["booked"]["booked"]) == (10_000, 10_000)
     assert audit["without_idempotence"]["duplicated"] > 0
     assert audit["without_idempotence"]["sent"] == 10_000
@@ -57,7 +60,14 @@ def audit_of(*numbers: int) -> AuditReport:
 
 CLEAN, DOUBLED, TURNED_ROUND = audit_of(0, 1, 2), audit_of(0, 1, 1, 2), audit_of(1, 0, 2)
 LOST = audit_of(0, 1)
-GOOD = Evidence(stored=CLEAN, stored_plainly=DOUBLED, booked=CLEAN, booked_plainly=DOUBLED)
+GOOD = Evidence(
+    stored=CLEAN,
+    stored_plainly=DOUBLED,
+    processed=CLEAN,
+    processed_plainly=DOUBLED,
+    booked=CLEAN,
+    booked_plainly=DOUBLED,
+)
 
 
 @pytest.mark.parametrize("harm", [DOUBLED, TURNED_ROUND, LOST], ids=["doubled", "reordered", "lost"])
@@ -67,7 +77,7 @@ def test_a_good_end(capsys: pytest.CaptureFixture[str], harm: AuditReport) -> No
     assert demo.conclude(evidence, Tally(kills=3, duplicates_recognised=7), as_json=False) == 0
     said = capsys.readouterr().out
     assert "7 duplicate batches recognised" in said
-    assert said.splitlines()[-1] == "sent 3, stored 3, booked 3: lost 0, duplicated 0, out of order 0"
+    assert said.splitlines()[-1] == "sent 3, stored 3, processed 3, booked 3: lost 0, duplicated 0, out of order 0"
 
 
 @pytest.mark.parametrize(
@@ -77,11 +87,23 @@ def test_a_good_end(capsys: pytest.CaptureFixture[str], harm: AuditReport) -> No
         (replace(GOOD, booked=LOST), Tally(), "booked 2: lost 1, duplicated 0, out of order 0"),
         (replace(GOOD, booked=TURNED_ROUND), Tally(), "lost 0, duplicated 0, out of order 1"),
         (replace(GOOD, stored=DOUBLED), Tally(), "log, demo-0: demo/demo-0/1 is stored again"),
+        (replace(GOOD, processed=DOUBLED), Tally(), "payments, demo-0: demo/demo-0/1 is stored again"),
+        (replace(GOOD, processed_plainly=CLEAN), Tally(), "a reader of uncommitted records saw nothing wrong"),
         (GOOD, Tally(failures=["demo/demo-0/1: timed out"]), "1 records could not be sent"),
         (replace(GOOD, stored_plainly=CLEAN), Tally(), "without idempotence nothing went wrong"),
         (replace(GOOD, booked_plainly=CLEAN), Tally(), "with automatic commits nothing went wrong"),
     ],
-    ids=["booked twice", "not booked", "booked late", "stored twice", "not sent", "no harm sent", "no harm booked"],
+    ids=[
+        "booked twice",
+        "not booked",
+        "booked late",
+        "stored twice",
+        "processed twice",
+        "no harm processed",
+        "not sent",
+        "no harm sent",
+        "no harm booked",
+    ],
 )
 def test_a_bad_end(capsys: pytest.CaptureFixture[str], evidence: Evidence, tally: Tally, word: str) -> None:
     assert demo.conclude(evidence, tally, as_json=False) == 1
@@ -104,15 +126,16 @@ def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=120)
     assert process.returncode == 130
-    assert said.strip() == "interrupted; broker and consumers are stopped and their data removed"
+    assert said.strip() == "interrupted; broker, processors and consumers are stopped and their data removed"
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_consumer_that_dies_by_itself_is_reported(tmp_path: Path) -> None:
     with Broker() as broker, Members(Way.ONCE, broker, "orders", tmp_path, seed=1) as members:
         assert not members.kill_victim(), "nobody is caught"
-        members._processes[0].terminate()
-        members._processes[0].wait()
+        first, second = members._processes.values()
+        first.terminate()
+        first.wait()
         with pytest.raises(MemberFailed, match=r"books once ended with exit code -15 although nobody killed it"):
             members.kill_victim()
-    assert members._processes[1].poll() is not None
+    assert second.poll() is not None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from oncelog.audit.ids import RecordId
 from oncelog.audit.numbers import NumberSet
@@ -51,6 +51,12 @@ class Ledger:
         stream.acknowledged.add(record_id.number)
         if offset != NO_OFFSET:
             stream.offsets[record_id.number] = offset
+
+    def elsewhere(self) -> Ledger:
+        """The same records, as another place may hold them that they were passed on to: at any offset."""
+        copy = Ledger()
+        copy.streams = {name: replace(stream, offsets={}) for name, stream in self.streams.items()}
+        return copy
 
     @property
     def sent_count(self) -> int:

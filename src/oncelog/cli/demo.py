@@ -1,10 +1,11 @@
 """`oncelog demo`: orders on their way from `send()` to rows of a database, through faults and kills, once or not.
 
 Two producers send the same numbered orders to one broker, each through a fault proxy with the same seeded script: one
-as it is by default, one with idempotence switched off. Two groups of consumers, processes of their own, book what the
-first producer sent into SQLite: one with `oncelog.once`, one with automatic commits and no other guarantee. Meanwhile
-the broker and members of both groups are killed with SIGKILL and started again, and members join and leave. The audit
-then shows what became of the orders. Everything is temporary and is removed at the end, also after Ctrl-C.
+as it is by default, one with idempotence switched off. Processors turn the orders of the first one into payments, in
+transactions. Two groups of consumers book the payments into SQLite: one with `oncelog.once`, one as clients do by
+default, with automatic commits and no other guarantee. Meanwhile the broker, processors and consumers of both groups
+are killed with SIGKILL and started again, and consumers join and leave. The audit then shows what became of the orders.
+Everything is temporary and is removed at the end, also after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -25,14 +26,17 @@ from oncelog.broker.process import Broker
 from oncelog.cli.demo_member import SESSION_TIMEOUT_MS, Way
 from oncelog.cli.demo_members import Members
 from oncelog.cli.demo_outcome import Evidence, Tally, print_evidence, to_json
+from oncelog.cli.demo_processors import Processors
 from oncelog.cli.demo_producers import Sending
 from oncelog.cli.demo_screen import Screen, progress_screen
 from oncelog.cli.demo_script import Act, Script
 from oncelog.errors import OncelogError
+from oncelog.types import IsolationLevel
 
 RECORDS = 100_000
 MIN_RECORDS = 1_000
 PARTITIONS = 6
+PAYMENTS = "payments"
 SEED = 7
 WATCH_S = 0.05
 STALL_TIMEOUT_S = 90.0
@@ -46,7 +50,9 @@ class DemoStalled(OncelogError):
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser(
-        "demo", help="kill the broker and consumers and break connections under load, then audit", description=__doc__
+        "demo",
+        help="kill the broker, processors and consumers under load, break connections, then audit",
+        description=__doc__,
     )
     parser.add_argument(
         "--records", type=_record_count, default=RECORDS, metavar="N",
@@ -68,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         evidence, tally = _perform(Script(args.records), args.seed, console)
     except KeyboardInterrupt:
-        print("interrupted; broker and consumers are stopped and their data removed", file=sys.stderr)
+        print("interrupted; broker, processors and consumers are stopped and their data removed", file=sys.stderr)
         return INTERRUPTED_EXIT_CODE
     return conclude(evidence, tally, as_json=args.json)
 
@@ -95,16 +101,21 @@ def _perform(script: Script, seed: int, console: Console) -> tuple[Evidence, Tal
         screen.tell(f"broker ready at {broker.bootstrap_servers}, clients go through fault proxies (seed {seed})")
         sent = stack.enter_context(Sending(broker, "orders", script, seed, enable_idempotence=True))
         sent_plainly = stack.enter_context(Sending(broker, "orders-plain", script, seed, enable_idempotence=False))
-        booked = stack.enter_context(Members(Way.ONCE, broker, sent.topic, folder, seed))
-        booked_plainly = stack.enter_context(Members(Way.PLAIN, broker, sent.topic, folder, seed))
-        stage = _Stage(broker, config["metrics.port"], [sent, sent_plainly], [booked, booked_plainly], seed)
+        processors = Processors(broker, sent.topic, PAYMENTS, folder, seed)
+        stack.enter_context(processors)
+        booked = stack.enter_context(Members(Way.ONCE, broker, PAYMENTS, folder, seed))
+        booked_plainly = stack.enter_context(Members(Way.PLAIN, broker, PAYMENTS, folder, seed))
+        stage = _Stage(broker, config["metrics.port"], [sent, sent_plainly], processors, [booked, booked_plainly], seed)
         _play(stage, script, screen)
-        stage.tally.count_faults(sent.proxy.report(), booked.proxy.report())
+        stage.tally.count_faults(sent.proxy.report(), processors.proxy.report(), booked.proxy.report())
+        ledger = sent.load.ledger.elsewhere()
         return Evidence(
             stored=sent.audit(),
             stored_plainly=sent_plainly.audit(),
-            booked=booked.audit(sent.load.ledger),
-            booked_plainly=booked_plainly.audit(sent.load.ledger),
+            processed=processors.audit(ledger, IsolationLevel.READ_COMMITTED),
+            processed_plainly=processors.audit(ledger, IsolationLevel.READ_UNCOMMITTED),
+            booked=booked.audit(ledger),
+            booked_plainly=booked_plainly.audit(ledger),
         ), stage.tally
 
 
@@ -133,12 +144,19 @@ def _play(stage: _Stage, script: Script, screen: Screen) -> None:
 
 
 class _Stage:
-    """The broker, the senders and the groups, and what is done to them."""
+    """The broker, the senders, the processors and the groups, and what is done to them."""
 
     def __init__(
-        self, broker: Broker, metrics_port: int, senders: list[Sending], groups: list[Members], seed: int
+        self,
+        broker: Broker,
+        metrics_port: int,
+        senders: list[Sending],
+        processors: Processors,
+        groups: list[Members],
+        seed: int,
     ) -> None:
         self._broker = broker
+        self._processors = processors
         self._metrics_port = metrics_port
         self._senders = senders
         self._groups = groups
@@ -155,18 +173,24 @@ class _Stage:
     def is_complete(self, records: int) -> bool:
         return (
             self.acknowledged >= records
-            and not any(group.is_in_trouble for group in self._groups)
+            and not self._is_in_trouble
             and all(group.has_booked(records) for group in self._groups)
         )
 
+    @property
+    def _is_in_trouble(self) -> bool:
+        return any(crew.is_in_trouble for crew in (self._processors, *self._groups))
+
     def perform(self, act: Act, screen: Screen) -> bool:
-        """False if it has to wait: one thing at a time happens to the members."""
+        """False if it has to wait: one thing at a time happens to the processes."""
         if act is Act.KILL_BROKER:
             self._kill_broker(screen)
             return True
-        if any(group.is_in_trouble for group in self._groups):
+        if self._is_in_trouble:
             return False
         match act:
+            case Act.KILL_PROCESSOR:
+                self._processors.set_kill_trap()
             case Act.KILL_MEMBERS:
                 for group in self._groups:
                     group.set_kill_trap()
@@ -185,6 +209,9 @@ class _Stage:
 
     def tend(self, screen: Screen) -> None:
         """See to who is caught, and to who sleeps."""
+        if self._processors.kill_victim():
+            self.tally.processor_kills += 1
+            screen.tell("kill -9 of a processor, its payments stored and not committed: another takes its id over")
         for group in self._groups:
             if group.kill_victim():
                 self.tally.member_kills += 1
@@ -195,9 +222,9 @@ class _Stage:
                 screen.tell(f"it wakes ({group.way}) and does not know that its partitions are another's by now")
 
     def end(self, screen: Screen) -> None:
-        screen.tell("all consumers leave, and the audit counts")
-        for group in self._groups:
-            group.let_all_leave()
+        screen.tell("all processors and consumers leave, and the audit counts")
+        for crew in (self._processors, *self._groups):
+            crew.let_all_leave()
         self._count_duplicates()
         self.tally.failures = [failure for sender in self._senders for failure in sender.load.failures]
 

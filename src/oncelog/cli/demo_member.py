@@ -3,9 +3,9 @@
 Two traps may be set for it: one catches it right after a batch was booked, before its offsets can be committed, and
 there it is killed; in the other it falls asleep with a batch in hand, until it is woken.
 
-`once` books with `oncelog.once`: the position of a partition is kept with the rows, in one transaction. `plain` books
-the same records with automatic commits and no other guarantee. The process leaves its group when its standard input
-ends, which also happens when the demo is killed.
+`once` books with `oncelog.once` what was committed: the position of a partition is kept with the rows, in one
+transaction. `plain` books what is there, with automatic commits and no other guarantee, as is the default of clients.
+The process leaves its group when its standard input ends, which also happens when the demo is killed.
 """
 
 from __future__ import annotations
@@ -76,6 +76,7 @@ def main(words: list[str] | None = None) -> None:
         session_timeout_ms=SESSION_TIMEOUT_MS,
         max_poll_records=BATCH_SIZE,
         enable_auto_commit=args.way is Way.PLAIN,
+        isolation_level="read_committed" if args.way is Way.ONCE else "read_uncommitted",
     )
     with consumer:
         if args.way is Way.ONCE:
@@ -88,13 +89,13 @@ def _book_once(consumer: _TrappedConsumer, topic: str, database: str) -> None:
     runner = once.Runner(
         consumer, database, book, topics=[topic], strategy=once.DatabaseOffsets(), batch_size=BATCH_SIZE
     )
-    _when_input_ends(runner.stop, consumer.is_leaving.set)
+    when_input_ends(runner.stop, consumer.is_leaving.set)
     runner.run()
     runner.close()
 
 
 def _book_plainly(consumer: _TrappedConsumer, topic: str, database: str) -> None:
-    _when_input_ends(consumer.is_leaving.set)
+    when_input_ends(consumer.is_leaving.set)
     consumer.subscribe([topic])
     with Bookings(database) as bookings:
         while not consumer.is_leaving.is_set():
@@ -103,7 +104,7 @@ def _book_plainly(consumer: _TrappedConsumer, topic: str, database: str) -> None
                 bookings.book_all(records)
 
 
-def _when_input_ends(*acts: Callable[[], object]) -> None:
+def when_input_ends(*acts: Callable[[], object]) -> None:
     def wait() -> None:
         os.read(STANDARD_INPUT, 1)
         for act in acts:

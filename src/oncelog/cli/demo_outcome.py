@@ -1,4 +1,4 @@
-"""What `oncelog demo` found: four audits and what was done meanwhile, as a table for people or JSON for scripts."""
+"""What `oncelog demo` found: six audits and what was done meanwhile, as a table for people or JSON for scripts."""
 
 from __future__ import annotations
 
@@ -16,29 +16,34 @@ from oncelog.faults import Report
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The same orders, our way and plainly: sent to the log, and booked from the log into a database."""
+    """The same orders, our way and plainly: sent to the log, made payments of, and booked into a database."""
 
     stored: AuditReport
     stored_plainly: AuditReport
+    processed: AuditReport
+    """As a reader of committed records sees the payments."""
+    processed_plainly: AuditReport
+    """As one that reads whatever is there sees the same topic."""
     booked: AuditReport
     booked_plainly: AuditReport
 
     @property
     def is_clean(self) -> bool:
-        return self.stored.clean and self.booked.clean
+        return self.stored.clean and self.processed.clean and self.booked.clean
 
     @property
     def shows_harm(self) -> bool:
-        return not self.stored_plainly.clean and not self.booked_plainly.clean
+        return not (self.stored_plainly.clean or self.processed_plainly.clean or self.booked_plainly.clean)
 
 
 @dataclass
 class Tally:
-    """What was done to the broker, to the members and to the connections of our way, and what the broker noticed."""
+    """What was done to the broker, to processes and to connections of our way, and what the broker noticed."""
 
     seed: int = 0
     kills: int = 0
     """Of the broker."""
+    processor_kills: int = 0
     member_kills: int = 0
     answers_lost: int = 0
     requests_overtaken: int = 0
@@ -60,22 +65,25 @@ def to_json(evidence: Evidence, tally: Tally) -> str:
         evidence.stored,
         clean=evidence.is_clean,
         without_idempotence=dataclasses.asdict(evidence.stored_plainly.total),
-        booked=_booked(evidence.booked),
-        booked_without_once=_booked(evidence.booked_plainly),
+        processed=_counts(evidence.processed, "processed"),
+        processed_read_uncommitted=_counts(evidence.processed_plainly, "processed"),
+        booked=_counts(evidence.booked, "booked"),
+        booked_without_once=_counts(evidence.booked_plainly, "booked"),
         **dataclasses.asdict(tally),
     )
 
 
-def _booked(report: AuditReport) -> dict[str, object]:
+def _counts(report: AuditReport, done: str) -> dict[str, object]:
     counts = dataclasses.asdict(report.total)
-    return {"booked": counts.pop("stored"), **counts}
+    return {done: counts.pop("stored"), **counts}
 
 
 def print_evidence(evidence: Evidence, tally: Tally, console: Console) -> None:
     console.print()
     console.print(_table(evidence))
     console.print(
-        f"{tally.kills} times kill -9 of the broker, {tally.member_kills} times of a consumer\n"
+        f"{tally.kills} times kill -9 of the broker, {tally.processor_kills} times of a processor,"
+        f" {tally.member_kills} times of a consumer\n"
         f"{tally.answers_lost} answers lost, {tally.requests_overtaken} requests overtaken, {tally.connections_cut}"
         f" connections cut (seed {tally.seed})\n"
         f"{tally.duplicates_recognised:,} duplicate batches recognised and not stored again",
@@ -85,7 +93,8 @@ def print_evidence(evidence: Evidence, tally: Tally, console: Console) -> None:
         console.print(complaint, style="red", highlight=False, soft_wrap=True)
     total = evidence.booked.total
     verdict = (
-        f"sent {total.sent:,}, stored {evidence.stored.total.stored:,}, booked {total.stored:,}: "
+        f"sent {total.sent:,}, stored {evidence.stored.total.stored:,},"
+        f" processed {evidence.processed.total.stored:,}, booked {total.stored:,}: "
         f"lost {total.lost:,}, duplicated {total.duplicated:,}, out of order {total.out_of_order:,}"
     )
     style = "green" if evidence.is_clean else "red"
@@ -97,22 +106,30 @@ def _complaints(evidence: Evidence, tally: Tally) -> Iterator[str]:
         yield f"{len(tally.failures):,} records could not be sent, first {tally.failures[0]}"
     if evidence.stored_plainly.clean:
         yield "without idempotence nothing went wrong either: this run proves nothing"
+    if evidence.processed_plainly.clean:
+        yield "a reader of uncommitted records saw nothing wrong either: this run proves nothing"
     if evidence.booked_plainly.clean:
         yield "with automatic commits nothing went wrong either: this run proves nothing"
-    for place, report in (("log", evidence.stored), ("database", evidence.booked)):
+    for place, report in (
+        ("log", evidence.stored),
+        ("payments", evidence.processed),
+        ("database", evidence.booked),
+    ):
         for entry in report.partitions:
             for example in entry.examples:
                 yield f"{place}, {entry.partition}: {example}"
 
 
 def _table(evidence: Evidence) -> Table:
-    table = Table(caption="both groups book what the idempotent producer has sent")
+    table = Table(caption="processors and both groups work with what the idempotent producer has sent")
     table.add_column("orders")
     table.add_column("oncelog", justify="right")
     table.add_column("the plain way", justify="right")
     table.add_row("[bold]a producer sends them", "idempotent (default)", "enable.idempotence=false")
     _add_audit(table, ("sent", "stored in the log"), evidence.stored.total, evidence.stored_plainly.total)
-    table.add_row("[bold]a group books them", "oncelog.once", "automatic commits")
+    table.add_row("[bold]transactions make payments of them", "read_committed", "read_uncommitted")
+    _add_audit(table, ("to process", "payments seen"), evidence.processed.total, evidence.processed_plainly.total)
+    table.add_row("[bold]a group books the payments", "oncelog.once", "automatic commits")
     _add_audit(table, ("to book", "booked in SQLite"), evidence.booked.total, evidence.booked_plainly.total)
     return table
 

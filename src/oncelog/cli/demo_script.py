@@ -1,4 +1,4 @@
-"""What happens to the broker and to the members of the groups, and when. Pure.
+"""What happens to the broker, the processors and the members of the groups, and when. Pure.
 
 A step is due when a share of the records is acknowledged. The senders must not run ahead of the script: behind each
 step that is still to come, only a little of the load may be sent. So every fault strikes under load, however slow the
@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 class Act(Enum):
     KILL_BROKER = "kill -9 of the broker"
+    KILL_PROCESSOR = "kill -9 of a processor, its results stored and not committed"
     KILL_MEMBERS = "kill -9 of a member of each group, right after it has booked a batch"
     SLEEP = "a member of each group sleeps with a batch in hand, until its partitions are another's"
     JOIN = "another member joins each group"
@@ -26,13 +27,17 @@ class Step(NamedTuple):
 
 STEPS = (
     Step(0.10, Act.KILL_MEMBERS),
+    Step(0.15, Act.KILL_PROCESSOR),
     Step(0.20, Act.KILL_BROKER),
     Step(0.30, Act.JOIN),
+    Step(0.35, Act.KILL_PROCESSOR),
     Step(0.40, Act.KILL_MEMBERS),
     Step(0.50, Act.KILL_BROKER),
     Step(0.55, Act.SLEEP),
+    Step(0.60, Act.KILL_PROCESSOR),
     Step(0.65, Act.LEAVE),
     Step(0.70, Act.KILL_MEMBERS),
+    Step(0.75, Act.KILL_PROCESSOR),
     Step(0.80, Act.KILL_BROKER),
 )
 LEAD = 0.1
