@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import subprocess
+import tempfile
 import time
 from pathlib import Path
 
@@ -16,7 +18,7 @@ READY_TIMEOUT_S = 120
 TOOL_TIMEOUT_S = 240
 CLUSTER_ID = "b25jZWxvZy10ZXN0cy0wMQ"
 # Short-lived JVMs: the first compiler tier alone and the serial collector start fastest on two cores.
-QUICK_JVM = ("-Xms128m", "-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
+PLAIN_JVM = ("-Xms128m", "-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 SETTINGS = {
     "process.roles": "broker,controller",
@@ -40,17 +42,41 @@ SETTINGS = {
 }
 
 
-def java_command(main_class: str, *arguments: str, jvm: tuple[str, ...] = QUICK_JVM) -> list[str]:
+def java_command(main_class: str, *arguments: str, jvm: tuple[str, ...] | None = None) -> list[str]:
     """The command line of a Java program from Apache Kafka's jars."""
-    return [str(parts.java()), *jvm, "-cp", f"{parts.kafka_libs()}/*", main_class, *arguments]
+    options = quick_jvm() if jvm is None else jvm
+    return [str(parts.java()), *options, "-cp", f"{parts.kafka_libs()}/*", main_class, *arguments]
+
+
+@functools.cache
+def quick_jvm() -> tuple[str, ...]:
+    """With Kafka's classes as a JVM keeps them in memory, so that others need not read them from the jars: they start
+    in half the time. The first who needs one has a broker leave them behind. What does not fit is not used."""
+    binary = parts.java().resolve().stat()
+    archive = parts.CACHE / "kafka" / f"classes-{parts.KAFKA_VERSION}-{binary.st_size}-{binary.st_mtime_ns}.jsa"
+    parts.kafka_libs()
+    with parts.fetch_lock("classes"), tempfile.TemporaryDirectory() as folder:
+        if not archive.exists():
+            partial = archive.with_suffix(".partial")
+            with KafkaBroker(Path(folder), jvm=(*PLAIN_JVM, f"-XX:ArchiveClassesAtExit={partial}")):
+                pass
+            if partial.exists():  # else this JVM cannot do it, and the others go on without
+                partial.rename(archive)
+    quiet = ("-Xlog:disable", "-Xlog:all=warning:stderr")
+    return (*PLAIN_JVM, "-Xshare:auto", f"-XX:SharedArchiveFile={archive}", *quiet)
 
 
 def run_tool(
-    main_class: str, *arguments: str, text_in: str | None = None, check: bool = True, timeout_s: float = TOOL_TIMEOUT_S
+    main_class: str,
+    *arguments: str,
+    text_in: str | None = None,
+    check: bool = True,
+    timeout_s: float = TOOL_TIMEOUT_S,
+    jvm: tuple[str, ...] | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Run one of Kafka's tools to its end; a failure shows what it said."""
-    jvm = (*QUICK_JVM, "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
-    command = java_command(main_class, *arguments, jvm=jvm)
+    options = quick_jvm() if jvm is None else jvm
+    command = java_command(main_class, *arguments, jvm=(*options, "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"))
     done = subprocess.run(command, input=text_in, capture_output=True, text=True, timeout=timeout_s, check=False)
     if check:
         assert done.returncode == 0, f"{main_class} {' '.join(arguments)}\n{done.stdout}\n{done.stderr}"
@@ -62,7 +88,9 @@ class KafkaBroker(BrokerProcess):
 
     kind = "kafka"
 
-    def __init__(self, directory: Path, config: dict[str, str] | None = None, jvm: tuple[str, ...] = QUICK_JVM) -> None:
+    def __init__(
+        self, directory: Path, config: dict[str, str] | None = None, jvm: tuple[str, ...] | None = None
+    ) -> None:
         super().__init__(directory)
         self.config = {**SETTINGS, **(config or {})}
         self.jvm = jvm
@@ -90,7 +118,8 @@ class KafkaBroker(BrokerProcess):
         options = ("-t", CLUSTER_ID, "-c", str(self._properties))
         # Without this feature `min.insync.replicas` has its plain default, which is what a new user sees elsewhere.
         features = ("--feature", "eligible.leader.replicas.version=0")
-        run_tool("kafka.tools.StorageTool", "format", *options, *features)
+        jvm = None if self.jvm is None else PLAIN_JVM
+        run_tool("kafka.tools.StorageTool", "format", *options, *features, jvm=jvm)
 
     def _await_ready(self) -> None:
         deadline = time.monotonic() + READY_TIMEOUT_S
