@@ -13,7 +13,7 @@ from tests.faults import vandal
 from tests.faults.scene import Scene, no_acknowledged_record_is_lost_doubled_or_misplaced
 
 KILLS = 100
-KILLS_PER_DAMAGE = 6
+KILLS_PER_DAMAGE = 4
 MAX_LIFE_S = 0.15
 
 

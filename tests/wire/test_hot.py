@@ -353,7 +353,7 @@ def damaged(draw: st.DrawFn, name: str) -> tuple[int, bytes]:
 
 
 @pytest.mark.parametrize("name", HOT)
-@settings(max_examples=400, deadline=None, database=None)
+@settings(max_examples=200, deadline=None, database=None)
 @given(data=st.data())
 def test_damaged_bytes_are_refused_or_mean_what_the_generic_codec_reads(name: str, data: st.DataObject) -> None:
     decode_by_hand, to_message, _, _ = HOT[name]

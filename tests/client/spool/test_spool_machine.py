@@ -84,7 +84,7 @@ class DurableSpoolMachine(SpoolMachine):
         self.driver.power_seed = seed
 
 
-_SETTINGS = settings(max_examples=150, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck))
+_SETTINGS = settings(max_examples=90, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck))
 TestSpool = SpoolMachine.TestCase
 TestSpool.settings = _SETTINGS
 TestDurableSpool = DurableSpoolMachine.TestCase
