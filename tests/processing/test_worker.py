@@ -1,0 +1,315 @@
+"""The worker's steps against clients that fail on command: what is read again, what is committed, what is raised."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from oncelog.client.consumer_errors import ConsumerTimedOut
+from oncelog.client.consumer_records import NO_GENERATION, GroupMetadata
+from oncelog.client.transaction_errors import AbortNeeded, OutcomeUnknown, TransactionalProducerFenced
+from oncelog.errors import FencedInstanceId, IllegalGeneration, MessageTooLarge
+from oncelog.processing.job import Job
+from oncelog.processing.worker import Steps, Worker
+from oncelog.records.kernel import ConsumerRecord
+from oncelog.types import TimestampType, TopicPartition
+
+A, B = TopicPartition("source", 0), TopicPartition("source", 1)
+LOG = {A: [b"a%d" % offset for offset in range(6)], B: [b"b%d" % offset for offset in range(6)]}
+
+
+class FakeConsumer:
+    """Reads LOG, one partition a poll, and does to itself what the test has planned for a poll."""
+
+    def __init__(self) -> None:
+        self.positions = {A: 0, B: 0}
+        self.generation = 1
+        self.plans: dict[int, Callable[[], None]] = {}
+        self.polls = 0
+        self._listener: dict[str, Any] = {}
+
+    def subscribe(self, topics: Any, **listener: Any) -> None:
+        self._listener = listener
+
+    def poll(self, timeout: float, *, max_records: int) -> list[ConsumerRecord]:
+        self.polls += 1
+        self.plans.pop(self.polls, lambda: None)()
+        for partition in sorted(self.positions):
+            begin = self.positions[partition]
+            values = LOG[partition][begin : begin + max_records]
+            if values:
+                self.positions[partition] += len(values)
+                kind = TimestampType.CREATE_TIME
+                return [
+                    ConsumerRecord(*partition, begin + index, 0, kind, None, value, ())
+                    for index, value in enumerate(values)
+                ]
+        return []
+
+    def revoke(self, partition: TopicPartition) -> None:
+        self._listener["on_revoked"](self, [partition])
+        del self.positions[partition]
+
+    def assign(self, partition: TopicPartition, position: int) -> None:
+        self.positions[partition] = position
+        self._listener["on_assigned"](self, [partition])
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        self.positions[partition] = offset
+
+    def assignment(self) -> frozenset[TopicPartition]:
+        return frozenset(self.positions)
+
+    def position(self, partition: TopicPartition, timeout: float) -> int:
+        return self.positions[partition]
+
+    def end_offsets(self, *partitions: TopicPartition) -> dict[TopicPartition, int]:
+        raise ConsumerTimedOut("not asked for")
+
+    def group_metadata(self) -> GroupMetadata:
+        return GroupMetadata("group", self.generation, "me")
+
+
+class FakeProducer:
+    """Remembers what became visible, and fails when it is told to."""
+
+    def __init__(self) -> None:
+        self.visible: list[bytes] = []
+        self.committed: dict[TopicPartition, int] = {}
+        self.commit_failures: deque[Exception | None] = deque()
+        self.aborts = 0
+        self.unheard = 0
+        self._open: list[bytes] | None = None
+        self._offsets: dict[TopicPartition, int] = {}
+        self.config = type("Config", (), {"transactional_id": "id"})
+
+    def init_transactions(self) -> None: ...
+
+    def begin(self) -> None:
+        assert self._open is None
+        self._open, self._offsets = [], {}
+
+    def send(self, topic: str, value: bytes) -> None:
+        assert self._open is not None
+        self._open.append(value)
+
+    def send_offsets_to_transaction(self, offsets: Any, group: GroupMetadata) -> None:
+        self._offsets = {partition: committed.offset for partition, committed in offsets.items()}
+
+    def commit(self) -> None:
+        failure = self.commit_failures.popleft() if self.commit_failures else None
+        if failure is not None:
+            self.unheard += isinstance(failure, OutcomeUnknown)
+            raise failure
+        assert self._open is not None
+        self.visible += self._open
+        self.committed.update(self._offsets)
+        self._open = None
+
+    def abort(self) -> None:
+        assert self._open is not None
+        self.aborts += 1
+        self._open = None
+
+
+class InlineShell:
+    """Commits happen when somebody waits for them. Stops when everything was read and nothing is left to do."""
+
+    def __init__(self, consumer: FakeConsumer, producer: FakeProducer) -> None:
+        self.rests = 0
+        self.is_told_to_stop = False
+        self._now_ms = 0
+        self._consumer = consumer
+        self._producer = producer
+
+    def is_stopping(self) -> bool:
+        wanted = {partition: len(LOG[partition]) for partition in self._consumer.positions}
+        is_done = all(self._producer.committed.get(partition) == end for partition, end in wanted.items())
+        return self.is_told_to_stop or is_done
+
+    def run(self, steps: Steps[Any]) -> Any:
+        result, error = None, None
+        while True:
+            try:
+                step = steps.send(result) if error is None else steps.throw(error)
+            except StopIteration as end:
+                return end.value
+            result, error = None, None
+            try:
+                result = step()
+            except Exception as raised:
+                error = raised
+
+    def start(self, steps: Steps[Any]) -> Any:
+        return type("Flight", (), {"join": staticmethod(lambda: self.run(steps))})
+
+    def send(self, producer: FakeProducer, target: str | None, outputs: list[Any]) -> None:
+        for output in outputs:
+            producer.send("target", output)
+
+    def send_table(self, producer: FakeProducer, target: str, table: Any) -> None:
+        raise AssertionError("no tables here")
+
+    def rest(self, seconds: float) -> None:
+        self.rests += 1
+        assert self.rests < 100, "it goes round in circles"
+
+    def clock_ms(self) -> int:
+        self._now_ms += 1
+        return self._now_ms
+
+    def jitter(self) -> float:
+        return 0.5
+
+
+class Scene:
+    def __init__(self, **changes: Any) -> None:
+        self.consumer, self.producer = FakeConsumer(), FakeProducer()
+        self.shell = InlineShell(self.consumer, self.producer)
+        self.calls: list[bytes] = []
+        usual: dict[str, Any] = {
+            "source": "source",
+            "function": self.function,
+            "target": "target",
+            "servers": "nowhere:1",
+            "group": "group",
+            "transactional_id": "id",
+            "batch_records": 3,
+            "batch_ms": 0,
+            "retries": 2,
+        }
+        self.worker = Worker(0, Job(**{**usual, **changes}), self.consumer, self.producer, self.shell, None)
+
+    def function(self, records: list[ConsumerRecord]) -> list[bytes]:
+        self.calls += [record.value for record in records]
+        return [record.value for record in records]
+
+    def run(self) -> None:
+        self.shell.run(self.worker.run())
+
+
+ALL = [*LOG[A], *LOG[B]]
+
+
+def lost(cause: Exception) -> AbortNeeded:
+    error = AbortNeeded("lost")
+    error.__cause__ = cause
+    return error
+
+
+def refusals(count: int) -> list[Exception]:
+    return [lost(MessageTooLarge("")) for _ in range(count)]
+
+
+def test_everything_once_in_order() -> None:
+    scene = Scene()
+    scene.run()
+    assert scene.producer.visible == scene.calls == ALL
+    assert scene.worker.report.batches == 4
+
+
+def test_a_batch_that_was_aborted_is_read_again_and_so_is_the_next_one() -> None:
+    """The next one was transformed while the first was to be committed: its results are thrown away."""
+    scene = Scene()
+    scene.producer.commit_failures.extend([None, lost(IllegalGeneration(""))])
+    scene.run()
+    assert scene.producer.visible == ALL
+    assert scene.calls == [*LOG[A], *LOG[B][:3], *LOG[A][3:], *LOG[B]]
+    assert (scene.producer.aborts, scene.worker.report.aborted) == (1, 1)
+
+
+def test_an_outcome_is_asked_for_until_it_is_known() -> None:
+    scene = Scene()
+    scene.producer.commit_failures.extend([OutcomeUnknown("?"), OutcomeUnknown("?"), None])
+    scene.run()
+    assert scene.producer.unheard == 2
+    assert scene.producer.visible == scene.calls == ALL
+
+
+def test_whoever_stops_while_an_outcome_is_not_known_hears_so() -> None:
+    scene = Scene()
+    scene.producer.commit_failures.append(OutcomeUnknown("?"))
+    scene.consumer.plans[2] = lambda: setattr(scene.shell, "is_told_to_stop", True)
+    with pytest.raises(OutcomeUnknown):
+        scene.run()
+    assert scene.producer.visible == []
+    assert scene.producer.aborts == 0, "perhaps it was committed"
+
+
+def test_partitions_that_are_revoked_go_with_their_batch_committed() -> None:
+    scene = Scene()
+    scene.consumer.plans[2] = lambda: scene.consumer.revoke(A)
+    scene.run()
+    assert scene.producer.committed == {A: 3, B: 6}
+    assert scene.producer.visible == [*LOG[A][:3], *LOG[B]]
+
+
+def test_partitions_that_are_revoked_are_left_alone_afterwards() -> None:
+    """Their batch was aborted. Whoever has them now has committed more since, and gives them back."""
+    scene = Scene()
+    scene.producer.commit_failures.append(lost(IllegalGeneration("")))
+
+    def rebalance() -> None:
+        scene.consumer.revoke(A)
+        scene.consumer.assign(A, 5)
+
+    scene.consumer.plans[2] = rebalance
+    scene.run()
+    assert scene.producer.visible == [b"a5", *LOG[B]]
+
+
+def test_partitions_that_go_while_a_batch_is_gathered() -> None:
+    """What was gathered of those that stay is read again; of the others, nothing is committed."""
+    scene = Scene(batch_records=8, batch_ms=10)
+    scene.consumer.plans[2] = lambda: scene.consumer.revoke(A)
+    scene.run()
+    assert scene.producer.visible == LOG[B]
+    assert scene.producer.committed == {B: 6}
+
+
+def test_records_of_one_who_was_put_out_of_the_group_are_not_processed() -> None:
+    scene = Scene()
+    scene.consumer.plans[1] = lambda: setattr(scene.consumer, "generation", NO_GENERATION)
+    scene.consumer.plans[2] = lambda: setattr(scene.consumer, "generation", 2)
+    scene.run()
+    assert scene.producer.visible == scene.calls == ALL
+
+
+def test_what_brokers_refuse_again_and_again_is_raised() -> None:
+    scene = Scene()
+    scene.producer.commit_failures.extend(refusals(3))
+    with pytest.raises(AbortNeeded) as raised:
+        scene.run()
+    assert "source-0" in raised.value.__notes__[0]
+    assert scene.producer.visible == []
+    assert scene.producer.aborts == 3
+
+
+def test_what_brokers_refuse_now_and_then_is_not() -> None:
+    scene = Scene()
+    scene.producer.commit_failures.extend([*refusals(2), None, *refusals(2)])
+    scene.run()
+    assert sorted(scene.producer.visible) == ALL
+
+
+@pytest.mark.parametrize("error", [TransactionalProducerFenced("another"), lost(FencedInstanceId(""))])
+def test_whoever_was_replaced_gives_up(error: Exception) -> None:
+    scene = Scene()
+    scene.producer.commit_failures.extend([None, error])
+    with pytest.raises(type(error)):
+        scene.run()
+    assert scene.producer.visible == LOG[A][:3]
+
+
+def test_a_stop_between_attempts_leaves_the_batch_to_the_next_one() -> None:
+    def function(records: list[ConsumerRecord]) -> Any:
+        scene.shell.is_told_to_stop = True
+        raise ValueError("not now")
+
+    scene = Scene(function=function)
+    scene.run()
+    assert scene.worker.report.failures == 1
+    assert scene.producer.committed == {}
