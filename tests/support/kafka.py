@@ -18,7 +18,7 @@ READY_TIMEOUT_S = 120
 TOOL_TIMEOUT_S = 240
 CLUSTER_ID = "b25jZWxvZy10ZXN0cy0wMQ"
 # Short-lived JVMs: the first compiler tier alone and the serial collector start fastest on two cores.
-PLAIN_JVM = ("-Xms128m", "-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+QUICK_JVM = ("-Xms128m", "-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
 
 SETTINGS = {
     "process.roles": "broker,controller",
@@ -44,12 +44,12 @@ SETTINGS = {
 
 def java_command(main_class: str, *arguments: str, jvm: tuple[str, ...] | None = None) -> list[str]:
     """The command line of a Java program from Apache Kafka's jars."""
-    options = quick_jvm() if jvm is None else jvm
+    options = shared_jvm() if jvm is None else jvm
     return [str(parts.java()), *options, "-cp", f"{parts.kafka_libs()}/*", main_class, *arguments]
 
 
 @functools.cache
-def quick_jvm() -> tuple[str, ...]:
+def shared_jvm() -> tuple[str, ...]:
     """With Kafka's classes as a JVM keeps them in memory, so that others need not read them from the jars: they start
     in half the time. The first who needs one has a broker leave them behind. What does not fit is not used."""
     binary = parts.java().resolve().stat()
@@ -58,12 +58,12 @@ def quick_jvm() -> tuple[str, ...]:
     with parts.fetch_lock("classes"), tempfile.TemporaryDirectory() as folder:
         if not archive.exists():
             partial = archive.with_suffix(".partial")
-            with KafkaBroker(Path(folder), jvm=(*PLAIN_JVM, f"-XX:ArchiveClassesAtExit={partial}")):
+            with KafkaBroker(Path(folder), jvm=(*QUICK_JVM, f"-XX:ArchiveClassesAtExit={partial}")):
                 pass
             if partial.exists():  # else this JVM cannot do it, and the others go on without
                 partial.rename(archive)
     quiet = ("-Xlog:disable", "-Xlog:all=warning:stderr")
-    return (*PLAIN_JVM, "-Xshare:auto", f"-XX:SharedArchiveFile={archive}", *quiet)
+    return (*QUICK_JVM, f"-XX:SharedArchiveFile={archive}", *quiet)
 
 
 def run_tool(
@@ -75,7 +75,7 @@ def run_tool(
     jvm: tuple[str, ...] | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Run one of Kafka's tools to its end; a failure shows what it said."""
-    options = quick_jvm() if jvm is None else jvm
+    options = shared_jvm() if jvm is None else jvm
     command = java_command(main_class, *arguments, jvm=(*options, "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"))
     done = subprocess.run(command, input=text_in, capture_output=True, text=True, timeout=timeout_s, check=False)
     if check:
@@ -118,7 +118,7 @@ class KafkaBroker(BrokerProcess):
         options = ("-t", CLUSTER_ID, "-c", str(self._properties))
         # Without this feature `min.insync.replicas` has its plain default, which is what a new user sees elsewhere.
         features = ("--feature", "eligible.leader.replicas.version=0")
-        jvm = None if self.jvm is None else PLAIN_JVM
+        jvm = None if self.jvm is None else QUICK_JVM
         run_tool("kafka.tools.StorageTool", "format", *options, *features, jvm=jvm)
 
     def _await_ready(self) -> None:
