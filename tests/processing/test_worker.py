@@ -97,6 +97,7 @@ class FakeProducer:
         self._open.append(value)
 
     def send_offsets_to_transaction(self, offsets: Any, group: GroupMetadata) -> None:
+        assert group.generation_id != NO_GENERATION, "brokers would take offsets of nobody in particular"
         self._offsets = {partition: committed.offset for partition, committed in offsets.items()}
 
     def commit(self) -> None:
