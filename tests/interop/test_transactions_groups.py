@@ -64,12 +64,13 @@ def join(request: pytest.FixtureRequest, broker: BrokerProcess, source: str) -> 
 
 
 @pytest.fixture
-def producer(broker: BrokerProcess, target: str) -> Producer:
+def producer(broker: BrokerProcess, target: str) -> Iterator[Producer]:
     with RawClient(broker.address) as raw:
         await_transactions(raw)
     producer = make_producer(broker, transactional_id=f"writes-{target}")
     producer.init_transactions(TIMEOUT_S)
-    return producer
+    yield producer
+    producer.close()
 
 
 def await_shares(share: int, *members: Consumer) -> None:

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from tests.support import parts
-from tests.support.confluent import TIMEOUT_S, create_topic, make_producer, send
+from tests.support.confluent import create_topic
 from tests.support.copier import EVENS, ODDS, PARTITIONS, Copier, copiers, once_stable, write_numbers
 from tests.support.kafka import run_tool
 from tests.support.patience import eventually
 from tests.support.process import BrokerProcess
 from tests.support.raw import RawClient
-from tests.support.transactions import await_transactions, committed, end_offset, last_stable_offset
+from tests.support.transactions import HandProducer, await_transactions
 
 TOOLS = "org.apache.kafka.tools"
 
@@ -79,25 +79,11 @@ def test_the_performance_tool(broker: BrokerProcess, raw: RawClient, topics: tup
     assert sorted(written) == list(range(1_000))
 
 
-def ask(broker: BrokerProcess, *arguments: str) -> list[dict[str, str]]:
-    """The table that kafka-transactions prints."""
-    done = run_tool(f"{TOOLS}.TransactionsCommand", "--bootstrap-server", broker.bootstrap, *arguments)
-    head, *rows = [line.split("\t") for line in done.stdout.splitlines() if line.strip()] or [[]]
-    names = [name.strip() for name in head]
-    return [dict(zip(names, (cell.strip() for cell in row), strict=True)) for row in rows]
-
-
-def test_the_tool_finds_and_ends_a_transaction(broker: BrokerProcess, raw: RawClient, topics: tuple[str, str]) -> None:
-    topic, name = topics[0], f"hangs-{topics[0]}"
-    producer = make_producer(broker, transactional_id=name)
-    producer.init_transactions(TIMEOUT_S)
-    producer.begin_transaction()
-    send(producer, topic, [{"value": b"open", "partition": 1}])
-    (listed,) = [each for each in ask(broker, "list") if each["TransactionalId"] == name]
-    assert listed["TransactionState"] == "Ongoing"
-    (described,) = ask(broker, "describe", "--transactional-id", name)
-    assert (described["TransactionState"], described["TopicPartitions"]) == ("Ongoing", f"{topic}-1")
-    assert described["ProducerId"] == listed["ProducerId"]
-    ask(broker, "forceTerminateTransaction", "--transactionalId", name)
-    eventually(lambda: last_stable_offset(raw, topic, 1) == end_offset(raw, topic, 1) == 2, "it is aborted")
-    assert committed(raw, topic, 1) == []
+def test_the_tool_ends_an_open_transaction(broker: BrokerProcess, raw: RawClient, topics: tuple[str, str]) -> None:
+    producer = HandProducer(raw, f"hangs-{topics[0]}").begun()
+    assert producer.produce(topics[0], b"open") == "none"
+    words = ("forceTerminateTransaction", "--transactionalId", producer.transactional_id)
+    run_tool(f"{TOOLS}.TransactionsCommand", "--bootstrap-server", broker.bootstrap, *words)
+    assert producer.rest() == "Empty"
+    assert producer.end(commit=True) == "producer_fenced"
+    assert once_stable(raw, topics[0], [0, 0]) == [[], []]

@@ -11,6 +11,7 @@ from typing import Protocol
 import pytest
 
 from tests.support.confluent import create_topic
+from tests.support.groups import await_coordinator
 from tests.support.patience import eventually
 from tests.support.process import BrokerProcess
 from tests.support.raw import RawClient
@@ -76,6 +77,7 @@ class Stage:
         self._raw = RawClient(address)
         self._made: list[TransactionalProducer] = []
         await_transactions(self._raw)
+        await_coordinator(self._raw, self.group)
 
     def producer(
         self, transactional_id: str = "", *, timeout_ms: int = LONG_TIMEOUT_MS, codec: str = "none"
