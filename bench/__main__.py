@@ -15,7 +15,7 @@ ROWS = (
     *("start", "memory", "produce_small", "produce_large", "consume", "latency", "recovery", "crowd"),
     *("producer_send", "producer_async", "producer_latency", "producer_compression", "producer_memory"),
     *("producer_partitions", "consumer_read", "consumer_memory", "groups", "effects"),
-    *("transactions", "transactional_ids"),
+    *("transactions", "transactional_ids", "process"),
 )
 
 
