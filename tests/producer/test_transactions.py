@@ -83,6 +83,9 @@ def test_a_block_is_committed_at_its_end_and_aborted_if_it_raises(
         with producer.transaction() as same:
             assert same is producer
             producer.send(topic, b"kept too")
+        metrics = producer.metrics()
+        assert (metrics["txn-commit-total"], metrics["txn-abort-total"]) == (2, 1)
+        assert all(metrics[f"txn-{call}-time-ns-total"] > 0 for call in ("init", "commit", "abort"))
     assert seen(broker, topic) == [b"kept", b"kept too"]
 
 

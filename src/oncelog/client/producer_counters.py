@@ -42,6 +42,13 @@ class Totals:
     """Sends that found no memory in time."""
     buffer_wait_ns: int = 0
     """Time that sends waited for memory."""
+    transactions_committed: int = 0
+    transactions_aborted: int = 0
+    txn_init_ns: int = 0
+    """Time that callers waited for `init_transactions()`, and so on."""
+    txn_offsets_ns: int = 0
+    txn_commit_ns: int = 0
+    txn_abort_ns: int = 0
 
 
 @dataclass(slots=True)

@@ -256,7 +256,11 @@ class AsyncProducer:
         if self._transactions is None:
             driver = self._driver_here()
             self._transactions = AsyncTransactions(
-                self._core.transaction, driver.wake, self._all_accepted, self.config.max_block_ms
+                self._core.transaction,
+                self._parts.counters,
+                driver.wake,
+                self._all_accepted,
+                self.config.max_block_ms,
             )
         if self._unusable is not None:
             raise self._unusable.with_traceback(None)

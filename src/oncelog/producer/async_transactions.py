@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 
 from oncelog.client.consumer_records import GroupMetadata
+from oncelog.client.producer_counters import ProducerCounters
 from oncelog.client.transaction.command import Command, Kind
 from oncelog.client.transaction.core import TransactionCore
 from oncelog.client.transaction.model import Phase
 from oncelog.client.transaction.prepared import PreparedTransaction
 from oncelog.client.transaction_errors import AbortNeeded, TransactionError
-from oncelog.producer.transactions import Offsets, checked_group, checked_offsets, out_of_time
+from oncelog.producer.transactions import Offsets, checked_group, checked_offsets, count, out_of_time
 
 
 class AsyncTransactions:
     def __init__(
         self,
         core: TransactionCore,
+        counters: ProducerCounters,
         wake: Callable[[], None],
         all_accepted: Callable[[], Awaitable[None]],
         max_block_ms: int,
     ) -> None:
         """`all_accepted`: until every record that was sent so far is in a batch."""
         self._core = core
+        self._counters = counters
         self._wake = wake
         self._all_accepted = all_accepted
         self._patience_s = max_block_ms / 1000
@@ -74,6 +78,7 @@ class AsyncTransactions:
 
     async def _perform(self, ask: Callable[[Callable[[], None]], Command], timeout: float | None) -> None:
         timeout = self._patience_s if timeout is None else timeout
+        begun_ns = time.monotonic_ns()
         ended = asyncio.Event()
         command = ask(ended.set)
         self._wake()
@@ -86,5 +91,6 @@ class AsyncTransactions:
             self._core.unheard(command)
             raise
         self._core.heard(command)
+        count(self._counters, command, time.monotonic_ns() - begun_ns)
         if command.error is not None:
             raise command.error.with_traceback(None)

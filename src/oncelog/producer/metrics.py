@@ -29,6 +29,8 @@ _COUNTED = {
     "epoch-bump": ("epoch_bumps", "Times that the producer began a new epoch"),
     "buffer-exhausted": ("buffer_exhausted", "Sends that found no memory in time"),
     "produce-request": ("requests_sent", "Produce requests sent"),
+    "txn-commit": ("transactions_committed", "Transactions committed"),
+    "txn-abort": ("transactions_aborted", "Transactions aborted"),
 }
 # What is summed, by what it is divided.
 _AVERAGES = {
@@ -78,6 +80,13 @@ _GAUGES = {
     "request-total": "Requests of all kinds sent",
     "spool-bytes": "Bytes of the spool on disk",
 }
+_WAITED = {
+    "bufferpool-wait-time-ns-total": ("buffer_wait_ns", "Nanoseconds that sends waited for memory"),
+    "txn-init-time-ns-total": ("txn_init_ns", "Nanoseconds that init_transactions() took"),
+    "txn-send-offsets-time-ns-total": ("txn_offsets_ns", "Nanoseconds that send_offsets_to_transaction() took"),
+    "txn-commit-time-ns-total": ("txn_commit_ns", "Nanoseconds that commit() took"),
+    "txn-abort-time-ns-total": ("txn_abort_ns", "Nanoseconds that abort() took"),
+}
 ABOUT: Mapping[str, str] = {
     **{f"{name}-rate": f"{text}, per second" for name, (_, text) in _COUNTED.items()},
     **{f"{name}-total": text for name, (_, text) in _COUNTED.items()},
@@ -85,7 +94,7 @@ ABOUT: Mapping[str, str] = {
     **{name: text for name, (_, text) in _PEAKS.items()},
     **_GAUGES,
     "bufferpool-wait-ratio": "Share of the time that sends waited for memory",
-    "bufferpool-wait-time-ns-total": "Nanoseconds that sends waited for memory",
+    **{name: text for name, (_, text) in _WAITED.items()},
 }
 """What each metric means."""
 
@@ -98,7 +107,7 @@ def snapshot(counters: ProducerCounters, gauges: Mapping[str, Callable[[], float
         **{f"{name}-total": float(getattr(counters, field)) for name, (field, _) in _COUNTED.items()},
         **{name: _average(recent.totals, *fields[:2]) for name, fields in _AVERAGES.items()},
         **{name: float(getattr(recent.peaks, field)) for name, (field, _) in _PEAKS.items()},
-        "bufferpool-wait-time-ns-total": float(counters.buffer_wait_ns),
+        **{name: float(getattr(counters, field)) for name, (field, _) in _WAITED.items()},
         **{name: float(read()) for name, read in gauges.items()},
     }
 

@@ -97,7 +97,7 @@ class Producer:
         self._transactions: Transactions | None = None
         if self._core.transaction is not None:
             self._transactions = Transactions(
-                self._core.transaction, self._news, self._driver.wake, self.config.max_block_ms
+                self._core.transaction, self._counters, self._news, self._driver.wake, self.config.max_block_ms
             )
 
     def _await_spool(self, spooling: Spooling) -> None:

@@ -6,10 +6,12 @@ Owns who waits for how long, and what they are told. Decides nothing about a tra
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 
 from oncelog.client.consumer_records import GroupMetadata, OffsetAndMetadata
+from oncelog.client.producer_counters import ProducerCounters
 from oncelog.client.transaction.command import Command, Kind
 from oncelog.client.transaction.core import TransactionCore
 from oncelog.client.transaction.model import Phase
@@ -22,8 +24,16 @@ Offsets = Mapping[TopicPartition, "int | OffsetAndMetadata"]
 
 
 class Transactions:
-    def __init__(self, core: TransactionCore, news: News, wake: Callable[[], None], max_block_ms: int) -> None:
+    def __init__(
+        self,
+        core: TransactionCore,
+        counters: ProducerCounters,
+        news: News,
+        wake: Callable[[], None],
+        max_block_ms: int,
+    ) -> None:
         self._core = core
+        self._counters = counters
         self._news = news
         self._wake = wake
         self._patience_s = max_block_ms / 1000
@@ -74,6 +84,7 @@ class Transactions:
     def _perform(self, ask: Callable[[], Command], timeout: float | None) -> None:
         self._news.check_wait("a transaction")
         timeout = self._patience_s if timeout is None else timeout
+        begun_ns = time.monotonic_ns()
         with self._asking:
             command = ask()
             self._wake()
@@ -83,8 +94,27 @@ class Transactions:
             raise out_of_time(command.kind, timeout, self._core.why_slow)
         with self._asking:
             self._core.heard(command)
+            count(self._counters, command, time.monotonic_ns() - begun_ns)
         if command.error is not None:
             raise command.error.with_traceback(None)
+
+
+_TIMES = {
+    Kind.INIT: "txn_init_ns",
+    Kind.OFFSETS: "txn_offsets_ns",
+    Kind.COMMIT: "txn_commit_ns",
+    Kind.ABORT: "txn_abort_ns",
+}
+
+
+def count(counters: ProducerCounters, command: Command, took_ns: int) -> None:
+    """A call has returned."""
+    field = _TIMES.get(command.kind)
+    if field is not None:
+        setattr(counters, field, getattr(counters, field) + took_ns)
+    if command.error is None:
+        counters.transactions_committed += command.kind is Kind.COMMIT
+        counters.transactions_aborted += command.kind is Kind.ABORT
 
 
 def out_of_time(kind: Kind, timeout: float, why: str) -> OutcomeUnknown:
