@@ -10,6 +10,7 @@ import pytest
 
 from oncelog.broker.coordinated.topic import RELOAD_DELAY_MS
 from oncelog.coordinator.groups import coordinator_for
+from oncelog.coordinator.transactions.transaction_coordinator import COMPLETION_RETRY_MS
 from oncelog.errors import KafkaError
 from oncelog.log.storage import FileStorage
 from oncelog.types import TopicPartition
@@ -326,7 +327,7 @@ def test_an_end_that_cannot_be_written_is_written_later(desk: Desk, storage: Fai
     log.append_marker = then_full  # type: ignore[assignment]
     assert end(desk, producer, commit=True)["error_code"] == 0
     assert state_of(desk) == "PrepareCommit"
-    desk.alarms.pass_time(10_000)
+    desk.alarms.pass_time(COMPLETION_RETRY_MS)
     assert state_of(desk) == "CompleteCommit"
     assert len(markers_in(log)) == 1
 

@@ -61,4 +61,4 @@ class TransactionSettings:
     transactional_id_expiration_ms: int = 7 * 24 * 3_600 * 1_000
     transaction_remove_expired_transaction_cleanup_interval_ms: int = 3_600_000
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int = 10_000
-    """How long after a failed attempt an abort, or the end of a transaction, is tried again."""
+    """How long after a failed attempt an abort is tried again."""

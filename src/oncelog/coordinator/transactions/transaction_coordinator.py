@@ -50,6 +50,9 @@ FIRST_END_BY_PROTOCOL_2 = 5
 MAX_DUE_AT_ONCE = 1_000
 """How many records one call of `expire` writes for what is due; the rest follows with the next."""
 
+COMPLETION_RETRY_MS = 1_000
+"""How soon the end of a transaction that could not be written is tried again: its producer waits for it."""
+
 OFFSETS_TOPIC = "__consumer_offsets"
 
 
@@ -286,13 +289,9 @@ class TransactionCoordinator:
         return no_effects() if unmarked else self._complete(transactional_id, prepared, now_ms)
 
     def _complete(self, transactional_id: str, prepared: Transaction, now_ms: int) -> Effects:
-        self._look_again(transactional_id, now_ms)
+        # In case the record cannot be written. The replay of it sets this aside.
+        self._timers.set(transactional_id, now_ms + COMPLETION_RETRY_MS)
         return Effects([TransactionRecord(transactional_id, prepared.completed(now_ms))], [], [])
-
-    def _look_again(self, transactional_id: str, now_ms: int) -> None:
-        """In case the record about to be written cannot be. The replay of it sets this aside."""
-        interval_ms = self._settings.transaction_abort_timed_out_transaction_cleanup_interval_ms
-        self._timers.set(transactional_id, now_ms + interval_ms)
 
     # The log
 
@@ -360,7 +359,8 @@ class TransactionCoordinator:
         if now_ms < transaction.deadline_ms:
             self._timers.set(transactional_id, transaction.deadline_ms)
             return no_effects()
-        self._look_again(transactional_id, now_ms)
+        interval_ms = self._settings.transaction_abort_timed_out_transaction_cleanup_interval_ms
+        self._timers.set(transactional_id, now_ms + interval_ms)  # as above
         try:
             aborted = abort_for_producer(transaction, self._new_producer_id, now_ms)
         except KafkaError:
