@@ -14,7 +14,7 @@ import pytest
 from tests.support.batches import CONTROL, batch_records, read_batches
 from tests.support.groups import commit_request, join_alone
 from tests.support.raw import Message, RawClient
-from tests.support.requests import EARLIEST, LATEST, fetch, fetch_request, list_offset
+from tests.support.requests import EARLIEST, LATEST, create_topic, fetch, fetch_request, list_offset
 from tests.support.transactions import (
     READ_COMMITTED,
     HandProducer,
@@ -138,6 +138,52 @@ def test_a_reader_beyond_the_stable_part_waits(producer: HandProducer, client: R
     assert (answer["error_code"], answer["records"] or b"") == (0, b"")
     assert fetch(client, topic, 4, isolation_level=READ_COMMITTED)["error_code"] == 1
     producer.ended(commit=True)
+
+
+def test_what_is_deleted_is_not_waited_for(producer: HandProducer, client: RawClient, topic: str) -> None:
+    producer.produce(topic, b"1", b"2")
+    partition = {"partition_index": 0, "offset": -1}
+    asked = {"topics": [{"name": topic, "partitions": [partition]}], "timeout": 10_000}
+    ((deleted,),) = [each["partitions"] for each in client.request("delete_records", 2, asked)["topics"]]
+    assert (deleted["error_code"], deleted["low_watermark"]) == (0, 2)
+    assert last_stable_offset(client, topic) == 2
+    assert fetch(client, topic, 2, isolation_level=READ_COMMITTED, max_wait=0)["error_code"] == 0
+    producer.produce(topic, b"3")
+    assert last_stable_offset(client, topic) == 2
+    producer.ended(commit=True)
+    assert last_stable_offset(client, topic) == end_offset(client, topic) == 4
+
+
+def test_a_topic_that_is_deleted_while_its_transaction_is_open(
+    producer: HandProducer, client: RawClient, topic: str
+) -> None:
+    gone = f"{topic}-gone"
+    create_topic(client, gone)
+    assert producer.produce(gone) == "none"
+    assert producer.produce(topic, b"kept") == "none"
+    (deleted,) = client.request("delete_topics", 6, {"topics": [{"name": gone}], "timeout": 10_000})["responses"]
+    assert deleted["error_code"] == 0
+    producer.ended(commit=True)
+    assert committed(client, topic) == [b"kept"]
+
+
+def test_producers_of_a_partition(producer: HandProducer, client: RawClient, topic: str) -> None:
+    """What tools look for where a transaction hangs."""
+
+    def active() -> tuple[int, int, int]:
+        asked = {"topics": [{"name": topic, "partition_indexes": [0]}]}
+        (described,) = client.request("describe_producers", 0, asked)["topics"]
+        (found,) = described["partitions"][0]["active_producers"]
+        return found["producer_epoch"] - first, found["last_sequence"], found["current_txn_start_offset"]
+
+    first = producer.epoch
+    producer.produce(topic, b"1", b"2")
+    assert active() == (0, 1, 0)
+    producer.ended(commit=True)
+    assert active() == (1, -1, -1)
+    producer.produce(topic, b"3")
+    assert active() == (1, 0, 3)
+    producer.ended(commit=False)
 
 
 # --- markers by hand (WriteTxnMarkers) --------------------------------------------------------------------------------

@@ -6,11 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.support.batches import TRANSACTIONAL, make_batch
 from tests.support.compare import assert_equal, masked
 from tests.support.groups import await_coordinator
 from tests.support.process import BrokerProcess
 from tests.support.raw import Message, RawClient
-from tests.support.requests import create_topic
+from tests.support.requests import create_topic, produce_request
 from tests.support.transactions import (
     HandProducer,
     await_transactions,
@@ -113,6 +114,38 @@ def test_transactions_of_several_producers_in_one_request(client: RawClient, top
     first.ended(commit=True)
 
 
+LISTINGS: list[Message] = [
+    {"state_filters": ["Ongoing"]},
+    {"state_filters": ["Empty", "Nonsense", "ongoing"]},
+    {"state_filters": ["Nonsense"]},
+    {"producer_id_filters": [2**40]},
+    {"duration_filter": 3_600_000},
+    {"duration_filter": 0},
+    {"transactional_id_pattern": ".*-1"},
+    {"transactional_id_pattern": ""},
+    {"transactional_id_pattern": "("},
+]
+
+
+@pytest.mark.parametrize("version", range(3))
+def test_listing(both_brokers: Brokers, new_topic: Topics, version: int) -> None:
+    topic, answers = new_topic(), {}
+    for kind, broker in both_brokers.items():
+        with RawClient(broker.address) as client:
+            await_transactions(client)
+            create_topic(client, topic)
+            producers = [HandProducer(client, f"{topic}-{number}").begun() for number in range(3)]
+            producers[1].produce(topic)
+            listed = [client.request("list_transactions", version, asked) for asked in LISTINGS]
+            producers[1].ended(commit=True)
+        for answer in listed:
+            answer["unknown_state_filters"].sort()
+            own = [each for each in answer["transaction_states"] if each["transactional_id"].startswith(topic)]
+            answer["transaction_states"] = sorted(own, key=lambda each: str(each["transactional_id"]))
+        answers[kind] = masked(listed)
+    assert_equal(answers)
+
+
 # --- what InitProducerId refuses --------------------------------------------------------------------------------------
 
 
@@ -174,6 +207,18 @@ def test_a_topic_that_is_unknown(producer: HandProducer, topic: str, version: in
         (topic, 7): "unknown_topic_or_partition",
     }
     assert producer.described()["transaction_state"] == "Empty"
+
+
+@pytest.mark.parametrize("internal", [OFFSETS_TOPIC, "__transaction_state"])
+def test_a_topic_of_the_brokers_own(producer: HandProducer, group: str, topic: str, internal: str) -> None:
+    """Brokers may add it, clients may not, and nobody may write into it."""
+    for version in range(4):
+        added = producer.add((topic, 0), (internal, 0), version=version)
+        assert added == {(topic, 0): "operation_not_attempted", (internal, 0): "topic_authorization_failed"}
+    assert producer.described()["transaction_state"] == "Empty"
+    assert producer.add((internal, 0), version=5) == {(internal, 0): "none"}
+    assert producer.produce(internal) == "invalid_topic_exception"
+    producer.ended(commit=True)
 
 
 @BOTH_PROTOCOLS
@@ -248,6 +293,36 @@ def test_writing_under_a_name_that_is_unknown(client: RawClient, topic: str) -> 
     for version in (9, 11, 12):
         assert nobody.produce(topic, version=version) == "invalid_producer_id_mapping"
     assert uncommitted(client, topic) == []
+
+
+@pytest.mark.parametrize("version", [9, 12])
+def test_two_producers_in_one_request(producer: HandProducer, client: RawClient, topic: str, version: int) -> None:
+    """Their transactions would share an answer. A batch that is in no transaction may come along."""
+    second = HandProducer(client, f"second beside {topic}").begun()
+
+    def written(attributes: int) -> set[int]:
+        batches = [
+            make_batch(
+                producer_id=each.producer_id,
+                epoch=each.epoch,
+                sequence=0,
+                attributes=own_attributes,
+                base_timestamp=each.now_ms(),
+            )
+            for each, own_attributes in ((producer, TRANSACTIONAL), (second, attributes))
+        ]
+        request = produce_request(topic, batches[0], transactional_id=producer.transactional_id)
+        request["topic_data"][0]["partition_data"].append({"index": 1, "records": batches[1]})
+        (answer,) = client.request("produce", version, request)["responses"]
+        return {each["error_code"] for each in answer["partition_responses"]}
+
+    producer.add((topic, 0))
+    second.add((topic, 1))
+    assert written(TRANSACTIONAL) == {49}
+    assert written(0) == {0}
+    for each in (producer, second):
+        each.ended(commit=False)
+    assert (committed(client, topic), committed(client, topic, 1)) == ([], [b"v"])
 
 
 def test_writing_the_same_batch_twice(producer: HandProducer, client: RawClient, topic: str) -> None:

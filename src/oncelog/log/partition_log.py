@@ -359,9 +359,12 @@ class PartitionLog:
 
     @property
     def last_stable_offset(self) -> int:
-        """What `read_committed` may read up to: the first record of an undecided transaction, or the high watermark."""
+        """What `read_committed` may read up to: the first record of an undecided transaction, or the high watermark.
+        What was deleted is not waited for."""
         unstable = self.producers.first_unstable_offset
-        return self.high_watermark if unstable is None else min(unstable, self.high_watermark)
+        if unstable is None:
+            return self.high_watermark
+        return min(max(unstable, self.log_start_offset), self.high_watermark)
 
     def advance_high_watermark(self, offset: int) -> None:
         """Let readers see everything below `offset`. It never goes back, nor beyond the end."""

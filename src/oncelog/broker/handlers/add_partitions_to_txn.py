@@ -2,8 +2,9 @@
 
 Versions: 0-3 come from clients of protocol 1, for one transaction (2 adds PRODUCER_FENCED, 3 is flexible); from 4 on
 brokers ask for many, to add partitions or only to verify them. A partition that does not exist is answered with
-UNKNOWN_TOPIC_OR_PARTITION; then the others of its transaction are not added either and say OPERATION_NOT_ATTEMPTED. The
-rest of the rules are the coordinators'.
+UNKNOWN_TOPIC_OR_PARTITION, and to a client one of the broker's own topics with TOPIC_AUTHORIZATION_FAILED; then the
+others of its transaction are not added either and say OPERATION_NOT_ATTEMPTED. The rest of the rules are the
+coordinators'.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from oncelog.broker.request import Answer, Request
+from oncelog.controller.topic_names import is_internal
 from oncelog.coordinator.transactions.answers import FIRST_BATCHED_ADD, partitions_of, topic_results
-from oncelog.errors import NONE, OperationNotAttempted, UnknownTopicOrPartition
+from oncelog.errors import NONE, OperationNotAttempted, TopicAuthorizationFailed, UnknownTopicOrPartition
+from oncelog.types import TopicPartition
 from oncelog.wire.api import ApiKey
 from oncelog.wire.codec import Message
 
@@ -25,7 +28,7 @@ API_KEY = ApiKey.ADD_PARTITIONS_TO_TXN
 def handle(broker: BrokerState, request: Request) -> Answer:
     if request.version >= FIRST_BATCHED_ADD:
         return _of_many(broker, request)
-    refused = _unknown_partitions(broker, request.body["v3_and_below_topics"])
+    refused = _refused_partitions(broker, request.body["v3_and_below_topics"], is_client=True)
     if refused is not None:
         return {"results_by_topic_v3_and_below": refused}
     return broker.transactions.serve(request, request.body["v3_and_below_transactional_id"])
@@ -37,7 +40,7 @@ def _of_many(broker: BrokerState, request: Request) -> Answer:
     parts: list[tuple[str, Message]] = []
     for transaction in request.body["transactions"]:
         transactional_id = transaction["transactional_id"]
-        results = _unknown_partitions(broker, transaction["topics"])
+        results = _refused_partitions(broker, transaction["topics"], is_client=False)
         if results is None:
             parts.append((transactional_id, {"transactions": [transaction]}))
         else:
@@ -50,17 +53,16 @@ def _of_many(broker: BrokerState, request: Request) -> Answer:
     return broker.transactions.serve_many(request, parts, merge)
 
 
-def _unknown_partitions(broker: BrokerState, topics: list[Message]) -> list[Message] | None:
-    """The results of all partitions, if one of them does not exist."""
+def _refused_partitions(broker: BrokerState, topics: list[Message], *, is_client: bool) -> list[Message] | None:
+    """The results of all partitions, if one of them may not be added."""
     known = broker.controller.state.topics
     partitions = partitions_of(topics)
-    unknown = {
-        partition
-        for partition in partitions
-        if partition.topic not in known or partition.partition not in known[partition.topic].partitions
-    }
-    if not unknown:
+    refused: dict[TopicPartition, int] = {}
+    for partition in partitions:
+        if is_client and is_internal(partition.topic):
+            refused[partition] = TopicAuthorizationFailed.code
+        elif partition.topic not in known or partition.partition not in known[partition.topic].partitions:
+            refused[partition] = UnknownTopicOrPartition.code
+    if not refused:
         return None
-    return topic_results(
-        partitions, lambda each: UnknownTopicOrPartition.code if each in unknown else OperationNotAttempted.code
-    )
+    return topic_results(partitions, lambda each: refused.get(each, OperationNotAttempted.code))
