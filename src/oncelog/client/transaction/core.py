@@ -18,15 +18,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from oncelog.client.accumulator import Accumulator, PartitionQueue
 from oncelog.client.consumer_records import GroupMetadata, OffsetAndMetadata
 from oncelog.client.idempotence import Idempotence, Identity
-from oncelog.client.membership.backoff import Backoff
-from oncelog.client.membership.coordinator_link import GROUP_KEY, TRANSACTION_KEY, CoordinatorLink
-from oncelog.client.network import Event, Lost, LostKind, Network
+from oncelog.client.network import Answered, Event, Network
 from oncelog.client.transaction import requests
 from oncelog.client.transaction.command import Command, CommitOffsets, Kind
+from oncelog.client.transaction.conversation import Conversation, Done
 from oncelog.client.transaction.model import (
     WHY_NOT_BEGIN,
     WHY_NOT_OPEN,
@@ -37,19 +37,17 @@ from oncelog.client.transaction.model import (
 )
 from oncelog.client.transaction.prepared import PreparedTransaction
 from oncelog.client.transaction.rest import Rest
-from oncelog.client.transaction.verdict import TransactionVerdict, is_fatal_for_records, is_fencing, verdict_of
+from oncelog.client.transaction.verdict import TransactionVerdict, is_fatal_for_records, is_fencing
 from oncelog.client.transaction_errors import (
     AbortNeeded,
     TransactionalProducerFenced,
     TransactionFailed,
     TransactionMisuse,
 )
-from oncelog.errors import KafkaError, UnsupportedVersion, error_for_code
+from oncelog.errors import KafkaError
 from oncelog.types import TopicPartition
 from oncelog.wire.codec import Message
 
-CONTENTION_BACKOFF_MS = 20
-"""The first pause while the transaction before this one is being completed."""
 FEATURE = "transaction.version"
 
 
@@ -76,18 +74,11 @@ class TransactionCore:
         self._accumulator = accumulator
         self._idempotence = idempotence
         self._flow = flow
-        self._jitter = jitter
-        self._link = CoordinatorLink(TRANSACTION_KEY, settings.transactional_id, network, settings.new_backoff(jitter))
-        self._group_links: dict[str, CoordinatorLink] = {}
+        self._conversation = Conversation(settings, network, jitter, self._refused)
         self._commands: deque[Command] = deque()
         self._unheard: Command | None = None
         """What a user asked for, and has not heard the end of yet."""
-        self._backoff = settings.new_backoff(jitter)
         self._rest = Rest()
-        self._contention = settings.new_backoff(jitter, CONTENTION_BACKOFF_MS)
-        self._is_asking = False
-        self._ask_at_ms = 0
-        self._last_error = ""
         self._is_swept = False
         """What waited in the lost transaction was refused."""
         self._is_begun = False
@@ -156,7 +147,7 @@ class TransactionCore:
     @property
     def why_slow(self) -> str:
         """For whoever does not wait any longer."""
-        return self._last_error or self._link.why_not_ready
+        return self._conversation.why_slow
 
     def _submit(self, command: Command) -> Command:
         self._unheard = None
@@ -227,16 +218,14 @@ class TransactionCore:
         else:
             self._lose(error)
 
-    def handle(self, event: Event, now_ms: int) -> bool:
-        return self._link.handle(event, now_ms) or any(
-            link.handle(event, now_ms) for link in self._group_links.values()
-        )
+    def handle(self, event: Event, now_ms: int) -> None:
+        self._conversation.handle(event, now_ms)
 
     def poll(self, now_ms: int) -> int | None:
         """Asks what is to be asked. Returns when it wants to be polled again, if nothing happens before."""
-        if self.fatal is None and self._link.refusal is not None:
-            self._fail(self._link.refusal)
-        if self.fatal is not None or self._is_asking:
+        if self.fatal is None and self._conversation.refusal is not None:
+            self._fail(self._conversation.refusal)
+        if self.fatal is not None or self._conversation.is_waiting:
             return None
         if self.is_lost and not self._is_swept:
             self._sweep()
@@ -289,129 +278,61 @@ class TransactionCore:
         return not self._flow.is_in_flight() if command.kind is Kind.ABORT else self._flow.is_quiet()
 
     def _ask_when_ready(self, question: requests.Question, now_ms: int) -> int | None:
-        if now_ms < self._ask_at_ms:
-            return self._ask_at_ms
-        link = self._group_link() if question is requests.COMMIT_OFFSETS else self._link
-        if link.refusal is not None:
-            self._refused_by_group(link.refusal)
-            return now_ms
-        if not link.is_ready(now_ms):
-            return now_ms + link.wait_ms(now_ms)
-        self._ask(link, question, now_ms)
+        group_id = None
+        if question is requests.COMMIT_OFFSETS:
+            command = self._commands[0]
+            assert isinstance(command, CommitOffsets)
+            group_id = command.group.group_id
+        link = self._conversation.ready_to_ask(group_id, now_ms)
+        if isinstance(link, int):
+            return link
+        body, done = self._prepared_question(question)
+        self._conversation.ask(link, question, body, now_ms, done, by_protocol_2=self.uses_protocol_2)
         return None
 
-    def _group_link(self) -> CoordinatorLink:
-        command = self._commands[0]
-        assert isinstance(command, CommitOffsets)
-        group_id = command.group.group_id
-        link = self._group_links.get(group_id)
-        if link is None:
-            backoff = self._settings.new_backoff(self._jitter)
-            link = self._group_links[group_id] = CoordinatorLink(GROUP_KEY, group_id, self._network, backoff)
-        return link
-
-    def _ask(self, link: CoordinatorLink, question: requests.Question, now_ms: int) -> None:
+    def _prepared_question(self, question: requests.Question) -> tuple[Message, Done]:
+        """What to ask, and what to do with a good answer."""
         name, identity = self._settings.transactional_id, self._idempotence.identity
         if question is requests.INIT:
             had = identity if self._has_ended else None
-            body = requests.init(name, self._settings.transaction_timeout_ms, had)
-            self._send(link, question, body, now_ms, self._initialised)
-            return
+            return requests.init(name, self._settings.transaction_timeout_ms, had), self._initialised
         assert identity is not None
         if question is requests.ADD_PARTITIONS:
             partitions = frozenset(self._wanted)
-            body = requests.add_partitions(name, identity, partitions)
-            self._send(link, question, body, now_ms, lambda answer: self._partitions_added(partitions))
-            return
+            return requests.add_partitions(name, identity, partitions), partial(self._partitions_added, partitions)
         command = self._commands[0]
         if not isinstance(command, CommitOffsets):
-            body = requests.end(name, identity, commit=command.kind is Kind.COMMIT)
-            self._send(link, question, body, now_ms, self._ended)
-        elif question is requests.ADD_OFFSETS:
-            body = requests.add_offsets(name, identity, command.group.group_id)
-            self._send(link, question, body, now_ms, lambda answer: self._group_added(command))
-        else:
-            self._is_begun = True
-            body = requests.commit_offsets(name, identity, command.group, command.offsets)
-            self._send(link, question, body, now_ms, lambda answer: self._end_command(command))
-
-    def _send(
-        self,
-        link: CoordinatorLink,
-        question: requests.Question,
-        body: Message,
-        now_ms: int,
-        done: Callable[[Message], None],
-    ) -> None:
-        def answered(event: Event, now_ms: int) -> None:
-            self._is_asking = False
-            if self.fatal is None:
-                self._judge(link, question, event, now_ms, done)
-
-        self._is_asking = True
-        last = None if self.uses_protocol_2 else question.last_by_protocol_1
-        link.send(question.api_key, body, now_ms, answered, max_version=last)
+            return requests.end(name, identity, commit=command.kind is Kind.COMMIT), self._ended
+        if question is requests.ADD_OFFSETS:
+            return requests.add_offsets(name, identity, command.group.group_id), partial(self._group_added, command)
+        self._is_begun = True
+        body = requests.commit_offsets(name, identity, command.group, command.offsets)
+        return body, partial(self._offsets_committed, command)
 
     # --- answers ------------------------------------------------------------------------------------------------
 
-    def _judge(
-        self,
-        link: CoordinatorLink,
-        question: requests.Question,
-        event: Event,
-        now_ms: int,
-        done: Callable[[Message], None],
-    ) -> None:
-        if isinstance(event, Lost):
-            if event.kind is LostKind.UNSUPPORTED:
-                self._fail(UnsupportedVersion(f"{event.reason}; transactions need it"))
-            else:
-                self._again(event.reason, self._backoff, now_ms)
-            return
-        code = requests.worst_code(question.api_key, event.body)
-        verdict = verdict_of(code)
-        if verdict is TransactionVerdict.DONE:
-            self._backoff.reset()
-            self._contention.reset()
-            self._last_error = ""
-            if question is requests.END:
-                self._rest.ended(now_ms - event.sent_ms, now_ms)
-            if question in (requests.INIT, requests.END) and self._network.is_ready(event.node_id, now_ms):
-                features = self._network.features(event.node_id)
-                self._next_uses_protocol_2 = features.get(FEATURE, 0) >= requests.PROTOCOL_2
-            done(event.body)
-            return
-        error = error_for_code(code)
-        if verdict is TransactionVerdict.ABORT and self._can_abort():
+    def _refused(self, verdict: TransactionVerdict, error: KafkaError) -> None:
+        """An abort that was refused would be refused again, and before the first transaction there is none."""
+        can_abort = not (self._commands and self._commands[0].kind in (Kind.ABORT, Kind.INIT))
+        if verdict is TransactionVerdict.ABORT and can_abort:
             self._lose(error)
-        elif verdict is TransactionVerdict.CONTENDED:
-            self._again(error.name, self._contention, now_ms)
-        elif verdict is TransactionVerdict.RETRY:
-            self._again(error.name, self._backoff, now_ms)
-        elif verdict is TransactionVerdict.MOVED:
-            link.forget(f"{error.name} from {question.api_key.name}", now_ms)
-            self._again(error.name, self._backoff, now_ms)
         else:
             self._fail(error)
 
-    def _can_abort(self) -> bool:
-        """An abort that was refused would be refused again, and before the first transaction there is none."""
-        return not (self._commands and self._commands[0].kind in (Kind.ABORT, Kind.INIT))
-
-    def _again(self, why: str, backoff: Backoff, now_ms: int) -> None:
-        self._last_error = why
-        self._ask_at_ms = now_ms + backoff.next_ms()
-
-    def _partitions_added(self, partitions: frozenset[TopicPartition]) -> None:
+    def _partitions_added(self, partitions: frozenset[TopicPartition], *_: object) -> None:
         self._wanted -= partitions
         self._added |= partitions
         self._is_begun = True
 
-    def _group_added(self, command: CommitOffsets) -> None:
+    def _group_added(self, command: CommitOffsets, *_: object) -> None:
         command.is_group_added = True
         self._is_begun = True
 
-    def _initialised(self, answer: Message) -> None:
+    def _offsets_committed(self, command: CommitOffsets, *_: object) -> None:
+        self._end_command(command)
+
+    def _initialised(self, answer: Message, event: Answered, now_ms: int) -> None:
+        self._learn_protocol(event, now_ms)
         identity = Identity(answer["producer_id"], answer["producer_epoch"])
         if self._has_ended:
             self._completed(identity)
@@ -420,7 +341,9 @@ class TransactionCore:
         self._get_ready()
         self._end_command(self._commands[0])
 
-    def _ended(self, answer: Message) -> None:
+    def _ended(self, answer: Message, event: Answered, now_ms: int) -> None:
+        self._rest.ended(now_ms - event.sent_ms, now_ms)
+        self._learn_protocol(event, now_ms)
         if self.uses_protocol_2:
             self._completed(Identity(answer["producer_id"], answer["producer_epoch"]))
             return
@@ -469,12 +392,6 @@ class TransactionCore:
         lost.__cause__ = error
         self.abort_reason = self.abort_reason or lost
 
-    def _refused_by_group(self, error: KafkaError) -> None:
-        command = self._commands[0]
-        assert isinstance(command, CommitOffsets)
-        del self._group_links[command.group.group_id]  # whoever asks again begins a new search
-        self._lose(error)
-
     def _fail(self, error: Exception) -> None:
         transactional_id = self._settings.transactional_id
         if is_fencing(error):
@@ -489,10 +406,17 @@ class TransactionCore:
                 " Close it; what was not committed is aborted"
             )
         self.fatal.__cause__ = error
+        self._conversation.end()
         self._accumulator.suspend(self.fatal)
         while self._commands:
             self._end_command(self._commands[0], self.fatal)
         self._flow.give_up(self.fatal)
+
+    def _learn_protocol(self, event: Answered, now_ms: int) -> None:
+        """For the next transaction: one is ended by the protocol that it was begun with."""
+        if self._network.is_ready(event.node_id, now_ms):
+            features = self._network.features(event.node_id)
+            self._next_uses_protocol_2 = features.get(FEATURE, 0) >= requests.PROTOCOL_2
 
     def _get_ready(self) -> None:
         self._accumulator.suspend(not_begun())

@@ -1,0 +1,133 @@
+"""The questions to a transaction's coordinators: one at a time, each asked until it is answered.
+
+Owns who is asked (the coordinator of the transactional id, or that of a group), when again after which answer, and what
+to say to people while it takes long. Never decides what to ask, nor what an answer means for the transaction: answers
+go to whoever asked, errors that asking again does not mend to `on_refused`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from oncelog.client.membership.backoff import Backoff
+from oncelog.client.membership.coordinator_link import GROUP_KEY, TRANSACTION_KEY, CoordinatorLink
+from oncelog.client.network import Answered, Event, Lost, LostKind, Network
+from oncelog.client.transaction import requests
+from oncelog.client.transaction.model import TransactionSettings
+from oncelog.client.transaction.verdict import TransactionVerdict, verdict_of
+from oncelog.errors import KafkaError, UnsupportedVersion, error_for_code
+from oncelog.wire.codec import Message
+
+CONTENTION_BACKOFF_MS = 20
+"""The first pause while the transaction before this one is being completed."""
+MAX_GROUPS = 16
+"""Groups whose coordinators are remembered; most producers ever have one."""
+
+Done = Callable[[Message, Answered, int], None]
+OnRefused = Callable[[TransactionVerdict, KafkaError], None]
+
+
+class Conversation:
+    def __init__(
+        self, settings: TransactionSettings, network: Network, jitter: Callable[[], float], on_refused: OnRefused
+    ) -> None:
+        self.is_waiting = False
+        """A question is not answered yet."""
+        self._settings = settings
+        self._network = network
+        self._jitter = jitter
+        self._on_refused = on_refused
+        self._link = CoordinatorLink(TRANSACTION_KEY, settings.transactional_id, network, settings.new_backoff(jitter))
+        self._group_links: dict[str, CoordinatorLink] = {}
+        self._backoff = settings.new_backoff(jitter)
+        self._contention = settings.new_backoff(jitter, CONTENTION_BACKOFF_MS)
+        self._ask_at_ms = 0
+        self._last_error = ""
+        self._is_over = False
+
+    def end(self) -> None:
+        """Nobody wants to hear answers any more."""
+        self._is_over = True
+
+    @property
+    def refusal(self) -> KafkaError | None:
+        """Why the brokers name no coordinator of the transactional id."""
+        return self._link.refusal
+
+    @property
+    def why_slow(self) -> str:
+        return self._last_error or self._link.why_not_ready
+
+    def handle(self, event: Event, now_ms: int) -> None:
+        if not self._link.handle(event, now_ms):
+            any(link.handle(event, now_ms) for link in list(self._group_links.values()))
+
+    def ready_to_ask(self, group_id: str | None, now_ms: int) -> CoordinatorLink | int:
+        """The link on which a question may be asked now, or when to come back. None for the group means the coordinator
+        of the transactional id."""
+        if now_ms < self._ask_at_ms:
+            return self._ask_at_ms
+        link = self._link if group_id is None else self._link_to(group_id, now_ms)
+        if group_id is not None and link.refusal is not None:
+            del self._group_links[group_id]  # whoever asks again begins a new search
+            self._on_refused(TransactionVerdict.ABORT, link.refusal)
+            return now_ms
+        return link if link.is_ready(now_ms) else now_ms + link.wait_ms(now_ms)
+
+    def _link_to(self, group_id: str, now_ms: int) -> CoordinatorLink:
+        link = self._group_links.get(group_id)
+        if link is None:
+            if len(self._group_links) >= MAX_GROUPS:
+                oldest = next(iter(self._group_links))
+                self._group_links.pop(oldest).forget("other groups are asked now", now_ms)
+            backoff = self._settings.new_backoff(self._jitter)
+            link = self._group_links[group_id] = CoordinatorLink(GROUP_KEY, group_id, self._network, backoff)
+        return link
+
+    def ask(
+        self,
+        link: CoordinatorLink,
+        question: requests.Question,
+        body: Message,
+        now_ms: int,
+        done: Done,
+        *,
+        by_protocol_2: bool,
+    ) -> None:
+        def answered(event: Event, now_ms: int) -> None:
+            self.is_waiting = False
+            if not self._is_over:
+                self._judge(link, question, event, now_ms, done)
+
+        self.is_waiting = True
+        last = None if by_protocol_2 else question.last_by_protocol_1
+        link.send(question.api_key, body, now_ms, answered, max_version=last)
+
+    def _judge(self, link: CoordinatorLink, question: requests.Question, event: Event, now_ms: int, done: Done) -> None:
+        if isinstance(event, Lost):
+            if event.kind is LostKind.UNSUPPORTED:
+                unsupported = UnsupportedVersion(f"{event.reason}; transactions need it")
+                self._on_refused(TransactionVerdict.FATAL, unsupported)
+            else:
+                self._again(event.reason, self._backoff, now_ms)
+            return
+        code = requests.worst_code(question.api_key, event.body)
+        verdict, error = verdict_of(code), error_for_code(code)
+        if verdict is TransactionVerdict.DONE:
+            self._backoff.reset()
+            self._contention.reset()
+            self._last_error = ""
+            done(event.body, event, now_ms)
+        elif verdict is TransactionVerdict.CONTENDED:
+            self._again(error.name, self._contention, now_ms)
+        elif verdict is TransactionVerdict.RETRY:
+            self._again(error.name, self._backoff, now_ms)
+        elif verdict is TransactionVerdict.MOVED:
+            link.forget(f"{error.name} from {question.api_key.name}", now_ms)
+            self._again(error.name, self._backoff, now_ms)
+        else:
+            self._on_refused(verdict, error)
+
+    def _again(self, why: str, backoff: Backoff, now_ms: int) -> None:
+        self._last_error = why
+        self._ask_at_ms = now_ms + backoff.next_ms()
