@@ -25,7 +25,7 @@ from oncelog.client.sender import SenderCore
 from oncelog.client.spool.errors import SpoolError, SpoolFateUnknown
 from oncelog.client.spool.feeding import Feeder
 from oncelog.client.spool.resolving import Resolver
-from oncelog.client.spool.spool import Spool, SpoolConfig, read_discarded
+from oncelog.client.spool.spool import Recovery, Spool, SpoolConfig, read_discarded
 from oncelog.client.spool.spooled_sender import SpooledSender
 from oncelog.records import compression
 from oncelog.records.batch import decode_records
@@ -109,12 +109,7 @@ class TellingFeeder(Feeder):
 class SpoolWorld(ProducerWorld):
     def __init__(self, *, is_durable: bool = False, **settings: Any) -> None:
         super().__init__(watch_bumps=False, **{**SPOOL_SETTINGS, **settings})
-        self.cluster = SpoolCluster(
-            {TOPIC: PARTITIONS},
-            max_message_bytes=self.cluster.max_message_bytes,
-            versions={**self.cluster.versions, ApiKey.DESCRIBE_PRODUCERS: (0, 0)},
-            leader_hints=self.cluster.leader_hints,
-        )
+        self.cluster = self._new_cluster()
         self._jitter: Callable[[], float] = lambda: 0.5
         self.storage = FaultyStorage()
         self.spool_config = SpoolConfig(max_bytes=400_000, is_durable=is_durable)
@@ -124,6 +119,14 @@ class SpoolWorld(ProducerWorld):
         """Records whose failure was told, if only in the log. Where a broker may have stored them, it may do so yet."""
         self.when_unknown = "refuse"
         self._begin_life()
+
+    def _new_cluster(self) -> ModelCluster:
+        return SpoolCluster(
+            {TOPIC: PARTITIONS},
+            max_message_bytes=self.cluster.max_message_bytes,
+            versions={**self.cluster.versions, ApiKey.DESCRIBE_PRODUCERS: (0, 0)},
+            leader_hints=self.cluster.leader_hints,
+        )
 
     # --- lives ------------------------------------------------------------------------------------------------------
 
@@ -150,16 +153,14 @@ class SpoolWorld(ProducerWorld):
             on_news=lambda: None,
         )
         self.spool, recovery = Spool.open(self.storage, DIRECTORY, self.spool_config)
-        self.feeder = TellingFeeder(
-            self.spool,
-            self.accumulator,
-            lock=NoLock(),
-            new_waiter=_no_waiter,
-            wall_clock_ms=lambda: WALL_MS + self.now_ms,
-            loads_at_once=not self.spool_config.is_durable,
-        )
-        self.feeder.given_up = self.given_up
-        self.core = SpooledSender(  # type: ignore[assignment]
+        self.core = self._new_spooled_sender(sender, recovery)  # type: ignore[assignment]
+        self.sender = sender
+        sender.awaited_topics[TOPIC] = 1
+        self._poll()
+
+    def _new_spooled_sender(self, sender: SenderCore, recovery: Recovery) -> SpooledSender:
+        self.feeder: Feeder = self._new_feeder(TellingFeeder)
+        return SpooledSender(
             sender,
             self.spool,
             self.feeder,
@@ -168,9 +169,18 @@ class SpoolWorld(ProducerWorld):
             when_unknown=self.when_unknown,
             on_news=lambda: None,
         )
-        self.sender = sender
-        sender.awaited_topics[TOPIC] = 1
-        self._poll()
+
+    def _new_feeder(self, kind: type[Any]) -> Any:
+        feeder = kind(
+            self.spool,
+            self.accumulator,
+            lock=NoLock(),
+            new_waiter=_no_waiter,
+            wall_clock_ms=lambda: WALL_MS + self.now_ms,
+            loads_at_once=not self.spool_config.is_durable,
+        )
+        feeder.given_up = self.given_up
+        return feeder
 
     def kill(self, requests_arrive: bool = True, power_seed: int | None = None) -> None:
         """The process dies; with a `power_seed` its machine, and what was not synced with it."""
@@ -186,14 +196,17 @@ class SpoolWorld(ProducerWorld):
             step()
         except SimulatedCrash:
             self.kill()
-        fatal = self.sender.fatal
+        fatal = self.core.fatal
         if isinstance(fatal, SpoolFateUnknown) and GIVEN_UP_BEFORE in str(fatal):
             self.when_unknown = "discard"
             self.kill()
-        elif isinstance(fatal, SpoolError) and not isinstance(fatal, SpoolFateUnknown):
+        elif self._ends_a_life(fatal) or (isinstance(fatal, SpoolError) and not isinstance(fatal, SpoolFateUnknown)):
             self.kill()
         elif fatal is not None:
             raise BrokenPromiseError(f"the producer gave up: {fatal!r}")
+
+    def _ends_a_life(self, fatal: Exception | None) -> bool:
+        return False
 
     def refuse(self, partition: int, code: int) -> None:
         """Too large is only what is: a limit that shrinks while a batch is under way would prove nothing."""

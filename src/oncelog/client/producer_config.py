@@ -22,6 +22,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
+from oncelog.client.record_checks import check_topic
 from oncelog.client.settings import (
     MAX_INT,
     MAX_LONG,
@@ -40,7 +41,7 @@ from oncelog.client.settings import (
     refused,
     size_in_bytes,
 )
-from oncelog.errors import InvalidConfig
+from oncelog.errors import InvalidConfig, OncelogError
 from oncelog.records.compression import NAMES, codec_named, level_set
 
 ACKS_NONE, ACKS_LEADER, ACKS_ALL = 0, 1, -1
@@ -110,6 +111,18 @@ class TransactionalIdKind:
         if not isinstance(given, str) or not given:
             raise refused(key, given, self.allowed)
         return given
+
+
+@dataclass(frozen=True, slots=True)
+class TopicKind:
+    allowed: str = "the name of a topic"
+
+    def parse(self, key: str, given: Any) -> str:
+        try:
+            check_topic(given)
+        except (TypeError, OncelogError):
+            raise refused(key, given, self.allowed) from None
+        return str(given)
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,6 +289,9 @@ class ProducerConfig:
     the disk, where it survives one of the machine (`fsync`)."""
     spool_unknown: Annotated[str, Choice(("refuse", "resend", "discard"))] = "refuse"
     """After a restart: what to do with records of which nobody can tell any more whether the broker has them."""
+    spool_positions_topic: Annotated[str, TopicKind()] = "oncelog-spool-positions"
+    """With `transactional.id`: the compacted topic that keeps how far each spool is committed. It is created if it is
+    missing."""
 
     @classmethod
     def of(cls, bootstrap_servers: str | Iterable[str] | Mapping[str, Any], **settings: Any) -> ProducerConfig:
@@ -394,4 +410,9 @@ def _check_spool(config: ProducerConfig, given: Collection[str]) -> None:
         raise InvalidConfig(
             "spool.dir promises that nothing is sent twice after a restart, which needs idempotence: set acks=all and"
             " leave enable.idempotence on, or leave spool.dir out"
+        )
+    elif config.transactional_id is None and "spool_positions_topic" in given:
+        raise InvalidConfig(
+            "spool.positions.topic is for a spool that sends in transactions: set transactional.id, or leave"
+            " spool.positions.topic out"
         )

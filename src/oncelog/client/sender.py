@@ -192,6 +192,16 @@ class SenderCore:
             self._accumulator.adopt(queue, batch)
             self.idempotence.adopt(Identity(batch.producer_id, batch.producer_epoch))
 
+    def begin_anew(self) -> TransactionCore:
+        """After transactions have failed as a whole: as if none had been begun, with nothing accepted. Only when no
+        broker has a batch."""
+        assert not self.is_in_flight()
+        transaction = self._new_transaction()
+        assert transaction is not None
+        self.fatal = None
+        self.transaction = transaction
+        return transaction
+
     def all_queues(self) -> Iterator[PartitionQueue]:
         for topic in list(self._accumulator.topics.values()):
             yield from topic.queues

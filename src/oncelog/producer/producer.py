@@ -33,7 +33,7 @@ from oncelog.producer.assembly import Serialized, assemble
 from oncelog.producer.callbacks import run_callbacks, tell
 from oncelog.producer.news import News
 from oncelog.producer.sender_thread import SenderThread
-from oncelog.producer.spooling import Spooling
+from oncelog.producer.spooling import Spooling, spool_commits
 from oncelog.producer.table import columns_of, send_table
 from oncelog.producer.transactions import Offsets, Transactions, no_transactions
 from oncelog.records.model import Buffer, HeadersInput
@@ -95,7 +95,7 @@ class Producer:
         self._sender.start()
 
         self._transactions: Transactions | None = None
-        if self._core.transaction is not None:
+        if self._core.transaction is not None and self._spooling is None:
             self._transactions = Transactions(
                 self._core.transaction, self._counters, self._news, self._driver.wake, self.config.max_block_ms
             )
@@ -298,7 +298,7 @@ class Producer:
 
     def _of_transactions(self) -> Transactions:
         if self._transactions is None:
-            raise no_transactions()
+            raise no_transactions() if self.config.transactional_id is None else spool_commits()
         if self._unusable is not None:
             raise self._unusable.with_traceback(None)
         return self._transactions
@@ -432,6 +432,9 @@ class Producer:
     def _check_usable(self) -> None:
         if self._unusable is not None:
             raise self._unusable.with_traceback(None)
+        if self._spooling is not None:
+            self._spooling.check_usable()
+            return
         self._parts.check_usable()
         self._accumulator.check_not_suspended()
 

@@ -10,18 +10,26 @@ import contextlib
 import fcntl
 import logging
 import os
+import random
 import threading
 import time
+import uuid
 from typing import Final
 
 from oncelog.client.accumulator import PartitionQueue
 from oncelog.client.delivery import OnDelivery, RecordFuture
+from oncelog.client.producer_config import ProducerConfig
+from oncelog.client.producer_errors import ProducerClosed
 from oncelog.client.sockets import monotonic_ms
 from oncelog.client.spool.errors import SpoolError, SpoolInUse, SpoolWriteFailed
 from oncelog.client.spool.feeding import Feeder
+from oncelog.client.spool.recovery import without_doubts
 from oncelog.client.spool.resolving import Resolver
 from oncelog.client.spool.spool import Spool, SpoolConfig
-from oncelog.client.spool.spooled_sender import SpooledSender
+from oncelog.client.spool.spooled_sender import NewTransactor, SpooledSender
+from oncelog.client.spool.transacting import TransactingSettings, Transactor
+from oncelog.client.spool.transaction_feeding import TransactionFeeder
+from oncelog.client.transaction_errors import TransactionFailed, TransactionMisuse
 from oncelog.log.storage import FileStorage
 from oncelog.producer.assembly import Parts, wall_clock_ms
 from oncelog.producer.news import News
@@ -40,34 +48,65 @@ class Spooling:
         assert config.spool_dir is not None
         self._core = parts.core
         self._news = news
+        self._directory = config.spool_dir
         self._lock = threading.Lock()
         self._folder_lock: FolderLock | None = FolderLock(config.spool_dir)
         is_durable = config.spool_flush == "fsync"
         try:
             spool_config = SpoolConfig(config.spool_max_bytes, is_durable)
             self._spool, recovery = Spool.open(FileStorage(), config.spool_dir, spool_config)
+            self._spool.open_for(config.transactional_id, config.spool_positions_topic)
         except BaseException:
             self._folder_lock.release()
             raise
-        self.recovery = recovery
-        self._feeder = Feeder(
-            self._spool,
-            parts.accumulator,
-            lock=self._lock,
-            new_waiter=news.new_waiter,
-            wall_clock_ms=wall_clock_ms,
-            loads_at_once=not is_durable,
-        )
+        left = recovery.open_partitions if self._spool.identity is None else without_doubts(recovery.open_partitions)
+        self._is_work_left = bool(left) or (self._spool.identity is not None and any(self._spool.unsettled()))
+        self._feeder = self._new_feeder(parts, loads_at_once=not is_durable)
         self.sender = SpooledSender(
             parts.core,
             self._spool,
             self._feeder,
-            Resolver(parts.core, parts.accumulator, recovery.open_partitions, wall_clock_ms),
+            Resolver(parts.core, parts.accumulator, left, wall_clock_ms),
             directory=config.spool_dir,
             when_unknown=config.spool_unknown,
             on_news=news.tell,
+            new_transactor=self._maker_of_transactors(parts) if isinstance(self._feeder, TransactionFeeder) else None,
         )
         self._commits = GroupCommit(self._spool, self._lock) if is_durable else None
+
+    def _new_feeder(self, parts: Parts, *, loads_at_once: bool) -> Feeder:
+        kind = Feeder if parts.config.transactional_id is None else TransactionFeeder
+        return kind(
+            self._spool,
+            parts.accumulator,
+            lock=self._lock,
+            new_waiter=self._news.new_waiter,
+            wall_clock_ms=wall_clock_ms,
+            loads_at_once=loads_at_once,
+        )
+
+    def _maker_of_transactors(self, parts: Parts) -> NewTransactor:
+        feeder = self._feeder
+        assert isinstance(feeder, TransactionFeeder)
+        return lambda feed, on_unknown: Transactor(
+            _transacting_settings(parts.config),
+            parts.core,
+            parts.accumulator,
+            self._spool,
+            feeder,
+            feed=feed,
+            on_unknown=on_unknown,
+            on_news=self._news.tell,
+            wall_clock_ms=wall_clock_ms,
+            jitter=random.random,
+        )
+
+    def check_usable(self) -> None:
+        fatal = self.sender.fatal
+        if isinstance(fatal, TransactionFailed):
+            raise fatal.with_traceback(None)
+        if fatal is not None:
+            raise ProducerClosed(f"the producer gave up: {fatal}") from fatal
 
     def send(
         self,
@@ -89,29 +128,36 @@ class Spooling:
         return self._feeder.is_news(future)
 
     def await_word(self, max_ms: int) -> None:
-        """Until it is known what became of an earlier process's batches, if the leaders can be asked now. Raises
+        """Until it is known what became of an earlier process's batches, if brokers can be asked now. Raises
         SpoolFateUnknown, or why the spool cannot be used."""
-        if self.recovery.open_partitions:
+        if self._is_work_left:
             self._news.wait_for(lambda: not self.sender.is_asking or None, min(max_ms, MAX_ASKING_MS) / 1000)
-        if isinstance(self._core.fatal, SpoolError):
-            raise self._core.fatal
-        if self.sender.is_asking and self.recovery.open_partitions:
+        if isinstance(self.sender.fatal, SpoolError):
+            raise self.sender.fatal
+        if self.sender.is_asking and self._is_work_left:
             logger.warning(
-                "no leader tells yet what became of %d partitions' records of an earlier run (%s); records are"
-                " accepted, and sent when that is known",
-                len(self.recovery.open_partitions),
+                "no leader tells yet what became of an earlier run's records in %s (%s); records are accepted, and"
+                " sent when that is known",
+                self._directory,
                 self._core.network.why_unreachable() or "still asking",
             )
 
     def await_loaded(self, deadline: float | None) -> bool:
-        """Until everything that waits on disk now is in memory; False after the deadline."""
+        """Until everything that waits on disk now is in memory, or, with transactions, committed; False after the
+        deadline."""
+        is_committing = isinstance(self._feeder, TransactionFeeder)
         with self._lock:
-            marks = self._spool.waiting_marks()
-        while not self._spool.has_loaded(marks) and self._core.fatal is None:
+            marks = self._spool.written_marks() if is_committing else self._spool.waiting_marks()
+
+        def is_done() -> bool:
+            with self._lock:
+                return self._spool.has_settled(marks) if is_committing else self._spool.has_loaded(marks)
+
+        while not is_done() and self.sender.fatal is None:
             left = threading.TIMEOUT_MAX if deadline is None else deadline - time.monotonic()
             if left <= 0:
                 return False
-            self._news.wait_for(lambda: self._spool.has_loaded(marks) or self._core.fatal or None, left)
+            self._news.wait_for(lambda: is_done() or self.sender.fatal or None, left)
         return True
 
     @property
@@ -132,6 +178,20 @@ class Spooling:
         if self._folder_lock is not None:
             self._folder_lock.release()
             self._folder_lock = None
+
+
+def _transacting_settings(config: ProducerConfig) -> TransactingSettings:
+    assert config.transactional_id is not None
+    return TransactingSettings(
+        config.transactional_id, config.transaction_timeout_ms, config.spool_positions_topic, uuid.uuid4().hex
+    )
+
+
+def spool_commits() -> TransactionMisuse:
+    return TransactionMisuse(
+        "the spool of this producer begins and commits transactions itself: just send(); for transactions of your own,"
+        " make a producer without spool.dir"
+    )
 
 
 class GroupCommit:

@@ -50,6 +50,12 @@ class PartitionBook:
         file.live += 1
         self.next = entry + 1
 
+    def skip_to(self, entry: int) -> bool:
+        """Count from `entry` on; whether numbers are left out, which must be settled."""
+        is_ahead = self.next < entry
+        self.next = max(self.next, entry)
+        return is_ahead
+
     def took(self, count: int = 1) -> None:
         """The next waiting entries are in memory now."""
         for _ in range(count):

@@ -9,6 +9,7 @@ one before it.
     Refused    settled, and certainly not stored: batches behind them, numbered on, are not and will not be either
     Voided     whatever was said of them is void, they are as good as new: no broker has stored them
     Doubted    they may be stored under numbers that nobody knows any more
+    Placed     not of entries: at this offset of this partition lies a position that was committed (`positions`)
 
 **Only one producer identity is open at a time.** A producer takes a new id or epoch only when no batch anywhere is of
 unknown fate. So a batch numbered under another identity says of all earlier ones that are still open: not stored.
@@ -79,8 +80,15 @@ class Doubted:
     count: int
 
 
-Fact = Numbered | Settled | Refused | Voided | Doubted
-_UNNUMBERED = (Settled, Refused, Voided, Doubted)
+@dataclass(frozen=True, slots=True)
+class Placed:
+    partition: TopicPartition
+    first: int  # the offset
+    count: int = 1
+
+
+Fact = Numbered | Settled | Refused | Voided | Doubted | Placed
+_UNNUMBERED = (Settled, Refused, Voided, Doubted, Placed)
 _KINDS = (Numbered, *_UNNUMBERED)
 
 
@@ -130,6 +138,7 @@ class Fates:
     def __init__(self) -> None:
         self.partitions: dict[TopicPartition, PartitionFates] = {}
         self.identity: Identity | None = None
+        self.placed: Placed | None = None
 
     def of(self, partition: TopicPartition) -> PartitionFates:
         fates = self.partitions.get(partition)
@@ -138,6 +147,9 @@ class Fates:
         return fates
 
     def apply(self, fact: Fact) -> None:
+        if isinstance(fact, Placed):
+            self.placed = fact
+            return
         fates = self.of(fact.partition)
         first, end = fact.first, fact.first + fact.count
         match fact:
@@ -166,6 +178,8 @@ class Fates:
 
     def summary(self) -> Iterator[Fact]:
         """Facts that lead to this state from nothing."""
+        if self.placed is not None:
+            yield self.placed
         for partition, fates in self.partitions.items():
             for first, end in fates.settled:
                 yield Settled(partition, first, end - first)

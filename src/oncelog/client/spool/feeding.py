@@ -22,6 +22,7 @@ from oncelog.client.producer_errors import ProducerClosed
 from oncelog.client.spool.facts import Identity, Numbered
 from oncelog.client.spool.recovery import OpenBatch
 from oncelog.client.spool.spool import Spool, SpooledRecord
+from oncelog.client.transaction_errors import TransactionError
 from oncelog.records.model import Buffer, HeadersInput
 from oncelog.types import TopicPartition
 
@@ -136,14 +137,17 @@ class Feeder:
         if future is None:
             try:
                 future = self._accumulator.append_anew(queue, timestamp_ms, key, value, headers, on_delivery, now_ms)
-            except ProducerClosed:  # between the end of the sender and `close`, which fails all that wait
+            except (ProducerClosed, TransactionError):  # between an end and our hearing of it
                 return None
             if future is None:
                 return None
-            self._entries[future.delivery] = _Entries(entry)
+            self._began_batch(future.delivery, entry)
         self._next_in_batch[place] = entry + 1
         self._spool.took(*place)
         return future
+
+    def _began_batch(self, delivery: Delivery, entry: int) -> None:
+        self._entries[delivery] = _Entries(entry)
 
     def _let_wait(
         self, queue: PartitionQueue, entry: int, timestamp_ms: int, on_delivery: OnDelivery | None
@@ -170,7 +174,7 @@ class Feeder:
         try:
             self._unpark()
             self.is_drained = False
-            for _ in range(FEED_BURST):
+            for _ in range(self._burst):
                 record = self._spool.peek()
                 if record is None:
                     self.is_drained = True
@@ -181,6 +185,10 @@ class Feeder:
         finally:
             self.release()
 
+    @property
+    def _burst(self) -> int:
+        return FEED_BURST
+
     def _feed_one(self, record: SpooledRecord, now_ms: int) -> bool:
         """False if memory is full."""
         queue = self._queue_of(record)
@@ -188,21 +196,28 @@ class Feeder:
             self.parked.add(record.topic)
             self._spool.skip(record.topic)
             return True
-        waiting = self._waiting.get((record.topic, record.partition))
-        on_delivery = None if waiting is None else waiting.callbacks.get(record.entry)
         try:
-            loaded = self._load(queue, *record[2:], on_delivery, now_ms)
+            loaded = self._load(queue, *record[2:], self._callback_of(record), now_ms)
         except RecordTooLarge as error:  # an earlier process accepted it under other settings
             self._give_up_one(record, error)
             return True
         if loaded is None:
             return False
+        self._loaded(record, loaded)
+        return True
+
+    def _callback_of(self, record: SpooledRecord) -> OnDelivery | None:
+        """To be called by the batch."""
+        waiting = self._waiting.get((record.topic, record.partition))
+        return None if waiting is None else waiting.callbacks.get(record.entry)
+
+    def _loaded(self, record: SpooledRecord, loaded: RecordFuture) -> None:
+        waiting = self._waiting.get((record.topic, record.partition))
         if waiting is not None:
             waiting.callbacks.pop(record.entry, None)
             future = waiting.futures.pop(record.entry, None)
             if future is not None:
                 future.follow(loaded)
-        return True
 
     def _queue_of(self, record: SpooledRecord) -> PartitionQueue | None:
         topic = self._accumulator.topics.get(record.topic)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from oncelog.client.spool import journal as journals
 from oncelog.client.spool import record_files
@@ -216,6 +216,11 @@ class SpoolReader:
             end - first for one in found for first, end in one.doubted
         )
         return Recovery(tuple(found), waiting, tuple(self._damages), self._lost)
+
+
+def without_doubts(left: tuple[OpenPartition, ...]) -> tuple[OpenPartition, ...]:
+    """Where another authority than the journal tells what was sent."""
+    return tuple(replace(one, doubted=()) for one in left if one.batches)
 
 
 def _numbers_in(names: list[str], suffix: str) -> list[int]:

@@ -8,20 +8,24 @@ whole point, so here it is in one place:
 2. `numbered`: which entries a batch holds and under which numbers is in the journal; then its bytes may leave.
 3. `settled`: after the answer. If this is lost, the batch is sent again under the same numbers, and recognised.
 4. Files go only when the journal says that all of their entries are settled.
+
+With a transactional id (`transacting`), 2. and 3. are one: entries are settled by the commit of the transaction that
+holds them, which stores how far it came at the brokers, so that the journal is no more than a shortcut.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from oncelog.client.spool.backlog import Backlog
 from oncelog.client.spool.book import PartitionBook
 from oncelog.client.spool.entry import SpooledRecord, decode_entry, encode_entry
 from oncelog.client.spool.errors import SpoolError, SpoolWriteFailed
-from oncelog.client.spool.facts import Fact, Fates, Identity, Numbered, Refused, Settled, Voided
+from oncelog.client.spool.facts import Fact, Fates, Identity, Numbered, Placed, Refused, Settled, Voided
 from oncelog.client.spool.frame import Frame, encode_frame, walk
+from oncelog.client.spool.identity import FILE_NAME, SpoolIdentity, decode_identity
 from oncelog.client.spool.journal import Journal
 from oncelog.client.spool.record_files import RecordFiles, SyncRequest
 from oncelog.client.spool.recovery import DAMAGED_SUFFIX, Recovery, SpoolReader
@@ -59,6 +63,8 @@ class Spool:
         self._failure: str | None = None
         self._backlog = Backlog(files, self._books)
         self._backlog.rewind()
+        self.identity: SpoolIdentity | None = None
+        """In whose transactions the entries are sent; None if in nobody's."""
 
     @classmethod
     def open(cls, storage: Storage, directory: str, config: SpoolConfig) -> tuple[Spool, Recovery]:
@@ -78,6 +84,9 @@ class Spool:
         if self._config.is_durable and (request := self._files.sync_request()):
             request.run()
             self._files.synced(request)
+        path = self._identity_path
+        if self._storage.exists(path):
+            self.identity = decode_identity(self._storage.read_all(path), path)
         self._journal.begin(reader.last_journal + 1, self._fates.summary())
         for path in reader.obsolete:
             self._storage.remove(path)
@@ -108,7 +117,11 @@ class Spool:
 
     def _new_book(self, topic: str, partition: int) -> PartitionBook:
         place = TopicPartition(topic, partition)
+        first = 0 if self.identity is None else self.identity.first_entry
+        if first:
+            self._write_first([Settled(place, 0, first)])
         book = self._books[place] = PartitionBook(place, self._fates.of(place))
+        book.next = book.loaded = first
         return book
 
     def took(self, topic: str, partition: int, count: int = 1) -> None:
@@ -203,6 +216,102 @@ class Spool:
         if self._config.is_durable:
             self._journal.sync()  # else a power failure might find open batches without their records
         self._files.remove_settled()
+
+    # --- in transactions ----------------------------------------------------------------------------------------
+
+    def open_for(self, transactional_id: str | None, topic: str) -> None:
+        """Before anything is accepted: only a producer with the same transactional id and topic of positions may go on
+        with what is left. Raises SpoolError."""
+        identity = self.identity
+        if identity is None:
+            return
+        try:
+            if identity.is_of(transactional_id, topic):
+                self._begin_life(identity.next_life())
+            elif any(self.unsettled()):
+                raise SpoolError(
+                    f"{self._directory} holds records that may have been sent in transactions of"
+                    f" {identity.transactional_id!r} (positions in {identity.topic!r}): open it with that"
+                    " transactional.id and spool.positions.topic once more, flush() and close(); then change them"
+                )
+            else:
+                self._storage.remove(self._identity_path)
+                self.identity = None
+        except OSError as error:
+            raise SpoolError(f"{self._identity_path} cannot be written: {error}") from error
+
+    def _begin_life(self, identity: SpoolIdentity) -> None:
+        self._storage.write_atomically(self._identity_path, identity.encode())
+        self.identity = identity
+        skipped: list[Fact] = []
+        for book in self._books.values():
+            before = book.next
+            if book.skip_to(identity.first_entry):
+                skipped.append(Settled(book.partition, before, book.next - before))
+        if skipped:
+            self._write_first(skipped)
+            self.resolved()
+
+    def belong_to(self, identity: SpoolIdentity) -> None:
+        """From now on entries are sent in transactions. Only when no batch is open. Raises SpoolWriteFailed."""
+        self._write_first([])
+        try:
+            self._storage.write_atomically(self._identity_path, identity.encode())
+        except OSError as error:
+            raise SpoolWriteFailed(f"{self._identity_path} cannot be written: {error}; nothing was sent") from error
+        self.identity = identity
+
+    @property
+    def _identity_path(self) -> str:
+        return f"{self._directory}/{FILE_NAME}"
+
+    @property
+    def placed(self) -> int | None:
+        """The offset of a position that was committed."""
+        placed = self._fates.placed
+        if placed is None or self.identity is None or placed.partition != self.identity.place:
+            return None
+        return placed.first
+
+    def loaded_ends(self) -> dict[TopicPartition, int]:
+        """Of each partition: below which entry all are in memory or settled."""
+        return {book.partition: book.loaded for book in self._books.values()}
+
+    def unsettled(self) -> Iterator[tuple[TopicPartition, int, int]]:
+        """Ranges of entries: partition, first, end."""
+        for book in self._books.values():
+            for first, end in book.fates.settled.missing(0, book.next):
+                yield book.partition, first, end
+
+    def committed(self, ends: Mapping[TopicPartition, int], offset: int | None = None) -> None:
+        """Of each partition all entries below are in committed transactions; `offset`: where that is written. Never
+        raises, as `settled`."""
+        is_emptied = False
+        for place, end in ends.items():
+            book = self._books.get(place)
+            if book is not None:
+                first, end = book.fates.settled.next_missing(0), min(end, book.next)
+                is_emptied |= first < end and self._settle(book, first, end)
+        if offset is not None and self.identity is not None:
+            placed = Placed(self.identity.place, offset)
+            self._fates.apply(placed)
+            self._unwritten.append(placed)
+        self._write_settled(may_remove=is_emptied)
+        if self._journal.is_due_to_roll and not self._unwritten:
+            self._journal.roll(self._fates.summary())
+
+    def dispel_doubts(self) -> None:
+        """The position told what the journal could not. Raises SpoolWriteFailed."""
+        for book in list(self._books.values()):
+            for first, end in list(book.fates.doubted):
+                self.void(book.partition, first, end)
+
+    def has_settled(self, marks: Mapping[tuple[str, int], int]) -> bool:
+        return all(self._books[place].fates.settled.next_missing(0) >= mark for place, mark in marks.items())
+
+    def written_marks(self) -> dict[tuple[str, int], int]:
+        """Up to which entry each partition's records are written."""
+        return {place: book.next for place, book in self._books.items()}
 
     # --- what an earlier process left ---------------------------------------------------------------------------
 

@@ -4,7 +4,8 @@
        └──unknown, and the user wants to decide himself──> given up, the spool untouched
 
 While asking, records are accepted (they are on disk) and nothing is sent. What this process gives up as a whole,
-because it is closed or broken, stays in the spool.
+because it is closed or broken, stays in the spool. With a transactional id a `Transactor` goes on from there, and feeds
+when it has a transaction open.
 """
 
 from __future__ import annotations
@@ -15,17 +16,22 @@ from collections.abc import Callable, Iterable
 from oncelog.client.network import Event, Network
 from oncelog.client.producer_errors import ProducerClosed
 from oncelog.client.sender import SenderCore
+from oncelog.client.spool.asking import Asked
 from oncelog.client.spool.errors import SpoolError, SpoolFateUnknown, SpoolWriteFailed
 from oncelog.client.spool.fate import Judgement, Unknown
 from oncelog.client.spool.feeding import Feeder
 from oncelog.client.spool.resolving import Question, Resolver
 from oncelog.client.spool.spool import Spool
+from oncelog.client.spool.transacting import Transactor
 
 REFUSE, RESEND, DISCARD = "refuse", "resend", "discard"
 LOOK_FOR_TOPICS_MS = 1_000
 """How often brokers are asked for a topic that records on disk wait for."""
 MAX_NAMED = 5
 """Partitions that an error names."""
+
+NewTransactor = Callable[[Callable[[int], bool], Callable[[Iterable[Unknown]], None]], Transactor]
+"""Makes a transactor from how to feed, and from what decides about entries of unknown fate."""
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +49,7 @@ class SpooledSender:
         directory: str,
         when_unknown: str,
         on_news: Callable[[], None],
+        new_transactor: NewTransactor | None = None,
     ) -> None:
         self._core = core
         self._spool = spool
@@ -55,6 +62,7 @@ class SpooledSender:
         self.close_at_ms: int | None = None
         """When set: finish what was accepted, and leave the rest in the spool then."""
         core.journal = feeder
+        self._transactor = None if new_transactor is None else new_transactor(self._feed, self._judge_unknown)
 
     @property
     def network(self) -> Network:
@@ -66,23 +74,37 @@ class SpooledSender:
 
     @property
     def is_asking(self) -> bool:
-        return self._resolver is not None and self._core.fatal is None
+        """It is not known yet what became of records that an earlier process left."""
+        if self.fatal is not None:
+            return False
+        return self._resolver is not None or (self._transactor is not None and not self._transactor.has_started)
+
+    @property
+    def fatal(self) -> Exception | None:
+        """Why nothing can be sent any more."""
+        if self._transactor is not None and self._transactor.recovers:
+            return None
+        return self._core.fatal
 
     def poll(self, now_ms: int) -> int:
         wake_ms: int | None = None
         is_hungry = False
-        if self._core.fatal is None:
+        if self.fatal is None:
             try:
                 if self._resolver is not None:
                     wake_ms = self._resolver.poll(now_ms)
                     self._conclude_if_done(now_ms)
-                is_hungry = self._feed(now_ms)
+                if self._transactor is None:
+                    is_hungry = self._feed(now_ms)
+                elif self._resolver is None:
+                    wake_ms = self._transactor.poll(now_ms, is_closing=self.close_at_ms is not None)
+                    is_hungry = wake_ms is not None and wake_ms <= now_ms
                 if self._spool.failure is not None:
                     raise SpoolWriteFailed(f"{self._spool.failure}; close the producer and open the spool again")
             except SpoolError as error:
                 self._give_up(error)
         self._core.close_at_ms = None if self._has_time_for_more(now_ms) else self.close_at_ms
-        self._feeder.keeps_failed |= self._core.fatal is not None or self._is_overdue(now_ms)
+        self._feeder.keeps_failed |= self.fatal is not None or self._is_overdue(now_ms)
         sleep_ms = self._core.poll(now_ms)
         self._tell_those_who_wait()
         if is_hungry:
@@ -91,9 +113,13 @@ class SpooledSender:
         return min(sleep_ms, *(each - now_ms for each in due_ms)) if due_ms else sleep_ms
 
     def handle(self, event: Event, now_ms: int) -> None:
+        if self._transactor is not None:
+            self._transactor.saw(now_ms)
         if isinstance(event.tag, Question):
             if self._resolver is not None:
                 self._resolver.handle(event, now_ms)
+        elif isinstance(event.tag, Asked):
+            event.tag.handle(event, now_ms)
         else:
             self._core.handle(event, now_ms)
 
@@ -117,9 +143,10 @@ class SpooledSender:
 
     def _has_time_for_more(self, now_ms: int) -> bool:
         """Whether a producer that is being closed still has records to load."""
-        if self.close_at_ms is None or self._core.fatal is not None or now_ms >= self.close_at_ms:
+        if self.close_at_ms is None or self.fatal is not None or now_ms >= self.close_at_ms:
             return self.close_at_ms is None
-        if self._resolver is not None or not self._feeder.is_drained:
+        is_drained = self._feeder.is_drained if self._transactor is None else not self._transactor.needs_time
+        if self._resolver is not None or not is_drained:
             return True
         return any(topic not in self._core.metadata.topic_errors for topic in self._feeder.parked)
 
@@ -131,9 +158,9 @@ class SpooledSender:
         self._core.give_up(error)
 
     def _tell_those_who_wait(self) -> None:
-        if self._core.fatal is None and not self._core.is_finished:
+        if self.fatal is None and not self._core.is_finished:
             return
-        why = "closed" if self._core.fatal is None else f"ended by {self._core.fatal}"
+        why = "closed" if self.fatal is None else f"ended by {self.fatal}"
         self._feeder.close(
             ProducerClosed(f"the producer is {why}; what {self._directory} holds is sent by the next one on this spool")
         )
@@ -162,7 +189,7 @@ class SpooledSender:
                 batch.is_listed = True
             self._core.adopt(revived)
         self._resolver = None
-        self._feeder.is_flowing = True
+        self._feeder.is_flowing = self._transactor is None
         self._on_news()
 
     def _settle(self, judgements: Iterable[Judgement]) -> None:
@@ -172,6 +199,13 @@ class SpooledSender:
                 self._spool.settled(topic, partition, batch.numbers.first, batch.numbers.count)
             for batch in judgement.anew:
                 self._spool.void(batch.numbers.partition, batch.numbers.first, batch.numbers.end)
+
+    def _judge_unknown(self, unknown: Iterable[Unknown]) -> None:
+        """For the transactor. Raises SpoolFateUnknown if the user wants to decide."""
+        unknown = list(unknown)
+        if unknown and self._when_unknown == REFUSE:
+            raise self._refusal(unknown)
+        self._decide(unknown)
 
     def _decide(self, unknown: Iterable[Unknown]) -> None:
         for one in unknown:

@@ -1,0 +1,94 @@
+"""The spool with a transactional id, killed at any moment, on a disk that fails, with leaders and a coordinator in
+trouble, and after outages in which brokers forget everything: each accepted record is committed once, in order.
+
+`ONCELOG_SIM_SEEDS=1000:3000` plays other seeds than the few of every test run; a failure names its seed.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+
+import pytest
+
+from oncelog.wire.api import ApiKey
+from tests.sim.random_weather import CALM, TROUBLE
+from tests.sim.spool_transaction_world import (
+    SpoolTransactionWorld,
+    every_accepted_record_is_committed_or_reported,
+    nothing_is_committed_twice_or_out_of_order,
+    what_was_told_is_true,
+)
+from tests.sim.spool_world import the_spool_is_empty
+from tests.sim.test_spooled_producer import DEATHS
+
+STEPS = 120
+Action = Callable[[SpoolTransactionWorld, random.Random], object]
+COORDINATOR_REFUSALS = (7, 14, 15, 16, 51)
+COORDINATOR_APIS = (ApiKey.INIT_PRODUCER_ID, ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.END_TXN)
+
+
+def _refuse(world: SpoolTransactionWorld, chance: random.Random) -> None:
+    world.cluster.refuse(chance.choice(COORDINATOR_APIS), chance.choice(COORDINATOR_REFUSALS))
+
+
+MARKERS: list[tuple[int, Action]] = [
+    (20, lambda world, _: world.cluster.write_markers(1)),
+    (20, lambda world, _: world.pass_time(50, healthy=True)),
+]
+COORDINATOR_TROUBLE: list[tuple[int, Action]] = [
+    (
+        4,
+        lambda world, chance: world.cluster.refuse(
+            chance.choice(COORDINATOR_APIS), chance.choice(COORDINATOR_REFUSALS)
+        ),
+    ),
+    (1, lambda world, _: world.cluster.crash_coordinator()),
+    (1, lambda world, _: world.cluster.write_markers_unheard()),
+    (1, lambda world, chance: world.cluster.move_coordinator(chance.randrange(3))),
+    (2, lambda world, _: world.outage()),
+]
+
+
+def seeds() -> range:
+    first, _, end = os.environ.get("ONCELOG_SIM_SEEDS", "0:25").partition(":")
+    return range(int(first), int(end))
+
+
+def play(world: SpoolTransactionWorld, chance: random.Random, *weather: list[tuple[int, Action]]) -> None:
+    actions = [action for kind in weather for action in kind]
+    for _, action in chance.choices(actions, [weight for weight, _ in actions], k=STEPS):
+        world.survive(lambda action=action: action(world, chance))  # type: ignore[misc]
+        nothing_is_committed_twice_or_out_of_order(world)
+
+
+def finish(world: SpoolTransactionWorld) -> None:
+    for _ in range(3):  # a crash that was planned, and a late request that takes the id over, may come first
+        world.survive(world.finish)
+    nothing_is_committed_twice_or_out_of_order(world)
+    every_accepted_record_is_committed_or_reported(world)
+    what_was_told_is_true(world)
+    the_spool_is_empty(world)
+
+
+@pytest.mark.parametrize("is_durable", [False, True], ids=["none", "fsync"])
+@pytest.mark.parametrize("trouble", [[], [*TROUBLE, *COORDINATOR_TROUBLE]], ids=["calm", "trouble"])
+def test_killed_at_any_moment(trouble: list[tuple[int, Action]], is_durable: bool) -> None:
+    lives = accepted = delivered = 0
+    for seed in seeds():
+        chance = random.Random(seed)
+        world = SpoolTransactionWorld(
+            protocol=chance.choice((1, 2, 2)), is_durable=is_durable, max_message_bytes=chance.choice((1_000, 260))
+        )
+        try:
+            play(world, chance, CALM, MARKERS, DEATHS, trouble)  # type: ignore[arg-type]
+            finish(world)
+        except Exception as error:
+            raise AssertionError(f"seed {seed}: {error}") from error
+        lives += world.lives
+        accepted += len(world.accepted)
+        delivered += sum(sent.is_delivered for sent in world.accepted)
+    assert lives > 5 * len(seeds())
+    assert accepted > 30 * len(seeds())
+    assert delivered > 2 * len(seeds())
