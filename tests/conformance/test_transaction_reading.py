@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.support.batches import CONTROL, batch_records, read_batches
-from tests.support.groups import commit_request, join_alone
+from tests.support.groups import commit_request, heartbeat_request, join_alone
 from tests.support.raw import Message, RawClient
 from tests.support.requests import EARLIEST, LATEST, create_topic, fetch, fetch_request, list_offset
 from tests.support.transactions import (
@@ -302,6 +302,27 @@ def test_offsets_of_one_who_is_not_in_the_group(
     assert told(**{**me, "member_id": "nobody"}) == "unknown_member_id"
     assert offset_of(client, group, topic, require_stable=True) == -1
     assert producer.commit_offsets(group, (topic, 0, 7), version=version, **static) == ["none"]
+    producer.ended(commit=True)
+    assert offset_of(client, group, topic) == 7
+
+
+@pytest.mark.parametrize("version", [3, 5])
+def test_offsets_of_a_member_of_a_consumer_group(
+    producer: HandProducer, client: RawClient, topic: str, group: str, version: int
+) -> None:
+    """By KIP-848: a producer knows epochs of members as generations."""
+    producer.is_modern = version == 5
+    joined = client.request("consumer_group_heartbeat", 1, heartbeat_request(group, "member-a", 0))
+    member_id, epoch = joined["member_id"], joined["member_epoch"]
+    producer.add_offsets(group)
+
+    def told(member_id: str, epoch: int) -> list[str]:
+        who = {"member_id": member_id, "generation_id": epoch}
+        return producer.commit_offsets(group, (topic, 0, 7), version=version, **who)
+
+    assert told(member_id, epoch - 1) == told(member_id, epoch + 1) == ["illegal_generation"]
+    assert told("nobody", epoch) == ["unknown_member_id"]
+    assert told(member_id, epoch) == ["none"]
     producer.ended(commit=True)
     assert offset_of(client, group, topic) == 7
 

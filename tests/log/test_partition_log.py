@@ -334,6 +334,16 @@ def test_the_last_stable_offset_waits_for_open_transactions_and_replicated_marke
     assert log.last_stable_offset == log.high_watermark == 6
 
 
+def test_the_last_stable_offset_does_not_wait_for_what_was_deleted() -> None:
+    log = open_log()
+    append_transactional(log, 9, 0)
+    fill(log, 2)
+    log.advance_high_watermark(log.log_end_offset)
+    assert log.last_stable_offset == 0
+    log.delete_records(2)
+    assert (log.log_start_offset, log.last_stable_offset) == (2, 2)
+
+
 def test_aborted_transactions_of_several_segments() -> None:
     log = open_log()
     expected = []
