@@ -86,18 +86,16 @@ def test_a_fetch_is_woken_once_even_if_waking_another_wakes_it_too() -> None:
     assert woken == ["first", "second"]
 
 
-def test_a_fetch_that_decides_for_itself_is_asked_instead_of_counted_for() -> None:
+def test_a_committed_reader_does_not_count_what_is_hidden_until_it_is_released() -> None:
     purgatory = FetchPurgatory()
     woken: list[str] = []
-    asked: list[TopicPartition] = []
-    answers = [False, True]
-
-    def is_enough(partition: TopicPartition) -> bool:
-        asked.append(partition)
-        return answers.pop(0)
-
-    purgatory.park(WaitingFetch([ORDERS, PAYMENTS], 1, lambda: woken.append("woken"), is_enough))
-    purgatory.appended(ORDERS, 1_000_000)
+    hidden = {ORDERS}
+    purgatory.park(WaitingFetch([ORDERS, PAYMENTS], 10, lambda: woken.append("committed"), hidden.__contains__))
+    purgatory.park(WaitingFetch([ORDERS], 1_000, lambda: woken.append("any")))
+    purgatory.appended(ORDERS, 900)
+    purgatory.appended(PAYMENTS, 9)
     assert woken == []
-    purgatory.appended(PAYMENTS, 1)
-    assert (asked, woken) == ([ORDERS, PAYMENTS], ["woken"])
+    purgatory.released(ORDERS)
+    assert woken == ["committed"]
+    purgatory.appended(ORDERS, 100)
+    assert woken == ["committed", "any"]

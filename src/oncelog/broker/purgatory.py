@@ -18,8 +18,8 @@ class WaitingFetch:
     partitions: Collection[TopicPartition]
     missing_bytes: int
     wake: Callable[[], None]
-    is_enough: Callable[[TopicPartition], bool] | None = None
-    """Asked instead of counting, by readers who do not see all that is appended: open transactions hide it."""
+    is_hidden: Callable[[TopicPartition], bool] | None = None
+    """Of a reader of committed records: whether an open transaction hides what was appended to a partition last."""
 
 
 class FetchPurgatory:
@@ -52,10 +52,17 @@ class FetchPurgatory:
             return
         enough = []
         for fetch in fetches:
+            if fetch.is_hidden is not None and fetch.is_hidden(partition):
+                continue
             fetch.missing_bytes -= size_bytes
-            if fetch.missing_bytes <= 0 if fetch.is_enough is None else fetch.is_enough(partition):
+            if fetch.missing_bytes <= 0:
                 enough.append(fetch)
         self._wake(enough)
+
+    def released(self, partition: TopicPartition) -> None:
+        """A transaction has ended: readers of committed records may see what it had hidden, however much that is."""
+        fetches = self._waiting.get(partition, ())
+        self._wake([fetch for fetch in fetches if fetch.is_hidden is not None])
 
     def changed(self, partition: TopicPartition) -> None:
         """The partition was deleted, truncated or went offline: whoever waits for it must hear at once."""

@@ -15,7 +15,6 @@ replication.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from oncelog.broker.fetch_session import NO_SESSION, FetchContext, PartitionKey, TopicKey
@@ -121,38 +120,15 @@ class _Fetch:
             pending.complete(self._answer())
 
         partitions = [TopicPartition(self._topic_name(key), key.index) for key in self._context.partitions]
-        is_enough = self._watch_stable_offsets(partitions, answers) if self._committed_only else None
-        waiting = WaitingFetch(partitions, self._min_bytes - found_bytes, finish, is_enough)
+        is_hidden = self._is_hidden if self._committed_only else None
+        waiting = WaitingFetch(partitions, self._min_bytes - found_bytes, finish, is_hidden)
         pending = Pending(self._deadline_ms, expire=finish, abandon=lambda: purgatory.remove(waiting))
         purgatory.park(waiting)
         return pending
 
-    def _watch_stable_offsets(
-        self, partitions: list[TopicPartition], answers: Answers
-    ) -> Callable[[TopicPartition], bool]:
-        """A committed reader sees what is appended only once no open transaction comes before it."""
-        seen = {
-            partition: answer.last_stable_offset for partition, (_, answer) in zip(partitions, answers, strict=True)
-        }
-
-        def is_enough(partition: TopicPartition) -> bool:
-            log = self._broker.logs.logs.get(partition)
-            if log is None:
-                return True
-            stable = log.last_stable_offset
-            if stable == seen[partition]:
-                return False
-            seen[partition] = stable
-            return self._is_satisfied_by_now()
-
-        return is_enough
-
-    def _is_satisfied_by_now(self) -> bool:
-        """Must not raise either."""
-        try:
-            return self.is_satisfied_by(self.read())
-        except Exception:
-            return True  # the answer will say why
+    def _is_hidden(self, partition: TopicPartition) -> bool:
+        log = self._broker.logs.logs.get(partition)
+        return log is not None and log.last_stable_offset < log.high_watermark
 
     def _answer(self) -> Chunks:
         """What there is by now. Must not raise: it runs inside whatever woke the fetch, such as a producer's append."""

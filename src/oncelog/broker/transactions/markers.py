@@ -54,8 +54,7 @@ def write_marker(
         if outcome.producer_id < 0 or outcome.producer_epoch < 0:
             raise InvalidRequest(f"producer {outcome.producer_id} with epoch {outcome.producer_epoch} is nobody")
         log = broker.partition(topic, index)
-        end_offset = log.log_end_offset
-        size_bytes = log.size_bytes
+        size_bytes, stable_offset, end_offset = log.size_bytes, log.last_stable_offset, log.log_end_offset
         log.append_marker(
             ControlMarker(outcome.is_commit, outcome.coordinator_epoch),
             producer_id=outcome.producer_id,
@@ -69,9 +68,10 @@ def write_marker(
             broker.log_failed(topic_partition)
         done(error)
         return
-    assert log.log_end_offset > end_offset
     log.advance_high_watermark(log.log_end_offset)
-    broker.purgatory.appended(topic_partition, max(1, log.size_bytes - size_bytes))
+    broker.purgatory.appended(topic_partition, log.size_bytes - size_bytes)
+    if stable_offset < min(end_offset, log.last_stable_offset):
+        broker.purgatory.released(topic_partition)
     if topic == OFFSETS_TOPIC:
         done = partial(_tell_groups, broker, index, outcome, done)
     if awaits_flush(log):
