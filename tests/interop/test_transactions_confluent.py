@@ -15,7 +15,6 @@ from tests.support.patience import eventually
 from tests.support.process import BrokerProcess
 from tests.support.transaction_suite import BATCH_BYTES, MANY, OffsetSuite, Refused
 
-
 pytestmark = pytest.mark.filterwarnings("ignore:Producer abort_transaction failed during close:RuntimeWarning")
 
 

@@ -46,9 +46,11 @@ def topics(broker: BrokerProcess, new_topic: Callable[[], str]) -> tuple[str, st
 def test_a_copier_takes_over_from_one_that_was_killed(
     broker: BrokerProcess, raw: RawClient, topics: tuple[str, str]
 ) -> None:
+    """It asks for offsets before it ends what is open: were they pending, it would wait until that has timed out."""
     write_numbers(broker, topics[0])
     with copiers(Copier(broker, topics, "copier", "--enable-random-aborts")) as (first,):
         eventually(lambda: first.processed() > 0, "the first is at work")
+    HandProducer(raw, first.transactional_id).begun()
     with copiers(Copier(broker, topics, "copier", "--enable-random-aborts")):
         assert once_stable(raw, topics[1], [len(EVENS), 0]) == [EVENS, []]
 

@@ -53,13 +53,14 @@ class Copier:
 
     def __init__(self, broker: BrokerProcess, topics: tuple[str, str], name: str, *options: str) -> None:
         source, target = topics
+        self.transactional_id = f"{name}-{source}"
         said = {
             "--broker-list": broker.bootstrap,
             "--input-topic": source,
             "--output-topic": target,
             "--input-partition": "0",
             "--consumer-group": f"group-of-{source}",
-            "--transactional-id": f"{name}-{source}",
+            "--transactional-id": self.transactional_id,
             "--transaction-size": "10",
         }
         arguments = [word for pair in said.items() for word in pair]
