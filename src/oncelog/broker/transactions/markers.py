@@ -16,6 +16,7 @@ from oncelog.broker.coordinated.writing import awaits_flush
 from oncelog.controller.topic_names import OFFSETS_TOPIC
 from oncelog.coordinator.transactions.effects import Markers
 from oncelog.errors import InvalidProducerEpoch, InvalidRequest, KafkaError, UnknownServerError, UnknownTopicOrPartition
+from oncelog.records.batch import build_control_batch
 from oncelog.records.model import ControlMarker
 from oncelog.types import TopicPartition
 
@@ -27,6 +28,8 @@ logger = logging.getLogger(__name__)
 
 MAX_MARKERS_AT_ONCE = 256
 """Written before the loop sees its clients again: a few milliseconds of work."""
+
+MARKER_BYTES = len(build_control_batch(ControlMarker(True, 0), producer_id=0, producer_epoch=0, timestamp_ms=0))
 
 FIRST_RETRY_MS = 100
 LAST_RETRY_MS = 5_000
@@ -54,7 +57,7 @@ def write_marker(
         if outcome.producer_id < 0 or outcome.producer_epoch < 0:
             raise InvalidRequest(f"producer {outcome.producer_id} with epoch {outcome.producer_epoch} is nobody")
         log = broker.partition(topic, index)
-        size_bytes, stable_offset, end_offset = log.size_bytes, log.last_stable_offset, log.log_end_offset
+        stable_offset, end_offset = log.last_stable_offset, log.log_end_offset
         log.append_marker(
             ControlMarker(outcome.is_commit, outcome.coordinator_epoch),
             producer_id=outcome.producer_id,
@@ -69,7 +72,7 @@ def write_marker(
         done(error)
         return
     log.advance_high_watermark(log.log_end_offset)
-    broker.purgatory.appended(topic_partition, log.size_bytes - size_bytes)
+    broker.purgatory.appended(topic_partition, MARKER_BYTES)
     if stable_offset < min(end_offset, log.last_stable_offset):
         broker.purgatory.released(topic_partition)
     if topic == OFFSETS_TOPIC:
