@@ -180,17 +180,19 @@ ONCELOG = {
 
 
 class OncelogConsumer:
+    DEFAULTS: Mapping[str, Any] = {
+        **ONCELOG,
+        "group_id": "nobody",
+        "enable_auto_commit": False,
+        "auto_offset_reset": "earliest",
+        "session_timeout_ms": SESSION_MS,
+        "heartbeat_interval_ms": HEARTBEAT_MS,
+        "fetch_max_wait_ms": 50,
+    }
+
     def __init__(self, servers: str, **settings: Any) -> None:
         self.moved: set[TopicPartition] = set()
-        defaults = {
-            "group_id": "nobody",
-            "enable_auto_commit": False,
-            "auto_offset_reset": "earliest",
-            "session_timeout_ms": SESSION_MS,
-            "heartbeat_interval_ms": HEARTBEAT_MS,
-            "fetch_max_wait_ms": 50,
-        }
-        self.client = oncelog.Consumer(servers, **{**ONCELOG, **defaults, **settings})
+        self.client = oncelog.Consumer(servers, **{**self.DEFAULTS, **settings})
 
     def subscribe(self, topic: str) -> None:
         self.client.subscribe(topic, on_assigned=lambda _, partitions: self.moved.update(partitions))
@@ -268,7 +270,8 @@ class OncelogProducer:
         _heard(self._client.abort)
 
 
-CLIENTS: dict[str, tuple[type[Any], type[Any]]] = {
+CLIENTS: dict[str, tuple[Any, Any]] = {
     "confluent": (ConfluentConsumer, ConfluentProducer),
     "oncelog": (OncelogConsumer, OncelogProducer),
+    "process": (OncelogConsumer, None),
 }

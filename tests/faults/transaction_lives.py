@@ -2,8 +2,10 @@
 
 The process imports everything once and has no threads: a fork is a fresh client within milliseconds. A processor
 consumes, transforms and produces in transactions, a few of which it aborts on purpose; a reader follows what they
-write. Each life keeps a history in a file of its own, and adds a byte to `progress` for each transaction it committed.
+write. Each life keeps a history in files of its own, and adds a byte to `progress` for each transaction it committed.
 SIGTERM asks it to leave.
+
+Processors are written by hand over the clients of `transaction_clients`, or as a function for `oncelog.process()`.
 
 An input is `PARTITION/NUMBER`; what becomes of it is `STREAM/NUMBER ATTEMPT`: every stream of an output partition
 counts from 0 without a hole, and no two attempts at a record have the same value.
@@ -17,16 +19,18 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 import traceback
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+import oncelog
 from oncelog.audit.history.model import GroupOffset, Outcome, Records
 from oncelog.audit.history.recorder import Recorder
 from oncelog.types import TopicPartition
-from tests.faults.transaction_clients import CLIENTS, GaveUp, NeedsAbort, Polled
+from tests.faults.transaction_clients import CLIENTS, ONCELOG, GaveUp, NeedsAbort, OncelogConsumer, Polled
 
 ROOT = Path(__file__).parent.parent.parent
 INPUT, OUTPUT, GROUP = "orders", "bills", "billing"
@@ -36,14 +40,22 @@ MAX_BATCH = 400
 ABORT_CHANCE = 0.05
 FLUSH_CHANCE = 0.5
 
+Positions = dict[TopicPartition, int]
 OUTPUTS = [TopicPartition(OUTPUT, index) for index in range(PARTITIONS)]
 
 
-def transformed(value: str, attempt: str) -> tuple[TopicPartition, str]:
-    """Where it goes and what it becomes."""
-    source, number = value.split("/")
-    target = int(number) % PARTITIONS
-    return OUTPUTS[target], f"{source}-{target}/{int(number) // PARTITIONS} {attempt}"
+def transformed(polled: list[Polled], attempt: str) -> dict[TopicPartition, list[str]]:
+    """What the records become, and where it goes."""
+    sends: defaultdict[TopicPartition, list[str]] = defaultdict(list)
+    for one in polled:
+        source, number = one.value.split("/")
+        target = int(number) % PARTITIONS
+        sends[OUTPUTS[target]].append(f"{source}-{target}/{int(number) // PARTITIONS} {attempt}")
+    return sends
+
+
+def positions_after(polled: list[Polled]) -> Positions:
+    return {one.partition: one.offset + 1 for one in polled}
 
 
 def by_partition(polled: list[Polled]) -> list[Records]:
@@ -63,18 +75,33 @@ class Life:
         self.chance = random.Random(order["seed"])
         self.is_leaving = False
         signal.signal(signal.SIGTERM, lambda *_: self._leave())
-        file = self._open(Path(order["directory"]) / f"{self.name}.history")
-        self._progress = self._open(Path(order["directory"]) / "progress")
-        self.recorder = Recorder(self.name, lambda line: os.write(file, line), time.monotonic_ns)
-        consumer, self.new_producer = CLIENTS[order["client"]]
-        self.consumer = consumer(order["servers"], **order["settings"])
+        self._progress = self._open("progress")
 
-    @staticmethod
-    def _open(path: Path) -> int:
-        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    def _open(self, name: str) -> int:
+        return os.open(Path(self.order["directory"]) / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     def _leave(self) -> None:
         self.is_leaving = True
+
+    def new_recorder(self, name: str) -> Recorder:
+        file = self._open(f"{name}.history")
+        return Recorder(name, lambda line: os.write(file, line), time.monotonic_ns)
+
+    def new_attempt(self) -> str:
+        return f"{self.order['life']}.{self.chance.getrandbits(32):x}"
+
+    def has_committed(self) -> None:
+        os.write(self._progress, b".")
+
+
+class ByHand(Life):
+    """A reader, or a processor, over a consumer and a producer."""
+
+    def __init__(self, order: dict[str, Any]) -> None:
+        super().__init__(order)
+        self.recorder = self.new_recorder(self.name)
+        consumer, self.new_producer = CLIENTS[order["client"]]
+        self.consumer = consumer(order["servers"], **order["settings"])
 
     def read(self) -> None:
         reads_committed = self.order["settings"].get("isolation_level") != "read_uncommitted"
@@ -130,21 +157,17 @@ class Life:
             self.consumer.rewind(starts)
         else:
             recorder.end(Outcome.OK)
-            os.write(self._progress, b".")
+            self.has_committed()
 
     def _send(self, producer: Any, polled: list[Polled]) -> None:
         """All that belongs to the transaction; what is known of it is written down before it is to be committed."""
-        attempt = f"{self.order['life']}.{self.chance.getrandbits(32):x}"
-        sends: defaultdict[TopicPartition, list[str]] = defaultdict(list)
-        for one in polled:
-            target, value = transformed(one.value, attempt)
-            sends[target].append(value)
+        sends = transformed(polled, self.new_attempt())
         self.recorder.note(sends=[Records(target, values, ()) for target, values in sends.items()])
         acks: list[list[int]] = [[] for _ in sends]
         for entry, (target, values) in enumerate(sends.items()):
             for value in values:
                 producer.send(target, value, acks[entry])
-        positions = {one.partition: one.offset + 1 for one in polled}
+        positions = positions_after(polled)
         producer.send_offsets(positions, self.consumer)
         if self.chance.random() < FLUSH_CHANCE:  # else they leave with the commit
             producer.flush()
@@ -155,12 +178,81 @@ class Life:
         )
 
 
+class AsFunction(Life):
+    """A processor that is a function for `oncelog.process()`.
+
+    That transforms a batch while the one before it is committed, hence two recorders in turn: when the second next
+    batch is transformed, what became of a batch is known, and if it was not committed it never will be. Each recorder
+    tells of every other batch only, so that its reader seems to move.
+    """
+
+    def __init__(self, order: dict[str, Any]) -> None:
+        super().__init__(order)
+        self._recorders = [self.new_recorder(f"{self.name} {hand}") for hand in ("left", "right")]
+        self._underway: list[Positions | None] = [None, None]
+        self._stop = threading.Event()
+        self._is_lucky = True
+
+    def _leave(self) -> None:
+        self._stop.set()
+
+    def process(self) -> None:
+        oncelog.process(
+            INPUT,
+            self._transform,
+            OUTPUT,
+            bootstrap_servers=self.order["servers"],
+            group=GROUP,
+            transactional_id=self.order["transactional_id"],
+            batch_records=self.chance.randint(MAX_BATCH // 20, MAX_BATCH),
+            consumer={**OncelogConsumer.DEFAULTS, **self.order["settings"]},
+            producer=ONCELOG,
+            stop=self._stop,
+            on_batch=self._committed,
+        )
+
+    def _transform(self, records: list[oncelog.ConsumerRecord]) -> list[oncelog.ProducerRecord | None]:
+        self._recorders.reverse()
+        self._underway.reverse()
+        recorder = self._recorders[0]
+        if self._underway[0] is not None:
+            recorder.end(Outcome.FAILED)
+            self._underway[0] = None
+        polled = [Polled(TopicPartition(one.topic, one.partition), one.offset, one.value.decode()) for one in records]
+        positions = positions_after(polled)
+        recorder.begin(is_transaction=True)
+        recorder.note(moved=positions, polls=by_partition(polled))
+        sends = transformed(polled, self.new_attempt())
+        recorder.note(
+            sends=[Records(target, values, ()) for target, values in sends.items()],
+            offset_commits=[GroupOffset(GROUP, one, offset) for one, offset in positions.items()],
+            is_committing=True,
+        )
+        self._underway[0] = positions
+        outputs = [
+            oncelog.ProducerRecord(target.topic, value, None, target.partition)
+            for target, values in sends.items()
+            for value in values
+        ]
+        # Nobody can send None: the transaction is aborted when it comes to that, and the function called again.
+        self._is_lucky = not self._is_lucky or self.chance.random() > ABORT_CHANCE
+        return [*outputs, *([] if self._is_lucky else [None])]
+
+    def _committed(self, batch: oncelog.BatchReport) -> None:
+        # The newest first: an older one with the same offsets was aborted.
+        which = self._underway.index({one: committed.offset for one, committed in batch.offsets.items()})
+        self._recorders[which].end(Outcome.OK)
+        self._underway[which] = None
+        self.has_committed()
+
+
 def live(order: dict[str, Any]) -> None:
-    life = Life(order)
-    if order["kind"] == "processor":
-        life.process()
+    if order["kind"] == "reader":
+        ByHand(order).read()
+    elif order["client"] == "process":
+        AsFunction(order).process()
     else:
-        life.read()
+        ByHand(order).process()
 
 
 def serve() -> None:
