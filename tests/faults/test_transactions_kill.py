@@ -199,10 +199,10 @@ def nothing_is_left_open(broker: BrokerProcess) -> None:
     )
 
 
-def committed(broker: BrokerProcess) -> dict[TopicPartition, int]:
+def await_group(broker: BrokerProcess, goals: dict[TopicPartition, int], lives: Lives) -> None:
     witness = ConfluentConsumer(broker.bootstrap, group_id=GROUP)
     try:
-        return witness.committed(INPUTS)
+        eventually(lambda: witness.committed(INPUTS) == goals, f"the group is at {goals}; {lives.broken}", WAIT_S)
     finally:
         witness.close()
 
@@ -262,8 +262,7 @@ def test_exactly_once_whatever_is_killed(
                 time.sleep(rng.uniform(0, MAX_LIFE_S))
             scene.kill()
         fed = feeder.close()
-        goals = ends(victim, INPUTS, 0)
-        eventually(lambda: committed(victim) == goals, f"the group is at {goals}; {lives.broken}", WAIT_S)
+        await_group(victim, ends(victim, INPUTS, 0), lives)
         scene.leave()
         assert not lives.broken, lives.broken
         nothing_is_left_open(victim)
