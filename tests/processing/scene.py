@@ -23,17 +23,17 @@ class Scene:
             for topic in (self.source, self.target, self.dead):
                 admin.create_topic(topic, partitions=PARTITIONS)
 
-    def fill(self, count: int = RECORDS, **settings: Any) -> None:
-        """Keys and values are the records' numbers."""
+    def fill(self, count: int = RECORDS, start: int = 0, **settings: Any) -> None:
+        """Keys and values are the records' numbers; with a `transactional_id`, in a transaction."""
         with oncelog.Producer(self.broker.bootstrap, **settings) as producer:
             if settings:
                 with producer.transaction():
-                    self._send(producer, count)
+                    self._send(producer, start, count)
             else:
-                self._send(producer, count)
+                self._send(producer, start, count)
 
-    def _send(self, producer: oncelog.Producer, count: int) -> None:
-        for number in range(count):
+    def _send(self, producer: oncelog.Producer, start: int, count: int) -> None:
+        for number in range(start, start + count):
             producer.send(self.source, value=str(number), key=str(number), partition=number % PARTITIONS)
 
     def arguments(self, **changes: Any) -> dict[str, Any]:

@@ -4,6 +4,7 @@ twin. Whatever happens, readers of committed records see every result once."""
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +13,6 @@ import pytest
 
 import oncelog
 from tests.processing.scene import RECORDS, WAIT_S, Scene, double
-from tests.support.patience import eventually
 from tests.support.raw import RawClient
 
 pytestmark = pytest.mark.on_both_brokers
@@ -52,29 +52,32 @@ class Caller(threading.Thread):
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_call_that_joins_while_another_works(scene: Scene, protocol: str) -> None:
-    """Partitions move in the middle of the work, and back again when the first one leaves."""
+    """Partitions move in the middle of the work, and again when both leave."""
     scene.fill()
     has_begun, has_joined, stop = threading.Event(), threading.Event(), threading.Event()
+    total = RECORDS
 
     def first(records: list[oncelog.ConsumerRecord]) -> Any:
         has_begun.set()
-        has_joined.wait(0.02)  # the other one comes meanwhile
         return double(records)
 
     def second(records: list[oncelog.ConsumerRecord]) -> Any:
         has_joined.set()
         return double(records)
 
-    common: dict[str, Any] = {"until_end": False, "batch_records": 5, "consumer": PROTOCOLS[protocol]}
-    early = Caller(lambda: scene.process(first, stop=stop, **common))
+    common: dict[str, Any] = {"until_end": False, "batch_records": 5, "consumer": PROTOCOLS[protocol], "stop": stop}
+    early = Caller(lambda: scene.process(first, **common))
     assert has_begun.wait(WAIT_S)
-    name = f"other-{scene.source}"
-    late = Caller(lambda: scene.process(second, transactional_id=name, **{**common, "until_end": True}))
-    eventually(lambda: has_joined.is_set() or not late.is_alive(), "the second call has work, or there is none left")
+    late = Caller(lambda: scene.process(second, transactional_id=f"other-{scene.source}", **common))
+    deadline = time.monotonic() + WAIT_S
+    while not has_joined.wait(0.05):  # there is always something left for the second
+        assert time.monotonic() < deadline, "the second call gets no work"
+        scene.fill(30, start=total)
+        total += 30
     stop.set()
-    reports = [early.ended(), late.ended()]
-    assert sum(report.records for report in reports) == RECORDS
-    assert scene.has_all_once()
+    reports = [early.ended(), late.ended(), scene.process(double)]
+    assert sum(report.records for report in reports) == total
+    assert scene.has_all_once(total)
 
 
 def test_workers_share_the_work(scene: Scene) -> None:

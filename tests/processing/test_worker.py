@@ -222,6 +222,22 @@ def test_a_batch_that_was_aborted_is_read_again_and_so_is_the_next_one() -> None
     assert (scene.producer.aborts, scene.worker.report.aborted) == (1, 1)
 
 
+def test_a_batch_that_is_aborted_again_while_it_is_tried_again() -> None:
+    scene = Scene()
+    scene.producer.commit_failures.extend([*refusals(1), lost(IllegalGeneration(""))])
+    scene.run()
+    assert scene.producer.visible == ALL
+    assert scene.calls == [*LOG[A], *LOG[A][:3], *ALL]
+
+
+def test_a_batch_that_is_committed_at_last_does_not_disturb_the_next_one() -> None:
+    scene = Scene()
+    scene.producer.commit_failures.extend(refusals(2))
+    scene.run()
+    assert scene.producer.visible == ALL
+    assert scene.calls == [*LOG[A], *LOG[A][:3], *LOG[A][:3], *LOG[B]]
+
+
 def test_an_outcome_is_asked_for_until_it_is_known() -> None:
     scene = Scene()
     scene.producer.commit_failures.extend([OutcomeUnknown("?"), OutcomeUnknown("?"), None])

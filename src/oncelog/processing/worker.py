@@ -4,12 +4,13 @@
 transaction. What cannot be committed is aborted, and its records are processed again: by this worker, which goes back
 to where the batch began, or by whoever has the partitions by then.
 
-**While one batch is committed, the next one is read and transformed.** Its results are sent only after the batch
-before was committed; if that one was aborted, they are thrown away. A transaction is begun when its results are there,
-so the user's function may take its time.
+**While one batch is sent and committed, the next one is read and transformed.** It takes off when the batch before has
+landed; if that one was aborted, its results are thrown away. A transaction is begun when its results are there, so the
+user's function may take its time.
 
 **Who may commit?** The coordinator of the group checks who read the batch (KIP-447). Partitions are given up only when
-the batch in flight has ended, one way or the other.
+the batch in flight has ended, one way or the other. Offsets go first into the transaction: whoever may not commit sends
+nothing, and leaders are not asked while the coordinator still completes the transaction before.
 
 A worker is a generator of steps: calls that a shell makes, waiting for what they return if it must be awaited, and
 whose result or error it sends back.
@@ -18,7 +19,7 @@ whose result or error it sends back.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Collection, Generator, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -99,8 +100,6 @@ class Worker:
         self._given_up: set[TopicPartition] = set()
         """While more records were read for the batch in hand."""
         self._backoff = Backoff(FIRST_PAUSE_MS, LONGEST_PAUSE_MS, shell.jitter)
-        self._refusals = 0
-        """How often in a row brokers refused what was made of a batch."""
 
     # --- the loop ---------------------------------------------------------------------------------------------------
 
@@ -132,14 +131,13 @@ class Worker:
             outputs = yield from self._transform(batch.content)
         except Exception as error:
             failure = error
-        if not (yield from self._land()):
+        is_in_order = yield from self._land()
+        if is_in_order and failure is not None:
+            is_in_order = yield from self._try_again(batch, failure)
+        elif is_in_order:
+            self._take_off(batch, outputs)
+        if not is_in_order:
             yield from self._go_back(batch)
-        elif failure is not None:
-            yield from self._try_again(batch, failure)
-        else:
-            wrong = yield from self._send(batch, outputs)
-            if wrong is not None:
-                yield from self._try_again(batch, wrong)
 
     def _transform(self, content: Any) -> Steps[Any]:
         returned = yield lambda: self._job.function(content)
@@ -162,7 +160,7 @@ class Worker:
             self._given_up.clear()
             more = yield from self._poll(left_ms / 1000, limit - batch.size)
             if self._given_up:
-                self._undo(batch)
+                self._undo(batch, but_for=self._given_up)
                 return more
             batch = batch if more is None else batch.joined(more)
         return batch
@@ -175,15 +173,14 @@ class Worker:
         records = yield lambda: consumer.poll(timeout_s, max_records=limit)
         return batch_of_records(records, consumer.group_metadata()) if records else None
 
-    def _undo(self, batch: Batch) -> None:
+    def _undo(self, batch: Batch, but_for: Collection[TopicPartition] = ()) -> None:
         """Nothing came of it: its records are to be read again, but for those that are no longer ours to read."""
         for partition, offset in batch.firsts.items():
-            if partition not in self._given_up:
+            if partition not in but_for:
                 self._undone[partition] = min(offset, self._undone.get(partition, offset))
 
-    def _go_back(self, batch: Batch | None = None) -> Steps[None]:
+    def _go_back(self, batch: Batch | None) -> Steps[None]:
         """To where begins what was not committed, this batch among it."""
-        self._given_up.clear()
         if batch is not None:
             self._undo(batch)
         undone, self._undone = self._undone, {}
@@ -199,18 +196,11 @@ class Worker:
 
     # --- sending and committing -------------------------------------------------------------------------------------
 
-    def _send(self, batch: Batch, outputs: Any) -> Steps[Exception | None]:
-        """Into a transaction, whose commit goes on while the next batch is read. Returns what is wrong with the
-        outputs, if anything is: then nothing was sent."""
-        self._producer.begin()
-        try:
-            yield from self._send_outputs(outputs)
-        except Exception as error:
-            return (yield from self._abort(batch, error))
-        self._commit_soon(batch, count_of(outputs), 0)
-        return None
+    def _take_off(self, batch: Batch, outputs: Any) -> None:
+        flight = self._shell.start(self._transact(batch, self._send(outputs)))
+        self._in_flight = _InFlight(batch, count_of(outputs), 0, flight)
 
-    def _send_outputs(self, outputs: Any) -> Steps[None]:
+    def _send(self, outputs: Any) -> Steps[None]:
         target = self._job.target
         if isinstance(outputs, list):
             yield lambda: self._shell.send(self._producer, target, outputs)
@@ -218,28 +208,17 @@ class Worker:
             assert target is not None, "a job with tables has a target"
             yield partial(self._shell.send_table, self._producer, target, outputs)
 
-    def _abort(self, batch: Batch, error: Exception) -> Steps[Exception | None]:
-        """Returns the error if the batch is to blame for it."""
-        verdict = verdict_of(error)
-        if verdict is Verdict.GIVE_UP:
-            raise error
-        yield from self._insist(self._producer.abort)
-        self._count(aborted=1)
-        if verdict is Verdict.FAILED:
-            return error
-        yield from self._go_back(batch)
-        return None
-
-    def _commit_soon(self, batch: Batch, outputs: int, dead_letters: int) -> None:
-        self._in_flight = _InFlight(batch, outputs, dead_letters, self._shell.start(self._commit(batch)))
-
-    def _commit(self, batch: Batch) -> Steps[Exception | None]:
+    def _transact(self, batch: Batch, sending: Steps[None]) -> Steps[Exception | None]:
         """None if it was committed, or why it was aborted instead."""
         producer = self._producer
+        producer.begin()
         try:
             yield from self._insist(lambda: producer.send_offsets_to_transaction(batch.nexts, batch.reader))
+            yield from sending
             yield from self._insist(producer.commit)
-        except AbortNeeded as error:
+        except Exception as error:
+            if isinstance(error, TransactionError) and not isinstance(error, AbortNeeded):
+                raise  # there is nothing to abort, or perhaps it is committed
             yield from self._insist(producer.abort)
             return error
         return None
@@ -255,27 +234,32 @@ class Worker:
                 logger.warning("%s: %s", self._producer.config.transactional_id, error)
 
     def _land(self) -> Steps[bool]:
-        """Until the batch in flight is committed; or aborted: then False, and its records are to be read again."""
+        """Until the batch in flight is committed, after more attempts if it must be. False if its records are to be
+        read again."""
+        landing, error = yield from self._touch_down()
+        if landing is None or error is None:
+            return True
+        if verdict_of(error) is Verdict.FAILED and (yield from self._try_again(landing.batch, error)):
+            return True
+        self._undo(landing.batch)
+        return False
+
+    def _touch_down(self) -> Steps[tuple[_InFlight | None, Exception | None]]:
+        """What was in flight, and why it was aborted, if it was."""
         landing, self._in_flight = self._in_flight, None
         if landing is None:
-            return True
+            return None, None
         error = yield landing.flight.join
         if error is None:
             yield from self._landed(landing)
-            return True
-        self._given_up.clear()
-        self._undo(landing.batch)
-        self._count(aborted=1)
-        verdict = verdict_of(error)
-        if verdict is Verdict.FAILED:
-            self._refusals += 1
-        if verdict is Verdict.GIVE_UP or self._refusals > self._job.retries:
-            raise blaming(error, landing.batch)
-        return False
+        else:
+            self._count(aborted=1)
+            if verdict_of(error) is Verdict.GIVE_UP:
+                raise blaming(error, landing.batch)
+        return landing, error
 
     def _landed(self, landing: _InFlight) -> Steps[None]:
         batch, outputs, dead_letters = landing.batch, landing.outputs, landing.dead_letters
-        self._refusals = 0
         self._backoff.reset()
         self._committed.update({partition: committed.offset for partition, committed in batch.nexts.items()})
         if not batch.size:
@@ -291,62 +275,61 @@ class Worker:
 
     # --- what cannot be processed -----------------------------------------------------------------------------------
 
-    def _try_again(self, batch: Batch, failure: Exception) -> Steps[None]:
-        """All of it a few times; then record by record, if there is a place for those that are to blame."""
+    def _try_again(self, batch: Batch, failure: Exception) -> Steps[bool]:
+        """All of it a few times; then record by record, if there is a place for those that are to blame. False if it
+        is to be read again."""
         for _ in range(self._job.retries):
             self._count(failures=1)
             yield from self._pause()
             if self._shell.is_stopping():
-                return  # nothing was committed: whoever reads next begins here
+                return False  # whoever reads next begins here
             try:
                 outputs = yield from self._transform(batch.content)
             except Exception as error:
                 failure = error
                 continue
-            wrong = yield from self._send(batch, outputs)
-            if wrong is None:
-                return
+            self._take_off(batch, outputs)
+            _, wrong = yield from self._touch_down()
+            if wrong is None or verdict_of(wrong) is not Verdict.FAILED:
+                return wrong is None
             failure = wrong
         self._count(failures=1)
         if self._job.dead_letter is None:
             raise blaming(failure, batch)
-        yield from self._send_singly(batch, self._job.dead_letter)
+        return (yield from self._process_singly(batch, self._job.dead_letter))
 
-    def _send_singly(self, batch: Batch, dead_letters: str) -> Steps[None]:
+    def _process_singly(self, batch: Batch, dead_letters: str) -> Steps[bool]:
         """One transaction all the same: the outputs of those that can be processed, the others as dead letters."""
-        singles = list(batch.singles())
-        results = []
+        singles, results = list(batch.singles()), []
         for single in singles:
             try:
                 results.append((yield from self._transform(single)))
             except Exception as error:
                 results.append(error)
-        wrong = yield from self._send_results(batch, singles, results, dead_letters)
-        while wrong is not None:  # each time one more of them is known to be bad
-            wrong = yield from self._send_results(batch, singles, results, dead_letters)
+        while True:
+            dead = sum(isinstance(result, Exception) for result in results)
+            outputs = sum(count_of(result) for result in results if not isinstance(result, Exception))
+            flight = self._shell.start(self._transact(batch, self._send_singly(singles, results, dead_letters)))
+            self._in_flight = _InFlight(batch, outputs, dead, flight)
+            _, wrong = yield from self._touch_down()
+            if wrong is None or verdict_of(wrong) is not Verdict.FAILED:
+                return wrong is None
+            if dead == sum(isinstance(result, Exception) for result in results):
+                raise blaming(wrong, batch)  # not one more of them is known to be bad
 
-    def _send_results(
-        self, batch: Batch, singles: list[Any], results: list[Any], dead_letters: str
-    ) -> Steps[Exception | None]:
-        self._producer.begin()
+    def _send_singly(self, singles: list[Any], results: list[Any], dead_letters: str) -> Steps[None]:
+        """A result that cannot be sent is replaced by the reason."""
         for index, (single, result) in enumerate(zip(singles, results, strict=True)):
-            is_dead = isinstance(result, Exception)
+            if isinstance(result, Exception):
+                letter = dead_letter(dead_letters, single, result, self._job.group)
+                yield partial(self._shell.send, self._producer, None, [letter])
+                continue
             try:
-                if is_dead:
-                    letter = dead_letter(dead_letters, single, result, self._job.group)
-                    yield partial(self._shell.send, self._producer, None, [letter])
-                else:
-                    yield from self._send_outputs(result)
+                yield from self._send(result)
             except Exception as error:
-                wrong = yield from self._abort(batch, error)
-                if wrong is not None and is_dead:
-                    raise blaming(wrong, batch) from result
-                results[index] = error
-                return wrong
-        dead = sum(isinstance(result, Exception) for result in results)
-        outputs = sum(count_of(result) for result in results if not isinstance(result, Exception))
-        self._commit_soon(batch, outputs, dead)
-        return None
+                if verdict_of(error) is Verdict.FAILED and not isinstance(error, AbortNeeded):
+                    results[index] = error
+                raise
 
     # --- when there is nothing to read ------------------------------------------------------------------------------
 
@@ -360,9 +343,8 @@ class Worker:
         }
         reader = self._consumer.group_metadata()
         if ahead and reader.generation_id != NO_GENERATION:
-            self._producer.begin()
-            self._commit_soon(Batch([], 0, {}, ahead, reader), 0, 0)
-            yield from self._land()
+            self._take_off(Batch([], 0, {}, ahead, reader), [])
+            yield from self._touch_down()  # if it was aborted, there will be another time
         if self._ends is not None:
             yield from self._look_for_ends(self._ends, positions)
 
@@ -393,7 +375,9 @@ class Worker:
 
     def _give_up(self, partitions: list[TopicPartition]) -> Steps[None]:
         """Before they go, or when they are gone: what is in flight comes to its end. Who lost them cannot commit."""
-        yield from self._land()
+        landing, error = yield from self._touch_down()
+        if landing is not None and error is not None:
+            self._undo(landing.batch)
         self._given_up.update(partitions)
         for partition in partitions:
             self._undone.pop(partition, None)
