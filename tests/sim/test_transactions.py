@@ -21,6 +21,7 @@ CRASHES = [f"crash{operations}" for operations in range(6)]
 FATES = st.sampled_from(["heard"] * 8 + ["lost", "lost", *CRASHES])
 HASTY_FATES = FATES | st.just("hasty")
 WHO = st.integers(0, 3)
+TOMBSTONES_ARE_KEPT_MS = 2 * 24 * 3_600_000
 
 
 class TransactionsMachine(RuleBasedStateMachine):
@@ -107,6 +108,10 @@ class TransactionsMachine(RuleBasedStateMachine):
     def passes_time(self, ms: int) -> None:
         self.world.pass_time(ms)
 
+    @rule(after_ms=st.sampled_from([0, TOMBSTONES_ARE_KEPT_MS]))
+    def is_compacted(self, after_ms: int) -> None:
+        self.world.compact(after_ms)
+
     @rule()
     def is_killed(self) -> None:
         self.world.replays_are_the_same()
@@ -187,6 +192,7 @@ def test_long_histories(seed: int) -> None:
         (2, lambda: machine.the_disk_is_full(set())),
         (1, breaks),
         (3, lambda: machine.passes_time(chance.choice([1, 200, 6_000, TIMEOUT_MS]))),
+        (1, lambda: machine.is_compacted(chance.choice([0, TOMBSTONES_ARE_KEPT_MS]))),
         (1, machine.is_killed),
         (1, dies),
         (2, machine.is_read),

@@ -8,18 +8,16 @@ that it is of; a transaction is one `Attempt`.
 
 from __future__ import annotations
 
-import errno
 import struct
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
 
-from oncelog.broker.request import Pending
+from oncelog.log import cleaner
 from tests.broker.support import Desk
+from tests.sim.desk_client import DeskClient, Disk, NotAnsweredError
 from tests.support.batches import read_batches
-from tests.support.faulty_storage import Fault, FaultyStorage, SimulatedCrash
-from tests.support.raw import API_KEYS, RawClient, decode_response
+from tests.support.faulty_storage import SimulatedCrash
+from tests.support.raw import API_KEYS, decode_response
 from tests.support.requests import fetch
 from tests.support.transactions import (
     READ_COMMITTED,
@@ -45,7 +43,6 @@ REMEMBERED = 20
 """How many of the last requests may come again."""
 
 MOST_ZOMBIES = 6
-STEP_MS, LONGEST_WAIT_MS = 10, 10_000
 
 TRY_AGAIN = {
     "concurrent_transactions",
@@ -58,78 +55,6 @@ TRY_AGAIN = {
 """Nothing is settled by these, and a producer asks again."""
 
 API_NAMES = {key: name for name, key in API_KEYS.items()}
-
-
-class Disk(FaultyStorage):
-    """Full for some folders, or unable to sync them, as long as the test says so."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.full: set[str] = set()
-        self.broken: set[str] = set()
-
-    def _begin(self, what: str, path: str) -> Fault | None:
-        folder = path.rpartition("/")[0].rpartition("/")[2]
-        if what == "append" and folder in self.full:
-            raise OSError(errno.ENOSPC, "no space left", path)
-        if what == "sync" and folder in self.broken:
-            raise OSError(errno.EIO, "cannot be synced", path)
-        return super()._begin(what, path)
-
-    def survivor(self, power_loss_seed: int | None = None) -> Disk:
-        """What the next process finds; there is room again, and what was broken works."""
-        left = self.after_kill() if power_loss_seed is None else self.after_power_loss(power_loss_seed)
-        disk = Disk()
-        disk.__dict__.update(left.__dict__)
-        return disk
-
-
-class NotAnsweredError(Exception):
-    """Nobody waits any longer."""
-
-
-class DeskClient(RawClient):
-    """Speaks to a broker without a socket. If an answer does not come at once, flushes end and time passes until it
-    does; or (`is_hasty`) it is not awaited."""
-
-    def __init__(self, desk: Desk) -> None:
-        self._correlation_id = 0
-        self._desk = desk
-        self._frames: deque[bytes] = deque()
-        self.sent: list[bytes] = []
-        self.is_hasty = False
-
-    def send_bytes(self, data: bytes) -> None:
-        self.sent.append(data)
-        desk = self._desk
-        header, answer = desk.dispatcher.dispatch(memoryview(bytearray(data[4:])), desk.alarms.time_ms)
-
-        def keep(answer: Any) -> None:
-            chunks = desk.dispatcher.frame(header, answer)
-            whole = b"".join(chunk if isinstance(chunk, bytes) else chunk.read_all() for chunk in chunks)
-            self._frames.append(whole[4:])
-
-        if not isinstance(answer, Pending):
-            keep(answer)
-        elif self.is_hasty:
-            answer.on_complete = lambda _: None
-        else:
-            answer.on_complete = keep
-            self._await_answer()
-
-    def _await_answer(self) -> None:
-        self._desk.threads.run_all()
-        for _ in range(LONGEST_WAIT_MS // STEP_MS):
-            if self._frames:
-                return
-            self._desk.alarms.pass_time(STEP_MS)
-            self._desk.threads.run_all()
-        raise AssertionError("never answered")
-
-    def receive_frame(self) -> bytes:
-        if not self._frames:
-            raise NotAnsweredError
-        return self._frames.popleft()
 
 
 @dataclass(eq=False)
@@ -385,6 +310,22 @@ class World:
     def pass_time(self, ms: int) -> None:
         self.desk.alarms.pass_time(ms)
         self.desk.threads.run_all()
+
+    def compact(self, after_ms: int) -> None:
+        """The coordinators' logs, as far as all is decided in them. What only tells of an end goes in time."""
+        now_ms = self.now_ms() + after_ms
+        if self.disk.full or self.disk.broken:
+            return
+        for log in self.desk.broker.logs.logs.values():
+            if not log.config.compacts:
+                continue
+            log.roll(self.now_ms())
+            dirtiness = cleaner.measure(log, None, now_ms)
+            if dirtiness.sources:
+                folder = log.active_segment.path.rpartition("/")[0]
+                cleaning = cleaner.plan(log, self.disk, folder, dirtiness, now_ms=now_ms)
+                while (group := cleaning.clean_next()) is not None:
+                    log.replace_segments(group.old, [group.new], now_ms)
 
     def restart(self, power_loss_seed: int | None = None) -> None:
         """The broker is dead; another begins with what the disk has."""
