@@ -14,8 +14,9 @@ import pytest
 from oncelog.client.transaction.command import Kind
 from oncelog.client.transaction_errors import TransactionFailed
 from oncelog.wire.api import ApiKey
-from tests.sim.producer_world import PARTITIONS
+from tests.sim.producer_world import PARTITIONS, TOPIC
 from tests.sim.random_weather import CALM, TROUBLE, Action, play
+from tests.sim.transaction_cluster import TransactionCluster
 from tests.sim.transaction_world import (
     TransactionWorld,
     all_or_nothing,
@@ -107,3 +108,23 @@ def test_a_zombie_beside_its_successor(seed: int, protocol: int) -> None:
     assert heir.fatal is None
     assert isinstance(zombie.fatal, TransactionFailed)
     assert_promises(zombie, heir)
+
+
+@both_protocols
+def test_what_is_too_large_while_its_transaction_is_aborted_does_not_join_the_next(protocol: int) -> None:
+    cluster = TransactionCluster({TOPIC: PARTITIONS}, protocol=protocol, max_message_bytes=200)
+    world = TransactionWorld(cluster=cluster)
+    while not world.is_open:
+        world.pass_time(50, healthy=True)
+        world.step()
+    for _ in range(8):
+        assert world.send(0)
+    for _ in range(10):  # until the batch is on its way
+        world.pass_time(5)
+        if world.core.is_in_flight():
+            break
+        world.settle_down()
+    world.end(Kind.ABORT)
+    world.finish()
+    assert_promises(world)
+    assert world.history[0].outcome is Kind.ABORT

@@ -537,8 +537,7 @@ class SenderCore:
         self._retry(queue, batch, error, now_ms)
 
     def _retry(self, queue: PartitionQueue, batch: ProducerBatch, error: Exception, now_ms: int) -> None:
-        is_lost = self.fatal is not None or (self.transaction is not None and self.transaction.is_lost)
-        if batch.is_abandoned or batch.attempts > self._config.retries or is_lost:
+        if batch.is_abandoned or batch.attempts > self._config.retries or self._is_lost:
             self._fail(queue, batch, error)
             return
         if isinstance(error, KafkaError) and error.stale_metadata:
@@ -548,10 +547,15 @@ class SenderCore:
             queue.unsettled.remove(batch)
         self._accumulator.put_back(queue, batch)
 
+    @property
+    def _is_lost(self) -> bool:
+        """Nothing that waits is sent any more."""
+        return self.fatal is not None or (self.transaction is not None and self.transaction.is_lost)
+
     def _too_large(self, queue: PartitionQueue, batch: ProducerBatch, error: KafkaError) -> None:
         if batch.is_revived and not batch.is_listed:
             batch.may_be_written = False  # its leader did not have it, and could not have taken it
-        if batch.record_count == 1 or batch.is_abandoned or batch.may_be_written:
+        if batch.record_count == 1 or batch.is_abandoned or batch.may_be_written or self._is_lost:
             self._fail(queue, batch, error)
             return
         parts = batch.split(self._codec, self._level, self.transaction is not None)
