@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.process import BrokerProcess
-from tests.test_pages import TEST_ID, defined_in
+from tests.test_pages import TEST_ID, is_defined
 
 PAGE = (Path(__file__).parent.parent.parent / "docs" / "process.md").read_text()
 EXAMPLES = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
@@ -35,4 +35,4 @@ def test_every_promise_names_a_test_that_exists() -> None:
         named = TEST_ID.findall(row)
         assert named, row
         for path, name in named:
-            assert name in defined_in(path), f"{path} has no {name}"
+            assert is_defined(path, name), f"{path} has no {name}"
