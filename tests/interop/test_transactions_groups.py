@@ -162,7 +162,7 @@ def test_a_member_of_kafka_python_that_missed_a_rebalance_must_abort(
     def share(*members: kafka.KafkaConsumer) -> None:
         def shared() -> bool:
             for member in members:
-                member.poll(timeout_ms=20)
+                member.poll(timeout_ms=200)  # a join that is interrupted takes seconds
             return {len(member.assignment()) for member in members} == {PARTITIONS // len(members)}
 
         eventually(shared, "all partitions are assigned")
