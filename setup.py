@@ -9,6 +9,7 @@ COMPILED = [
     "client.delivery",
     "client.batch",
     "client.accumulator",
+    "client.node_ring",
     "client.placement",
     "client.intake",
     "client.loop_future",

@@ -13,7 +13,7 @@ import pytest
 from tests.support.compiled import UNCOMPILED_VARIABLE, stale_extensions
 
 ROOT = Path(__file__).parent.parent
-COMPILED = ["delivery", "batch", "accumulator", "placement", "intake", "loop_future", "loop_intake"]
+COMPILED = ["delivery", "batch", "accumulator", "node_ring", "placement", "intake", "loop_future", "loop_intake"]
 
 
 def test_no_extension_is_older_than_its_source() -> None:

@@ -118,7 +118,8 @@ class Accumulator:
         self.topics: dict[str, TopicQueues] = {}
         self.used_bytes = 0
         self.incomplete: dict[ProducerBatch, None] = {}
-        """Every batch whose records were accepted and have no result yet, oldest first."""
+        """Every batch whose records were accepted and have no result yet, oldest first; the parts of one that was split
+        are as old as it was."""
         self.flushing = 0
         """How many callers wait for everything to be sent at once."""
         self.are_waiting_for_memory = 0
@@ -376,6 +377,16 @@ class Accumulator:
         finally:
             self._release()
 
+    def oldest_ms(self, now_ms: int) -> int:
+        """When the oldest batch without a result was begun; now, if there is none."""
+        self._acquire()
+        try:
+            for batch in self.incomplete:
+                return batch.created_ms
+            return now_ms
+        finally:
+            self._release()
+
     def take(self, queue: PartitionQueue) -> ProducerBatch:
         """The head, closed: no record joins it any more."""
         self._acquire()
@@ -405,9 +416,9 @@ class Accumulator:
             self.put_back(queue, part)
         self._acquire()
         try:
-            del self.incomplete[batch]
-            for part in parts:
-                self.incomplete[part] = None
+            by_age = {one: None for one in self.incomplete if one is not batch}
+            by_age.update(dict.fromkeys(parts))
+            self.incomplete = dict.fromkeys(sorted(by_age, key=_created_ms))
         finally:
             self._release()
 
@@ -431,6 +442,10 @@ class Accumulator:
             batch.charged_bytes = 0
         finally:
             self._release()
+
+
+def _created_ms(batch: ProducerBatch) -> int:
+    return batch.created_ms
 
 
 def _headers_size(headers: HeadersInput) -> int:

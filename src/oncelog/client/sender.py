@@ -20,6 +20,7 @@ from oncelog.client.idempotence import Idempotence, Identity
 from oncelog.client.metadata import NO_LEADER, TopicMetadata
 from oncelog.client.metadata_cache import MetadataCache
 from oncelog.client.network import Answered, Event, Lost, LostKind, Network
+from oncelog.client.node_ring import NodeRing
 from oncelog.client.producer_config import ProducerConfig
 from oncelog.client.producer_counters import ProducerCounters
 from oncelog.client.producer_errors import DeliveryFailed, DeliveryTimedOut, ProducerClosed
@@ -64,16 +65,6 @@ class ProduceTag:
         self.node_id = node_id
         self.batches = batches
         self.names = {queue.topic_id: queue.topic for queue, _ in batches.values()}
-
-
-class NodeRing:
-    """The queues that one broker leads. The cursor moves on with every request, so that no partition starves."""
-
-    __slots__ = ("cursor", "queues")
-
-    def __init__(self) -> None:
-        self.queues: list[PartitionQueue] = []
-        self.cursor = 0
 
 
 class SenderCore:
@@ -292,6 +283,7 @@ class SenderCore:
 
     def _send_ready(self, now_ms: int) -> int:
         """Send what is ready to whoever is ready; returns when the next batch will be."""
+        config = self._config
         wake_ms = now_ms + MAX_POLL_MS
         if self.fatal is not None:
             return wake_ms
@@ -305,12 +297,21 @@ class SenderCore:
                         self.network.connect(node_id, now_ms)
                     break
                 is_crowded = self._under_way.get(node_id, 0) >= CROWD
-                batches, ready_ms = self._drain(ring, now_ms, is_crowded)
+                batches, ready_ms = ring.drain(
+                    now_ms,
+                    now_ms + MAX_POLL_MS,
+                    config.linger_ms,
+                    config.max_request_size,
+                    self._is_urgent,
+                    is_crowded,
+                    self._may_send,
+                    self._accumulator.take,
+                )
                 if not batches:
                     wake_ms = min(wake_ms, ready_ms)
                     break
                 self._send(node_id, batches, now_ms)
-                if self._config.acks == 0:
+                if config.acks == 0:
                     wake_ms = now_ms  # no answer will tell that there is room for the next
         return wake_ms
 
@@ -320,50 +321,11 @@ class SenderCore:
                 self.metadata.want(queue.topic, now_ms)
                 self.metadata.mark_stale()
 
-    def _drain(
-        self, ring: NodeRing, now_ms: int, is_crowded: bool
-    ) -> tuple[list[tuple[PartitionQueue, ProducerBatch]], int]:
-        """At most one batch of each partition, beginning behind the one that was served last, as many as a request
-        holds; and, if there is none, when one will be ready. To a crowded broker only those go that cannot grow."""
-        drained: list[tuple[PartitionQueue, ProducerBatch]] = []
-        size_bytes = 0
-        wake_ms = now_ms + MAX_POLL_MS
-        count = len(ring.queues)
-        for step in range(count):
-            at = (ring.cursor + step) % count
-            queue = ring.queues[at]
-            if not queue.batches:
-                continue
-            head = queue.batches[0]
-            if is_crowded and head.is_open:
-                continue
-            ready_ms = self._ready_ms(queue, head)
-            if ready_ms > now_ms:
-                wake_ms = min(wake_ms, ready_ms)
-                continue
-            if not self._may_send(queue, head, now_ms):
-                continue
-            if drained and size_bytes + head.size_bytes > self._config.max_request_size:
-                ring.cursor = at
-                return drained, wake_ms
-            drained.append((queue, self._accumulator.take(queue)))
-            size_bytes += head.size_bytes
-        if drained:
-            ring.cursor = (ring.cursor + 1) % count
-        return drained, wake_ms
-
-    def _ready_ms(self, queue: PartitionQueue, batch: ProducerBatch) -> int:
-        if batch.attempts:
-            return batch.retry_at_ms
+    @property
+    def _is_urgent(self) -> bool:
+        """Nobody lingers for more records."""
         accumulator = self._accumulator
-        if (
-            not batch.is_open
-            or accumulator.flushing
-            or accumulator.are_waiting_for_memory
-            or self.close_at_ms is not None
-        ):
-            return 0
-        return batch.created_ms + self._config.linger_ms
+        return bool(accumulator.flushing or accumulator.are_waiting_for_memory or self.close_at_ms is not None)
 
     def _may_send(self, queue: PartitionQueue, batch: ProducerBatch, now_ms: int) -> bool:
         if self.transaction is not None and not self.transaction.may_send(queue, now_ms):
@@ -654,6 +616,8 @@ class SenderCore:
             return
         self._expire_at_ms = now_ms + EXPIRY_PERIOD_MS
         oldest_ms = now_ms - self._config.delivery_timeout_ms
+        if self._accumulator.oldest_ms(now_ms) > oldest_ms:
+            return
         for queue in self.all_queues():
             for batch in [batch for batch in queue.unsettled if batch.created_ms <= oldest_ms]:
                 if not batch.is_in_flight:

@@ -1,0 +1,71 @@
+"""The queues that one broker leads, and which of their batches go into its next request.
+
+Owns fairness: the cursor moves on with every request, so that no partition starves. Whether a batch may be sent at all
+(its number, its transaction) is for others to say.
+
+Runs as Python or compiled: with a thousand partitions it looks at a thousand batches for every request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from oncelog.client.accumulator import PartitionQueue
+from oncelog.client.batch import ProducerBatch
+
+Drained = list[tuple[PartitionQueue, ProducerBatch]]
+
+
+class NodeRing:
+    __slots__ = ("cursor", "queues")
+
+    def __init__(self) -> None:
+        self.queues: list[PartitionQueue] = []
+        self.cursor = 0
+
+    def drain(
+        self,
+        now_ms: int,
+        idle_ms: int,
+        linger_ms: int,
+        max_bytes: int,
+        is_urgent: bool,
+        is_crowded: bool,
+        may_send: Callable[[PartitionQueue, ProducerBatch, int], bool],
+        take: Callable[[PartitionQueue], ProducerBatch],
+    ) -> tuple[Drained, int]:
+        """At most one batch of each partition, beginning behind the one that was served last, as many as a request
+        holds; and when the next one is ready, at the latest `idle_ms`. What is urgent does not linger. To a crowded
+        broker only those go that cannot grow."""
+        drained: Drained = []
+        size_bytes = 0
+        wake_ms = idle_ms
+        count = len(self.queues)
+        for step in range(count):
+            at = self.cursor + step
+            if at >= count:
+                at -= count
+            queue = self.queues[at]
+            if not queue.batches:
+                continue
+            head = queue.batches[0]
+            if is_crowded and head.is_open:
+                continue
+            ready_ms = 0
+            if head.attempts:
+                ready_ms = head.retry_at_ms
+            elif head.is_open and not is_urgent:
+                ready_ms = head.created_ms + linger_ms
+            if ready_ms > now_ms:
+                wake_ms = min(wake_ms, ready_ms)
+                continue
+            if not may_send(queue, head, now_ms):
+                continue
+            if drained and size_bytes + head.size_bytes > max_bytes:
+                self.cursor = at
+                return drained, wake_ms
+            drained.append((queue, take(queue)))
+            size_bytes += head.size_bytes
+        if drained:
+            self.cursor = (self.cursor + 1) % count
+        return drained, wake_ms
