@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 from oncelog.client.accumulator import PartitionQueue
 from oncelog.client.batch import ProducerBatch
 from oncelog.client.delivery import Delivery
@@ -14,10 +16,8 @@ ROOM = 1_000_000
 def batch_for(
     queue: PartitionQueue, *, created_ms: int = NOW_MS, is_open: bool = False, size: int = 0
 ) -> ProducerBatch:
-    def no_waiter() -> None:
-        raise AssertionError("nobody waits here")
-
-    batch = ProducerBatch(queue.topic, queue.index, created_ms, 100, Delivery(queue.topic, queue.index, no_waiter))
+    delivery = Delivery(queue.topic, queue.index, threading.Event)
+    batch = ProducerBatch(queue.topic, queue.index, created_ms, 100, delivery)
     batch.append(created_ms, None, b"v" * size, ())
     batch.is_open = is_open
     queue.batches.append(batch)
