@@ -24,11 +24,12 @@ import time
 import traceback
 from collections import defaultdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import oncelog
 from oncelog.audit.history.model import GroupOffset, Outcome, Records
 from oncelog.audit.history.recorder import Recorder
+from oncelog.client.transaction_errors import TransactionFailed
 from oncelog.types import TopicPartition
 from tests.faults.transaction_clients import CLIENTS, ONCELOG, GaveUp, NeedsAbort, OncelogConsumer, Polled
 
@@ -54,6 +55,10 @@ def transformed(polled: list[Polled], attempt: str) -> dict[TopicPartition, list
     return sends
 
 
+def positions_before(polled: list[Polled]) -> Positions:
+    return {one.partition: one.offset for one in reversed(polled)}
+
+
 def positions_after(polled: list[Polled]) -> Positions:
     return {one.partition: one.offset + 1 for one in polled}
 
@@ -74,6 +79,7 @@ class Life:
         self.order = order
         self.chance = random.Random(order["seed"])
         self.is_leaving = False
+        self._attempts = 0
         signal.signal(signal.SIGTERM, lambda *_: self._leave())
         self._progress = self._open("progress")
 
@@ -88,7 +94,8 @@ class Life:
         return Recorder(name, lambda line: os.write(file, line), time.monotonic_ns)
 
     def new_attempt(self) -> str:
-        return f"{self.order['life']}.{self.chance.getrandbits(32):x}"
+        self._attempts += 1
+        return f"{self.order['life']}.{self._attempts}"
 
     def has_committed(self) -> None:
         os.write(self._progress, b".")
@@ -142,9 +149,6 @@ class ByHand(Life):
         recorder = self.recorder
         recorder.begin(is_transaction=True)
         recorder.note(moved=moved, polls=by_partition(polled))
-        starts: dict[TopicPartition, int] = {}
-        for one in polled:
-            starts.setdefault(one.partition, one.offset)
         producer.begin()
         try:
             self._send(producer, polled)
@@ -154,7 +158,7 @@ class ByHand(Life):
         except NeedsAbort:
             producer.abort()
             recorder.end(Outcome.FAILED)
-            self.consumer.rewind(starts)
+            self.consumer.rewind(positions_before(polled))
         else:
             recorder.end(Outcome.OK)
             self.has_committed()
@@ -178,18 +182,30 @@ class ByHand(Life):
         )
 
 
+class Attempt(NamedTuple):
+    """A batch that was transformed, and of which nothing is known yet."""
+
+    recorder: Recorder
+    starts: Positions
+    ends: Positions
+
+    def overlaps(self, starts: Positions, ends: Positions) -> bool:
+        return any(one in self.ends and starts[one] < self.ends[one] and self.starts[one] < ends[one] for one in starts)
+
+
 class AsFunction(Life):
     """A processor that is a function for `oncelog.process()`.
 
-    That transforms a batch while the one before it is committed, hence two recorders in turn: when the second next
-    batch is transformed, what became of a batch is known, and if it was not committed it never will be. Each recorder
-    tells of every other batch only, so that its reader seems to move.
+    That transforms one batch while it commits another, so each that is underway has a recorder of its own; a recorder
+    tells of some batches only, and its reader seems to move. A batch that is transformed again was not committed
+    before, and never will be.
     """
 
     def __init__(self, order: dict[str, Any]) -> None:
         super().__init__(order)
-        self._recorders = [self.new_recorder(f"{self.name} {hand}") for hand in ("left", "right")]
-        self._underway: list[Positions | None] = [None, None]
+        self._idle: list[Recorder] = []
+        self._recorders = 0
+        self._underway: list[Attempt] = []
         self._stop = threading.Event()
         self._is_lucky = True
 
@@ -212,23 +228,21 @@ class AsFunction(Life):
         )
 
     def _transform(self, records: list[oncelog.ConsumerRecord]) -> list[oncelog.ProducerRecord | None]:
-        self._recorders.reverse()
-        self._underway.reverse()
-        recorder = self._recorders[0]
-        if self._underway[0] is not None:
-            recorder.end(Outcome.FAILED)
-            self._underway[0] = None
         polled = [Polled(TopicPartition(one.topic, one.partition), one.offset, one.value.decode()) for one in records]
-        positions = positions_after(polled)
-        recorder.begin(is_transaction=True)
-        recorder.note(moved=positions, polls=by_partition(polled))
+        starts, ends = positions_before(polled), positions_after(polled)
+        for attempt in [one for one in self._underway if one.overlaps(starts, ends)]:
+            self._end(attempt, Outcome.FAILED)
         sends = transformed(polled, self.new_attempt())
+        recorder = self._an_idle_recorder()
+        recorder.begin(is_transaction=True)
         recorder.note(
+            moved=ends,
+            polls=by_partition(polled),
             sends=[Records(target, values, ()) for target, values in sends.items()],
-            offset_commits=[GroupOffset(GROUP, one, offset) for one, offset in positions.items()],
+            offset_commits=[GroupOffset(GROUP, one, offset) for one, offset in ends.items()],
             is_committing=True,
         )
-        self._underway[0] = positions
+        self._underway.append(Attempt(recorder, starts, ends))
         outputs = [
             oncelog.ProducerRecord(target.topic, value, None, target.partition)
             for target, values in sends.items()
@@ -238,12 +252,22 @@ class AsFunction(Life):
         self._is_lucky = not self._is_lucky or self.chance.random() > ABORT_CHANCE
         return [*outputs, *([] if self._is_lucky else [None])]
 
+    def _an_idle_recorder(self) -> Recorder:
+        if self._idle:
+            return self._idle.pop()
+        self._recorders += 1
+        return self.new_recorder(f"{self.name} hand {self._recorders}")
+
     def _committed(self, batch: oncelog.BatchReport) -> None:
-        # The newest first: an older one with the same offsets was aborted.
-        which = self._underway.index({one: committed.offset for one, committed in batch.offsets.items()})
-        self._recorders[which].end(Outcome.OK)
-        self._underway[which] = None
+        offsets = {one: committed.offset for one, committed in batch.offsets.items()}
+        (attempt,) = (one for one in self._underway if one.ends == offsets)
+        self._end(attempt, Outcome.OK)
         self.has_committed()
+
+    def _end(self, attempt: Attempt, outcome: Outcome) -> None:
+        attempt.recorder.end(outcome)
+        self._underway.remove(attempt)
+        self._idle.append(attempt.recorder)
 
 
 def live(order: dict[str, Any]) -> None:
@@ -264,10 +288,12 @@ def serve() -> None:
             try:
                 live(order)
                 os._exit(0)
-            except BaseException as error:
-                what = "gave up" if isinstance(error, GaveUp) else traceback.format_exc()
+            except (GaveUp, TransactionFailed) as error:
+                # On a machine so slow that a transaction timed out.
+                print(f"{order['name']} gave up: {error}", file=sys.stderr, flush=True)
+            except BaseException:
                 with open(Path(order["directory"]) / "broken", "a") as broken:
-                    broken.write(f"{order['name']}: {what}: {error}\n")
+                    broken.write(f"{order['name']}: {traceback.format_exc()}\n")
             finally:
                 os._exit(1)
         print(pid, flush=True)
@@ -321,7 +347,7 @@ class Lives:
 
     @property
     def broken(self) -> str:
-        """What those said that ended by themselves."""
+        """Why some ended that should have lived on."""
         path = self.directory / "broken"
         return path.read_text() if path.exists() else ""
 
