@@ -11,7 +11,8 @@ from functools import partial
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from oncelog.client.consumer_calls import Ask, AwaitNews, Callback, ConsumerCalls, Interceptors, Listener
+from oncelog.client.consumer_calls.calls import ConsumerCalls
+from oncelog.client.consumer_calls.steps import Ask, AwaitNews, Callback, Interceptors, Listener
 from oncelog.client.consumer_config import ConsumerConfig
 from oncelog.client.consumer_core import ConsumerCore
 from oncelog.client.consumer_counters import ConsumerCounters
@@ -136,7 +137,7 @@ class Member:
             on_revoked=lambda _, partitions: self._revoked(partitions, style),
             on_lost=lambda _, partitions: self.world.let_go(self, partitions),
         )
-        yield from self.calls.subscribe(frozenset([self.world.topic]), listener)
+        yield from self.calls.selection.subscribe(frozenset([self.world.topic]), listener)
         read = {"auto": self._poll_on, "manual": self._poll_and_commit, "iterating": self._iterate}[style]
         while not self.is_leaving:
             try:
@@ -152,7 +153,7 @@ class Member:
     def _poll_on(self) -> Program:
         chance = self.world.chance
         self._done()
-        records = yield from self.calls.poll(chance.choice((0, 20, 300)), chance.choice((1, 5, None)))
+        records = yield from self.calls.reading.poll(chance.choice((0, 20, 300)), chance.choice((1, 5, None)))
         self._take(records)
         yield Sleep(chance.choice((0, 1, 10, 60)))
 
@@ -162,22 +163,22 @@ class Member:
         self._done()
         chance = self.world.chance.random()
         if chance < 0.2:
-            yield from self.calls.commit(None, COMMIT_MS)
+            yield from self.calls.commits.commit(None, COMMIT_MS)
         elif chance < 0.4:
-            self.calls.commit_async(None, None)
+            self.calls.commits.commit_async(None, None)
 
     def _iterate(self) -> Program:
         """Some chunks, as `for record in consumer` has them."""
         self._done()
-        for record in (yield from self.calls.next_chunk()):
+        for record in (yield from self.calls.reading.next_chunk()):
             self._done()
             self.core.in_hand = record
             self._take([record])
             yield Sleep(self.world.chance.choice((0, 0, 0, 1, 10)))
-            if self.is_leaving or self.calls.is_interrupted or self.core.outbox:
+            if self.is_leaving or self.calls.progress.is_interrupted or self.core.outbox:
                 return
         self._done()
-        self.calls.chunk_ended()
+        self.calls.progress.chunk_ended()
 
     def _take(self, records: list[ConsumerRecord]) -> None:
         self._in_hand = records
@@ -190,7 +191,7 @@ class Member:
     def _revoked(self, partitions: list[TopicPartition], style: str) -> Program:
         if style == "manual":
             try:
-                yield from self.calls.commit(None, COMMIT_MS)
+                yield from self.calls.commits.commit(None, COMMIT_MS)
             except OncelogError as error:
                 self.errors.append(error)
         self.world.let_go(self, partitions)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 from uuid import uuid4
 
-from oncelog.client.consumer_calls import ConsumerCalls
+from oncelog.client.consumer_calls.calls import ConsumerCalls
 from oncelog.client.consumer_config import ConsumerConfig
 from oncelog.client.consumer_core import ConsumerCore
 from oncelog.client.consumer_counters import ConsumerCounters
@@ -59,7 +59,7 @@ class Parts:
     def metrics(self) -> dict[str, float]:
         now_ms = self.clock()
         self.windows.tick(now_ms)
-        return self.windows.snapshot(now_ms, self.calls.lags(), self.gauges)
+        return self.windows.snapshot(now_ms, self.calls.positions.lags(), self.gauges)
 
 
 def wall_clock_ms() -> int:

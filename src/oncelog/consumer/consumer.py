@@ -15,7 +15,8 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from oncelog.client.consumer_calls import Ask, AwaitNews, Call, Callback, Listener, OffsetsInput, OnPartitions
+from oncelog.client.consumer_calls.commits import OffsetsInput
+from oncelog.client.consumer_calls.steps import Ask, AwaitNews, Call, Callback, Listener, OnPartitions
 from oncelog.client.consumer_config import ConsumerConfig
 from oncelog.client.consumer_errors import ConsumerClosed, ConsumerInUse, ConsumerTimedOut, WokenUp
 from oncelog.client.consumer_records import OffsetAndMetadata, OffsetAndTimestamp
@@ -119,25 +120,25 @@ class Consumer(ConsumerFace):
         called within `max.poll.interval.ms`. Rebalance callbacks run in here. Raises what the group, the brokers or a
         deserializer object to; the position stays before the record that could not be read.
         """
-        return self._run(self._calls.poll(int(timeout * 1000), checked_limit(max_records)))
+        return self._run(self._calls.reading.poll(int(timeout * 1000), checked_limit(max_records)))
 
     def read_table(self, timeout: float = 1.0, *, max_records: int | None = None) -> pa.Table:
         """What was fetched, as a `pyarrow.Table`: all that waits, or `max_records` rows; empty after `timeout` seconds.
         Keys and values stay bytes: deserializers and interceptors are for single records."""
-        return table_of(self._run(self._calls.read_columns(int(timeout * 1000), checked_limit(max_records))))
+        return table_of(self._run(self._calls.reading.read_columns(int(timeout * 1000), checked_limit(max_records))))
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
         """One record after the other, without end: it waits for what is not written yet. Ends when the consumer is
         closed."""
-        calls, core = self._calls, self._core
+        reading, progress, core = self._calls.reading, self._calls.progress, self._core
         while not self._is_closed:
-            for record in self._run(calls.next_chunk()):
+            for record in self._run(reading.next_chunk()):
                 core.in_hand = record
                 yield record
-                if calls.is_interrupted or core.outbox:
+                if progress.is_interrupted or core.outbox:
                     break
             else:
-                calls.chunk_ended()
+                progress.chunk_ended()
 
     # --- what to read -----------------------------------------------------------------------------------------------
 
@@ -157,64 +158,64 @@ class Consumer(ConsumerFace):
         default, `on_revoked` is called then as well).
         """
         listener = Listener(on_assigned, on_revoked, on_lost)
-        self._run(self._calls.subscribe(checked_topics(topics), listener))
+        self._run(self._calls.selection.subscribe(checked_topics(topics), listener))
 
     def unsubscribe(self) -> None:
         """Read nothing any more, and leave the group."""
-        self._run(self._calls.unsubscribe())
+        self._run(self._calls.selection.unsubscribe())
 
     def assign(self, partitions: Iterable[PartitionInput]) -> None:
         """Read exactly these partitions, whoever else does. Replaces an earlier assignment."""
-        self._run(self._calls.assign(all_named(partitions)))
+        self._run(self._calls.selection.assign(all_named(partitions)))
 
     def pause(self, *partitions: PartitionInput) -> None:
         """Keep the partitions, and read nothing from them until `resume()`."""
-        self._run(self._calls.pause(all_named(partitions)))
+        self._run(self._calls.selection.pause(all_named(partitions)))
 
     def resume(self, *partitions: PartitionInput) -> None:
-        self._run(self._calls.resume(all_named(partitions)))
+        self._run(self._calls.selection.resume(all_named(partitions)))
 
     def enforce_rebalance(self) -> None:
         """Let the group share its partitions anew."""
-        self._run(self._calls.enforce_rebalance())
+        self._run(self._calls.selection.enforce_rebalance())
 
     # --- positions --------------------------------------------------------------------------------------------------
 
     def seek(self, partition: PartitionInput, offset: int | OffsetAndMetadata) -> None:
         """Read on from this offset."""
-        self._run(self._calls.seek(named(partition), offset))
+        self._run(self._calls.positions.seek(named(partition), offset))
 
     def seek_to_beginning(self, *partitions: PartitionInput) -> None:
         """Read from the first record on; all assigned partitions if none is named."""
-        self._run(self._calls.seek_to(EARLIEST, all_named(partitions)))
+        self._run(self._calls.positions.seek_to(EARLIEST, all_named(partitions)))
 
     def seek_to_end(self, *partitions: PartitionInput) -> None:
         """Read what is written from now on; all assigned partitions if none is named."""
-        self._run(self._calls.seek_to(LATEST, all_named(partitions)))
+        self._run(self._calls.positions.seek_to(LATEST, all_named(partitions)))
 
     def seek_to_timestamp(self, timestamp_ms: int, *partitions: PartitionInput) -> None:
         """Read from the first record that is not older; all assigned partitions if none is named."""
-        self._run(self._calls.seek_to(checked_timestamp(timestamp_ms), all_named(partitions)))
+        self._run(self._calls.positions.seek_to(checked_timestamp(timestamp_ms), all_named(partitions)))
 
     def position(self, partition: PartitionInput, timeout: float | None = None) -> int:
         """The offset of the next record. Waits until the group or the broker has told where reading begins."""
-        return self._run(self._calls.position(named(partition), milliseconds(timeout)))
+        return self._run(self._calls.positions.position(named(partition), milliseconds(timeout)))
 
     def beginning_offsets(self, *partitions: PartitionInput, timeout: float | None = None) -> dict[TopicPartition, int]:
         """The first offset of each partition, assigned or not."""
-        return self._run(self._calls.end_offsets(EARLIEST, all_named(partitions), milliseconds(timeout)))
+        return self._run(self._calls.positions.end_offsets(EARLIEST, all_named(partitions), milliseconds(timeout)))
 
     def end_offsets(self, *partitions: PartitionInput, timeout: float | None = None) -> dict[TopicPartition, int]:
         """The offset that the next record of each partition will have; under `read_committed`, the first offset of the
         oldest transaction that has not ended."""
-        return self._run(self._calls.end_offsets(LATEST, all_named(partitions), milliseconds(timeout)))
+        return self._run(self._calls.positions.end_offsets(LATEST, all_named(partitions), milliseconds(timeout)))
 
     def offsets_for_times(
         self, timestamps_ms: Mapping[PartitionInput, int], timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """For each partition the first record that is not older than its time; None if there is none."""
         specs = {named(partition): checked_timestamp(moment) for partition, moment in timestamps_ms.items()}
-        return self._run(self._calls.list_offsets(specs, milliseconds(timeout)))
+        return self._run(self._calls.positions.list_offsets(specs, milliseconds(timeout)))
 
     # --- offset commits ---------------------------------------------------------------------------------------------
 
@@ -223,13 +224,13 @@ class Consumer(ConsumerFace):
         handed out. An offset is that of the next record to read. Raises CommitFailed if the partitions are another
         member's by now."""
         wanted = None if offsets is None else named_offsets(offsets)
-        self._run(self._calls.commit(wanted, milliseconds(timeout)))
+        self._run(self._calls.commits.commit(wanted, milliseconds(timeout)))
 
     def committed(
         self, *partitions: PartitionInput, timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """What the group has committed; None where it has not. All assigned partitions if none is named."""
-        return self._run(self._calls.committed(all_named(partitions), milliseconds(timeout)))
+        return self._run(self._calls.commits.committed(all_named(partitions), milliseconds(timeout)))
 
     # --- life -------------------------------------------------------------------------------------------------------
 

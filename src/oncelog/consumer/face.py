@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from oncelog.client.consumer_calls import OffsetsInput
+from oncelog.client.consumer_calls.commits import OffsetsInput
 from oncelog.client.consumer_core import OnCommit
 from oncelog.client.consumer_records import GroupMetadata
 from oncelog.consumer.assembly import Parts
@@ -25,7 +25,7 @@ class ConsumerFace:
 
     def subscription(self) -> frozenset[str] | re.Pattern[str]:
         """The topics, or the pattern, that were subscribed to."""
-        subscribed = self._parts.calls.subscription
+        subscribed = self._parts.calls.selection.subscription
         return subscribed if isinstance(subscribed, re.Pattern) else frozenset(subscribed or ())
 
     def assignment(self) -> frozenset[TopicPartition]:
@@ -33,22 +33,22 @@ class ConsumerFace:
         return self._parts.core.assignment
 
     def paused(self) -> frozenset[TopicPartition]:
-        return self._parts.calls.paused()
+        return self._parts.calls.selection.paused()
 
     def lag(self, partition: PartitionInput) -> int | None:
         """How many offsets lie between the position and the end of the partition, as far as the last fetch told; None
         before the first. Under `read_committed` the end is that of the last transaction that has ended."""
-        return self._parts.calls.lag(named(partition))
+        return self._parts.calls.positions.lag(named(partition))
 
     def commit_async(self, offsets: OffsetsInput | None = None, on_commit: OnCommit | None = None) -> None:
         """Commit offsets (by default the positions) without waiting, and without retries: a later offset commit
         replaces it. `on_commit(offsets, error)` is called in a later `poll()`, with `error` None if it went well."""
         self._check_usable()
-        self._parts.calls.commit_async(None if offsets is None else named_offsets(offsets), on_commit)
+        self._parts.calls.commits.commit_async(None if offsets is None else named_offsets(offsets), on_commit)
 
     def group_metadata(self) -> GroupMetadata:
         """Who this consumer is in its group."""
-        return self._parts.calls.group_metadata()
+        return self._parts.calls.commits.group_metadata()
 
     def metrics(self) -> dict[str, float]:
         """How the consumer does, under Kafka's names."""

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from oncelog.client.consumer_calls import Interceptors
+from oncelog.client.consumer_calls.steps import Interceptors
 from oncelog.client.consumer_records import OffsetAndMetadata
 from oncelog.records.kernel import ConsumerRecord
 from oncelog.types import TopicPartition

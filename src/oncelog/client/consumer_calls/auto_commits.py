@@ -1,0 +1,55 @@
+"""The offset commits that nobody asks for: `enable.auto.commit`.
+
+Only what is done with is committed, every `auto.commit.interval.ms` and before partitions are given away. A failure
+means that some records come again, and is no reason to stop. Does nothing where the user commits itself.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from oncelog.client.consumer_calls.commits import Commits, names_of
+from oncelog.client.consumer_calls.progress import Progress
+from oncelog.client.consumer_calls.steps import Call
+from oncelog.client.consumer_config import ConsumerConfig
+from oncelog.errors import OncelogError
+
+logger = logging.getLogger(__name__)
+
+
+class AutoCommits:
+    def __init__(self, config: ConsumerConfig, progress: Progress, commits: Commits, clock: Callable[[], int]) -> None:
+        self.is_enabled = config.enable_auto_commit
+        self._interval_ms = config.auto_commit_interval_ms
+        self._progress = progress
+        self._commits = commits
+        self._next_ms = clock() + self._interval_ms
+
+    @property
+    def due_ms(self) -> int | None:
+        """When to commit what is done with by now; None if there is nothing to commit."""
+        return self._next_ms if self.is_enabled and self._progress.has_done else None
+
+    def commit_if_due(self, now_ms: int) -> None:
+        if self.is_enabled and now_ms >= self._next_ms:
+            self._next_ms = now_ms + self._interval_ms
+            self.commit_later()
+
+    def commit_later(self) -> None:
+        """Without waiting for it."""
+        done = self._progress.take_done() if self.is_enabled else None
+        if done:
+            self._commits.commit_and_tell(done, None, retry=True)
+
+    def commit_now(self, timeout_ms: int | None = None) -> Call[None]:
+        """Before partitions are given away."""
+        offsets = self._progress.take_done() if self.is_enabled else None
+        if not offsets:
+            return
+        try:
+            yield self._commits.request(offsets, timeout_ms, is_wakeable=False)
+            self._commits.succeeded(offsets)
+        except OncelogError as error:
+            names = names_of(offsets)
+            logger.warning("offsets of %s could not be committed, records may come again: %s", names, error)

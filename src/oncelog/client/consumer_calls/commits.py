@@ -1,0 +1,140 @@
+"""The offset commits that the user asks for, how each of them ends, and what the group has committed.
+
+Says what is written to the group, and tells interceptors and callbacks; `OffsetCommits` of the core does it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from oncelog.client.consumer_calls.checks import check_alive, check_group, checked_offset
+from oncelog.client.consumer_calls.progress import Progress
+from oncelog.client.consumer_calls.steps import Ask, Call, Callback, Interceptors
+from oncelog.client.consumer_config import ConsumerConfig
+from oncelog.client.consumer_core import CommitEnded, ConsumerCore, Done, Offsets, OnCommit
+from oncelog.client.consumer_counters import ConsumerCounters
+from oncelog.client.consumer_errors import CommitFailed
+from oncelog.client.consumer_records import GroupMetadata, OffsetAndMetadata
+from oncelog.client.membership.news import Lost
+from oncelog.types import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+NS_PER_MS = 1_000_000
+
+OffsetsInput = Mapping[TopicPartition, "int | OffsetAndMetadata"]
+
+_LOST = (
+    "the partitions were lost before their offsets were committed: another member may process the records since the"
+    " last offset commit again. Call poll() at least every max.poll.interval.ms; the next one tells on_lost, and joins"
+    " the group again"
+)
+
+
+class Commits:
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        core: ConsumerCore,
+        progress: Progress,
+        interceptors: Interceptors,
+        counters: ConsumerCounters,
+        clock: Callable[[], int],
+        wake: Callable[[], None],
+    ) -> None:
+        self._config = config
+        self._core = core
+        self._progress = progress
+        self._interceptors = interceptors
+        self._counters = counters
+        self._clock = clock
+        self._wake = wake
+
+    # --- what the user asks for -------------------------------------------------------------------------------------
+
+    def commit(self, offsets: OffsetsInput | None, timeout_ms: int | None) -> Call[None]:
+        wanted = self._wanted(offsets)
+        if not wanted and any(isinstance(one, Lost) for one in list(self._core.outbox)):
+            raise self._core.absence or CommitFailed(_LOST)
+        if not wanted:
+            return
+        began_ms = self._clock()
+        try:
+            yield self.request(wanted, timeout_ms)
+        finally:
+            self._counters.commit_sync_ns += (self._clock() - began_ms) * NS_PER_MS
+        self.succeeded(wanted)
+
+    def commit_async(self, offsets: OffsetsInput | None, on_commit: OnCommit | None) -> None:
+        wanted = self._wanted(offsets)
+        check_alive(self._core)
+        self.commit_and_tell(wanted, on_commit, retry=False)
+
+    def _wanted(self, offsets: OffsetsInput | None) -> Offsets:
+        check_group(self._config, "committing offsets")
+        if offsets is not None:
+            return {partition: checked_offset(offset) for partition, offset in offsets.items()}
+        return self._progress.positions()
+
+    def committed(
+        self, partitions: Iterable[TopicPartition], timeout_ms: int | None
+    ) -> Call[dict[TopicPartition, OffsetAndMetadata | None]]:
+        check_group(self._config, "asking for committed offsets")
+        wanted = list(partitions) or sorted(self._core.assignment)
+        began_ms = self._clock()
+        try:
+            found = yield Ask(lambda now_ms, done: self._core.committed(wanted, now_ms, done, timeout_ms), timeout_ms)
+        finally:
+            self._counters.committed_ns += (self._clock() - began_ms) * NS_PER_MS
+        return dict(found)
+
+    def group_metadata(self) -> GroupMetadata:
+        check_group(self._config, "group_metadata()")
+        return self._core.identity
+
+    # --- how it is done, and how it ends ----------------------------------------------------------------------------
+
+    def request(self, offsets: Offsets, timeout_ms: int | None, *, is_wakeable: bool = True) -> Ask:
+        """Commit these, and wait until the group has them."""
+
+        def ask(now_ms: int, done: Done) -> None:
+            self._core.commit(offsets, now_ms, self._timed(done), retry=True, timeout_ms=timeout_ms)
+
+        return Ask(ask, timeout_ms, is_wakeable)
+
+    def commit_and_tell(self, offsets: Offsets, on_commit: OnCommit | None, *, retry: bool) -> None:
+        """Without waiting; some later call of the user's hears of it."""
+
+        def tell(error: Exception | None) -> None:
+            self._core.tell(CommitEnded(offsets, error, on_commit))
+
+        self._core.submit(lambda now_ms: self._core.commit(offsets, now_ms, self._timed(tell), retry=retry))
+        self._wake()
+
+    def _timed(self, done: Done) -> Done:
+        """Tells `done`, and counts the offset commit if it went well."""
+        began_ms = self._clock()
+
+        def ended(error: Exception | None) -> None:
+            if error is None:
+                self._counters.offsets_committed(self._clock() - began_ms)
+            done(error)
+
+        return ended
+
+    def tell(self, ended: CommitEnded) -> Call[None]:
+        if ended.error is None:
+            self.succeeded(ended.offsets)
+        elif ended.on_commit is None:
+            logger.warning("offset commit of %s failed: %s", names_of(ended.offsets), ended.error)
+        if ended.on_commit is not None:
+            yield Callback(ended.on_commit, (ended.offsets, ended.error))
+
+    def succeeded(self, offsets: Offsets) -> None:
+        self._interceptors.on_commit(offsets)
+
+
+def names_of(offsets: Mapping[TopicPartition, Any]) -> str:
+    return ", ".join(map(str, sorted(offsets)))

@@ -1,0 +1,114 @@
+"""What the user has chosen to read: a subscription, or partitions assigned by hand, never both; and which of the
+partitions are paused.
+
+Owns the choice; which partitions it comes to is the core's to say (`assignment`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from oncelog.client.consumer_calls.auto_commits import AutoCommits
+from oncelog.client.consumer_calls.checks import check_group, check_owned
+from oncelog.client.consumer_calls.herald import Herald
+from oncelog.client.consumer_calls.progress import Progress
+from oncelog.client.consumer_calls.steps import Call, Listener, simply
+from oncelog.client.consumer_config import ConsumerConfig
+from oncelog.client.consumer_core import ConsumerCore, Subscription
+from oncelog.client.consumer_errors import SubscriptionConflict
+from oncelog.client.consumer_reader import Reader
+from oncelog.types import TopicPartition
+
+
+class Selection:
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        core: ConsumerCore,
+        reader: Reader,
+        progress: Progress,
+        auto_commits: AutoCommits,
+        herald: Herald,
+    ) -> None:
+        self._config = config
+        self._core = core
+        self._reader = reader
+        self._progress = progress
+        self._auto_commits = auto_commits
+        self._herald = herald
+        self._subscription: Subscription | None = None
+        self._is_assigned_by_hand = False
+
+    @property
+    def subscription(self) -> Subscription | None:
+        return self._subscription
+
+    def check_made(self) -> None:
+        if self._subscription is None and not self._is_assigned_by_hand:
+            raise SubscriptionConflict("nothing to read: call subscribe() or assign() first")
+
+    # --- with the group ---------------------------------------------------------------------------------------------
+
+    def subscribe(self, topics: Subscription, listener: Listener) -> Call[None]:
+        check_group(self._config, "subscribe()")
+        if self._is_assigned_by_hand:
+            raise SubscriptionConflict("assign() is in force: call unsubscribe() before subscribe()")
+        if not isinstance(topics, re.Pattern) and not topics:
+            yield from self.unsubscribe()
+            return
+        self._herald.listener = listener
+        self._subscription = topics
+        yield simply(lambda now_ms: self._core.subscribe(topics, now_ms))
+
+    def unsubscribe(self) -> Call[None]:
+        """Own nothing any more; in a group, after the user has heard what is revoked."""
+        self._herald.check_no_callback("unsubscribe()")
+        self._progress.finish_all()
+        yield from self._auto_commits.commit_now()
+        yield from self.leave()
+
+    def leave(self) -> Call[None]:
+        yield simply(self._core.unsubscribe)
+        problems = yield from self._herald.tell_leaving()
+        self._subscription = None
+        self._is_assigned_by_hand = False
+        self._progress.forget_all()
+        if problems:
+            raise problems[0]
+
+    def enforce_rebalance(self) -> Call[None]:
+        check_group(self._config, "enforce_rebalance()")
+        membership = self._core.membership
+        assert membership is not None
+        yield simply(lambda _: membership.ask_rebalance("the user asked for it"))
+
+    # --- alone ------------------------------------------------------------------------------------------------------
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> Call[None]:
+        wanted = list(partitions)
+        if self._subscription is not None:
+            raise SubscriptionConflict("subscribe() is in force: call unsubscribe() before assign()")
+        self._progress.interrupt()
+        if self._auto_commits.is_enabled:
+            self._progress.finish_all()
+            self._auto_commits.commit_later()
+        self._is_assigned_by_hand = bool(wanted)
+        yield simply(lambda now_ms: self._core.assign(wanted, now_ms))
+
+    # --- for a while ------------------------------------------------------------------------------------------------
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> Call[None]:
+        wanted = list(partitions)
+        check_owned(self._core, wanted)
+        self._progress.interrupt(wanted)
+        self._reader.close()
+        yield simply(lambda _: self._core.fetcher.pause(wanted))
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> Call[None]:
+        wanted = list(partitions)
+        check_owned(self._core, wanted)
+        yield simply(lambda _: self._core.fetcher.resume(wanted))
+
+    def paused(self) -> frozenset[TopicPartition]:
+        return frozenset(state.partition for state in list(self._core.fetcher.states.values()) if state.is_paused)
