@@ -43,6 +43,7 @@ REMEMBERED = 20
 """How many of the last requests may come again."""
 
 MOST_ZOMBIES = 6
+NOT_LOADED = ""
 
 TRY_AGAIN = {
     "concurrent_transactions",
@@ -296,12 +297,12 @@ class World:
         after = self.transactions()[sent.transactional_id]
         if sent.api == "init_producer_id":
             self.rank[sent.transactional_id] += sent.takes_over and answer["error_code"] == 0
-        elif before[0] == "Ongoing" and after[0] != "Ongoing":
+        elif before[0] == "Ongoing" and after[0] not in ("Ongoing", NOT_LOADED):
             assert sent.epoch == before[1], "a late request has ended a later transaction"
 
     def transactions(self) -> dict[str, tuple[str, int]]:
         """State and epoch of each id, as far as they are loaded."""
-        found = dict.fromkeys(IDS, ("", -1))
+        found = dict.fromkeys(IDS, (NOT_LOADED, -1))
         for partition in self.desk.broker.transactions._loaded_partitions():
             for name, transaction in partition.coordinator.hard_state().items():
                 found[name] = transaction.state.label, transaction.epoch
