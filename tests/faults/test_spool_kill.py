@@ -1,5 +1,5 @@
 """`kill -9` of a producer with a spool, at more than 200 random moments: nothing for which `send()` returned is lost,
-and nothing is stored twice or out of order."""
+and nothing is stored twice or out of order; with a transactional id, as readers of committed records see it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from oncelog.audit.ids import RecordId
 from oncelog.cli.audit import observe_topic
 from oncelog.faults import FaultProxy, Rule
 from oncelog.producer.producer import Producer
-from oncelog.types import TopicPartition
+from oncelog.types import IsolationLevel, TopicPartition
 from tests.faults.spool_lives import Lives, stream_of
 from tests.support.confluent import create_topic
 from tests.support.process import BrokerProcess
@@ -50,22 +50,42 @@ def some_settings(rng: random.Random) -> dict[str, Any]:
     }
 
 
+TRANSACTIONS_IN_TROUBLE = [
+    Rule.delay("EndTxn", ms=(1, 30), on="response"),
+    Rule.drop_response("EndTxn", probability=0.03, cut_after_ms=50),
+    Rule.drop_request("EndTxn", probability=0.03, cut_after_ms=50),
+    Rule.drop_response("Produce", probability=0.01, cut_after_ms=50),
+    Rule.cut(every=60),
+]
+"""So that many deaths find a commit that nobody answered."""
+
+
 def kill_and_audit(
-    broker: BrokerProcess, bootstrap: str, topic: str, directory: Path, rng: random.Random, kills: int
+    broker: BrokerProcess,
+    bootstrap: str,
+    topic: str,
+    directory: Path,
+    rng: random.Random,
+    kills: int,
+    growing_up: float = 0.0,
+    **always: Any,
 ) -> None:
+    """`growing_up`: how many of the lives end only after something of theirs was delivered; `always`: settings of
+    every life."""
     create_topic(broker, topic, partitions=PARTITIONS)
     lives = Lives(directory, bootstrap=bootstrap, topic=topic, partitions=PARTITIONS)
     try:
         for _ in range(kills):
-            lives.live_and_die(rng.uniform(*LIFE_S), rng.randrange(2**32), some_settings(rng))
+            settings, grows_up = {**some_settings(rng), **always}, rng.random() < growing_up
+            lives.live_and_die(rng.uniform(*LIFE_S), rng.randrange(2**32), settings, grows_up=grows_up)
         life_s = LIFE_S[1]
         while not lives.promised():  # on a machine so slow that no life was long enough
             life_s *= 2
             assert life_s < FINISH_S, "no life ever sent a record"
-            lives.live_and_die(life_s, rng.randrange(2**32), some_settings(rng))
+            lives.live_and_die(life_s, rng.randrange(2**32), {**some_settings(rng), **always})
     finally:
         lives.close()
-    with Producer(broker.bootstrap, spool_dir=str(lives.spool)) as producer:
+    with Producer(broker.bootstrap, spool_dir=str(lives.spool), **always) as producer:
         producer.flush(FINISH_S)
     assert not list(lives.spool.glob("*.records")), "everything was sent"
     nothing_promised_is_lost_doubled_or_out_of_order(broker, topic, lives)
@@ -78,7 +98,7 @@ def nothing_promised_is_lost_doubled_or_out_of_order(broker: BrokerProcess, topi
         ledger.sent(record, place)
         ledger.acknowledged(record, place)
     audit = Audit(ledger)
-    observe_topic(audit, broker.bootstrap, topic)
+    observe_topic(audit, broker.bootstrap, topic, IsolationLevel.READ_COMMITTED)
     report = audit.report()
     findings = [example for entry in report.partitions for example in entry.examples]
     assert report.clean, f"{report.total}: {findings}"
@@ -104,3 +124,39 @@ def test_killed_on_apache_kafka(
 ) -> None:
     with FaultProxy(kafka_broker.bootstrap, BAD_NETWORK, seed=rng.randrange(2**32)) as proxy:
         kill_and_audit(kafka_broker, proxy.bootstrap_servers, new_topic(), tmp_path, rng, kills=30)
+
+
+def test_killed_in_transactions(
+    oncelog_broker: BrokerProcess, new_topic: Callable[[], str], tmp_path: Path, rng: random.Random
+) -> None:
+    topic = new_topic()
+    with FaultProxy(oncelog_broker.bootstrap, TRANSACTIONS_IN_TROUBLE, seed=rng.randrange(2**32)) as proxy:
+        kill_and_audit(
+            oncelog_broker,
+            proxy.bootstrap_servers,
+            topic,
+            tmp_path,
+            rng,
+            20,
+            growing_up=0.8,
+            batch_size=16_384,
+            transactional_id=topic,
+        )
+
+
+def test_killed_in_transactions_on_apache_kafka(
+    kafka_broker: BrokerProcess, new_topic: Callable[[], str], tmp_path: Path, rng: random.Random
+) -> None:
+    topic = new_topic()
+    with FaultProxy(kafka_broker.bootstrap, TRANSACTIONS_IN_TROUBLE, seed=rng.randrange(2**32)) as proxy:
+        kill_and_audit(
+            kafka_broker,
+            proxy.bootstrap_servers,
+            topic,
+            tmp_path,
+            rng,
+            12,
+            growing_up=0.8,
+            batch_size=16_384,
+            transactional_id=topic,
+        )
