@@ -10,11 +10,11 @@ import logging
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import fields
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from oncelog.broker.config.group_keys import GROUP_KEYS, HEARTBEAT_INTERVAL, SESSION_TIMEOUT
+from oncelog.broker.coordinated.places import place_of
 from oncelog.broker.coordinated.ticket import Gathering, Ticket
 from oncelog.broker.coordinated.topic import CoordinatedTopic
 from oncelog.broker.coordinated.writing import as_client_knows
@@ -27,7 +27,6 @@ from oncelog.controller.topic_names import OFFSETS_TOPIC
 from oncelog.controller.topics import NewTopic
 from oncelog.coordinator.effects import NO_OVERRIDES, Caller, GroupOverrides, GroupSettings
 from oncelog.coordinator.group_coordinator import GroupCoordinator
-from oncelog.coordinator.groups import coordinator_for
 from oncelog.errors import InvalidGroupId, KafkaError, NotCoordinator
 from oncelog.log.partition_log import PartitionLog
 from oncelog.wire.api import ApiKey
@@ -41,10 +40,6 @@ logger = logging.getLogger(__name__)
 MINUTE_MS = 60_000
 MAX_COUNTING_ATTEMPTS = 10
 LISTING_VERSION = 5
-REMEMBERED_PLACES = 4_096
-"""Groups whose partition need not be computed again."""
-
-place_of_group = lru_cache(REMEMBERED_PLACES)(coordinator_for)
 
 
 class Coordination(CoordinatedTopic[CoordinatedPartition]):
@@ -73,7 +68,7 @@ class Coordination(CoordinatedTopic[CoordinatedPartition]):
 
     def check_available(self, group_id: str) -> None:
         """Whether the group's partition can be coordinated here. Raises CoordinatorNotAvailable."""
-        self._check_available(place_of_group(group_id, self._partition_count()))
+        self._check_available(place_of(group_id, self._partition_count()))
 
     # --- requests ---
 
@@ -82,7 +77,7 @@ class Coordination(CoordinatedTopic[CoordinatedPartition]):
         api_key, body = request.api_key, request.body
         ticket = Ticket(api_key, request.version, body)
         try:
-            partition = self._partition(place_of_group(group_id, self._partition_count()))
+            partition = self._partition(place_of(group_id, self._partition_count()))
         except KafkaError as error:
             return self._refused(ticket, error)
         now_ms = self._timers.now_ms()
@@ -100,7 +95,7 @@ class Coordination(CoordinatedTopic[CoordinatedPartition]):
         try:
             if not body["group_id"]:
                 raise InvalidGroupId("a group has a name")
-            partition = self._partition(place_of_group(body["group_id"], self._partition_count()))
+            partition = self._partition(place_of(body["group_id"], self._partition_count()))
         except KafkaError as error:
             return self._refused(ticket, error)
 
@@ -135,7 +130,7 @@ class Coordination(CoordinatedTopic[CoordinatedPartition]):
             count = self._partition_count()
         except KafkaError as error:
             return self._refused(Ticket(request.api_key, request.version, body), error)
-        parts = shape.split(body, lambda group_id: place_of_group(group_id, count))
+        parts = shape.split(body, lambda group_id: place_of(group_id, count))
         gathering = Gathering(lambda answers: shape.merge(body, answers))
         for index, part in parts.items():
             ticket = Ticket(request.api_key, request.version, part)

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import fields
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from oncelog.broker.coordinated.places import place_of
 from oncelog.broker.coordinated.ticket import Gathering, Ticket
 from oncelog.broker.coordinated.topic import CoordinatedTopic
 from oncelog.broker.coordinated.writing import as_client_knows
@@ -33,19 +33,6 @@ from oncelog.wire.codec import Message
 
 if TYPE_CHECKING:
     from oncelog.broker.state import BrokerState
-
-REMEMBERED_PLACES = 4_096
-"""Transactional ids whose partition need not be computed again."""
-
-MAX_REMEMBERED_LENGTH = 256
-"""Of such an id: longer ones are odd, and would take much memory."""
-
-_remembered_place = lru_cache(REMEMBERED_PLACES)(coordinator_for)
-
-
-def place_of_id(transactional_id: str, partition_count: int) -> int:
-    find = _remembered_place if len(transactional_id) <= MAX_REMEMBERED_LENGTH else coordinator_for
-    return find(transactional_id, partition_count)
 
 
 class TransactionCoordination(CoordinatedTopic[TransactionPartition]):
@@ -93,7 +80,7 @@ class TransactionCoordination(CoordinatedTopic[TransactionPartition]):
 
     def check_available(self, transactional_id: str) -> None:
         """Whether the id's partition can be coordinated here. Raises CoordinatorNotAvailable."""
-        self._check_available(place_of_id(transactional_id, self._partition_count()))
+        self._check_available(place_of(transactional_id, self._partition_count()))
 
     # --- requests ---
 
@@ -101,7 +88,7 @@ class TransactionCoordination(CoordinatedTopic[TransactionPartition]):
         """The answer of the id's coordinator."""
         ticket = Ticket(request.api_key, request.version, request.body)
         try:
-            partition = self._partition(place_of_id(transactional_id, self._partition_count()))
+            partition = self._partition(place_of(transactional_id, self._partition_count()))
         except KafkaError as error:
             return _refused(ticket, error)
         self._ask(request, partition, ticket)
@@ -119,7 +106,7 @@ class TransactionCoordination(CoordinatedTopic[TransactionPartition]):
             ticket = Ticket(request.api_key, request.version, body)
             gathering.add(ticket)
             try:
-                partition = self._partition(place_of_id(transactional_id, self._partition_count()))
+                partition = self._partition(place_of(transactional_id, self._partition_count()))
             except KafkaError as error:
                 ticket.settle(_refused(ticket, error))
                 continue
@@ -161,7 +148,7 @@ class TransactionCoordination(CoordinatedTopic[TransactionPartition]):
         refused, and why; nothing means that all may be written. It is called before this returns, unless there is a
         flush to wait for."""
         try:
-            partition = self._partition(place_of_id(transactional_id, self._partition_count()))
+            partition = self._partition(place_of(transactional_id, self._partition_count()))
         except KafkaError as error:
             done(dict.fromkeys(partitions, as_client_knows(error)))
             return
