@@ -52,7 +52,7 @@ COORDINATOR_TROUBLE: list[tuple[int, Action]] = [
 
 
 def seeds() -> range:
-    first, _, end = os.environ.get("ONCELOG_SIM_SEEDS", "0:25").partition(":")
+    first, _, end = os.environ.get("ONCELOG_SIM_SEEDS", "0:12").partition(":")
     return range(int(first), int(end))
 
 
