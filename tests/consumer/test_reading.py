@@ -372,9 +372,9 @@ def test_a_pause_of_another_partition_loses_nothing_of_a_broken_iteration(
 
 
 @pytest.mark.parametrize("level", ["read_committed", "read_uncommitted"])
-def test_transactions(kafka_broker: BrokerProcess, new_topic: Topics, level: str) -> None:
-    (partition,) = create(kafka_broker, topic := new_topic())
-    producer = make_producer(kafka_broker, transactional_id=f"of-{topic}")
+def test_transactions(broker: BrokerProcess, new_topic: Topics, level: str) -> None:
+    (partition,) = create(broker, topic := new_topic())
+    producer = make_producer(broker, transactional_id=f"of-{topic}")
     producer.init_transactions(PATIENCE_S)
     for value in ("committed", "aborted", "open"):
         producer.begin_transaction()
@@ -383,7 +383,7 @@ def test_transactions(kafka_broker: BrokerProcess, new_topic: Topics, level: str
             producer.commit_transaction(PATIENCE_S)
         elif value == "aborted":
             producer.abort_transaction(PATIENCE_S)
-    with Consumer(kafka_broker.bootstrap, auto_offset_reset="earliest", isolation_level=level) as consumer:
+    with Consumer(broker.bootstrap, auto_offset_reset="earliest", isolation_level=level) as consumer:
         consumer.assign([partition])
         if level == "read_uncommitted":
             assert values_of(read(consumer, 3)) == [b"committed", b"aborted", b"open"]
