@@ -1,4 +1,4 @@
-# make demo | test | bench | lint | conformance: each sets up what it needs first, into .venv, from pinned versions.
+# make demo | test | bench | lint | conformance | soak: each sets up what it needs first, into .venv, from pinned versions.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
