@@ -206,6 +206,15 @@ def test_a_spool_needs_idempotence(less: dict[str, Any]) -> None:
     assert "set acks=all and leave enable.idempotence on, or leave spool.dir out" in refusal(**less, **SPOOLED)
 
 
+def test_positions_are_for_a_spool_that_sends_in_transactions() -> None:
+    both = {**SPOOLED, "spool_positions_topic": "positions"}
+    assert made(**both, transactional_id="shop-1").spool_positions_topic == "positions"
+    assert "set transactional.id, or leave spool.positions.topic out" in refusal(**both)
+    assert "spool.positions.topic needs a spool" in refusal(spool_positions_topic="positions")
+    for wrong in ("", "no topic", 7):
+        assert "is the name of a topic" in refusal(**{**both, "spool_positions_topic": wrong})
+
+
 # --- partitioners, serializers, interceptors --------------------------------------------------------------------
 
 
