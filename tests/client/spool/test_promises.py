@@ -31,9 +31,7 @@ class Scene:
         return self.promises.give(entry, entry * 10, lambda metadata, error: self.told.append(metadata or error))
 
     def keep(self, end: int, *outcomes: Outcome) -> None:
-        split = self.promises.split(end)
-        assert split is not None
-        self.promises.keep(*split, list(outcomes))
+        self.promises.keep(self.promises.split(end), list(outcomes))
 
     def done(self) -> list[bool]:
         return [future.done() for future in self.futures]
@@ -76,17 +74,15 @@ def test_what_is_settled_without_a_place_is_delivered_without_one() -> None:
 
 def test_nothing_new_is_nothing_to_tell() -> None:
     scene = Scene(2)
-    assert scene.promises.split(100) is None
+    assert scene.promises.split(100) == []
     scene.keep(101, Outcome(100, 101, base_offset=0))
-    assert scene.promises.split(101) is None
+    assert scene.promises.split(101) == []
 
 
 def test_a_callback_that_raises_harms_nobody() -> None:
     promises = Promises(PLACE, FIRST, Impatient)
     future = promises.give(FIRST, 0, lambda metadata, error: 1 / 0)
-    split = promises.split(FIRST + 1)
-    assert split is not None
-    promises.keep(*split, [Outcome(FIRST, FIRST + 1, base_offset=3)])
+    promises.keep(promises.split(FIRST + 1), [Outcome(FIRST, FIRST + 1, base_offset=3)])
     assert future.result(0).offset == 3
 
 
@@ -96,3 +92,28 @@ def test_at_the_end_all_hear_why() -> None:
     scene.promises.break_all(error)
     assert scene.futures[1].exception(0) is error
     assert scene.told[1:] == [error]
+
+
+def test_an_old_future_keeps_nothing_of_later_records_alive() -> None:
+    scene = Scene(1)
+    first = scene.futures[0].delivery
+    for entry in range(101, 120):
+        scene.give(entry)
+        scene.keep(entry, Outcome(entry - 1, entry, base_offset=entry))
+    assert len(reachable(first)) == 4  # its own, what was given before it was decided, and what became of both
+
+
+def reachable(delivery: Any) -> list[Any]:
+    return [delivery, *(below for part in delivery.parts or () for below in reachable(part))]
+
+
+@pytest.mark.parametrize("cuts", [(105,), (101, 105), (102, 103, 105), (101, 102, 103, 104, 105)])
+def test_however_it_is_cut_each_is_told_once_and_in_order(cuts: tuple[int, ...]) -> None:
+    scene = Scene(3)
+    scene.promises.keep(scene.promises.split(100), [])
+    whole = Outcome(100, 105, base_offset=40)
+    scene.futures += [scene.give(103), scene.give(104)]
+    for cut in cuts:
+        scene.keep(cut, whole)
+    assert [one.offset for one in scene.told] == [40, 41, 42, 43, 44]
+    assert [future.result(0).offset for future in scene.futures] == [40, 41, 42, 43, 44]

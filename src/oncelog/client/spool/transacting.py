@@ -32,7 +32,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
-from oncelog.client.accumulator import Accumulator
+from oncelog.client.accumulator import Accumulator, RecordTooLarge
 from oncelog.client.membership.backoff import Backoff
 from oncelog.client.sender import SenderCore
 from oncelog.client.spool.errors import SpoolError
@@ -315,7 +315,12 @@ class Transactor:
         queue = queue_of(self._accumulator, self._identity)
         assert queue is not None
         key, value = self._reaches.encode(self._identity)
-        written = self._accumulator.append_anew(queue, self._wall_clock_ms(), key, value, (), None, now_ms)
+        try:
+            written = self._accumulator.append_anew(queue, self._wall_clock_ms(), key, value, (), None, now_ms)
+        except RecordTooLarge as error:
+            raise SpoolError(
+                f"how far the spool reaches, in so many partitions, is too much to tell: {error}"
+            ) from error
         if written is not None:  # else there is no memory: answers make room
             self._feeder.wrote_position(written)
             self._in_doubt = self._reaches

@@ -234,11 +234,10 @@ class TransactionFeeder(Feeder):
     def _keep(self, promises: Promises, outcomes: list[Outcome], end: int) -> None:
         self.acquire()
         try:
-            split = promises.split(end)
+            decided = promises.split(end)
         finally:
             self.release()
-        if split is not None:
-            promises.keep(*split, outcomes)
+        promises.keep(decided, outcomes)
 
     def close(self, error: Exception) -> None:
         super().close(error)
