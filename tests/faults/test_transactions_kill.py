@@ -142,36 +142,37 @@ class Scene:
             case _:
                 self._kill_life(2)
         self.kills[victim] += 1
-        self.replace_those_that_gave_up()
+        self._replace_those_that_gave_up()
 
     def _kill_life(self, slot: int) -> None:
         self.lives.signal(self.names[slot], signal.SIGKILL)
         self.names[slot] = self._replace(slot)
 
-    def replace_those_that_gave_up(self) -> None:
+    def _replace_those_that_gave_up(self) -> None:
+        assert not self.lives.broken, self.lives.broken
         for slot, name in self.names.items():
             if not self.lives.is_running(name):
                 self.names[slot] = self._replace(slot)
 
-    def await_progress(self) -> None:
-        before = self.lives.commits
+    def await_progress(self, before: int) -> None:
+        """A transaction more than so many."""
 
         def is_there() -> bool:
-            self.replace_those_that_gave_up()
+            self._replace_those_that_gave_up()
             return self.lives.commits > before
 
-        eventually(is_there, f"a transaction is committed; {self.lives.broken}", WAIT_S)
+        eventually(is_there, "a transaction is committed", WAIT_S)
 
     def await_offsets(self, goals: dict[TopicPartition, int]) -> None:
         """Of the group."""
         witness = ConfluentConsumer(self.broker.bootstrap, group_id=GROUP)
 
         def is_there() -> bool:
-            self.replace_those_that_gave_up()
+            self._replace_those_that_gave_up()
             return witness.committed(INPUTS) == goals
 
         try:
-            eventually(is_there, f"the group is at {goals}; {self.lives.broken}", WAIT_S)
+            eventually(is_there, f"the group is at {goals}", WAIT_S)
         finally:
             witness.close()
 
@@ -262,9 +263,10 @@ def test_exactly_once_whatever_is_killed(
     with Lives(tmp_path / "lives", victim.bootstrap, client) as lives:
         scene, feeder = Scene(victim, lives, rng), Feeder(victim.bootstrap)
         for _ in range(KILLS):
+            commits = lives.commits
             feeder.send(RECORDS // KILLS)
             if rng.random() > HASTE:
-                scene.await_progress()
+                scene.await_progress(commits)
                 time.sleep(rng.uniform(0, MAX_LIFE_S))
             scene.kill()
         fed = feeder.close()
