@@ -1,5 +1,6 @@
-"""A member of a classic group: JoinGroup, SyncGroup, Heartbeat, LeaveGroup, and what each answer means.
+"""A member of a classic group: its phases, its partitions, and what each answer of the coordinator means for them.
 
+What is said to the coordinator is `ClassicSession`, how a generation comes about `ClassicRound`; here it is decided.
 The life of a member is the table `TRANSITIONS`. Eager members give up everything before they join; cooperative ones
 keep what they have, give up what the new assignment takes from them, and join again. Whatever the user must do first is
 news, and the member waits in that phase, with heartbeats, until it is done.
@@ -14,38 +15,24 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Collection
-from functools import partial
 
-from oncelog.client.consumer_records import NO_GENERATION, NO_MEMBER
 from oncelog.client.membership.assignor import COOPERATIVE
 from oncelog.client.membership.classic_phase import BEATING, SEATED, TRANSITIONS, Phase
-from oncelog.client.membership.classic_requests import join_request, leave_request, sync_request
-from oncelog.client.membership.consumer_protocol import PROTOCOL_TYPE, decode_assignment, encode_subscription
+from oncelog.client.membership.classic_round import ClassicRound
+from oncelog.client.membership.classic_session import ClassicSession, Setback
 from oncelog.client.membership.coordinator_link import CoordinatorLink
-from oncelog.client.membership.heartbeats import Heartbeats, Identity
-from oncelog.client.membership.leader import Leader
+from oncelog.client.membership.heartbeats import Identity
 from oncelog.client.membership.member import Member
 from oncelog.client.membership.membership import MAX_POLL_MS, MembershipSettings
 from oncelog.client.membership.news import Assigned, Revoking
 from oncelog.client.membership.offset_commits import OffsetCommits
 from oncelog.client.membership.standing import Standing, standing_of
 from oncelog.client.metadata_cache import MetadataCache
-from oncelog.client.network import Answered, Event, Lost, LostKind
-from oncelog.errors import (
-    NONE,
-    InconsistentGroupProtocol,
-    KafkaError,
-    MemberIdRequired,
-    UnsupportedVersion,
-    error_for_code,
-)
+from oncelog.client.network import Lost, LostKind
+from oncelog.errors import InconsistentGroupProtocol, KafkaError, UnsupportedVersion
 from oncelog.types import TopicPartition
 from oncelog.wire.api import ApiKey
-from oncelog.wire.codec import MalformedMessage, Message
-
-JOIN_GRACE_MS = 5_000
-"""A JoinGroup is answered when all members have come, or after the rebalance timeout; so much later it is lost."""
-FIRST_VERSION_OF_INSTANCES = 5
+from oncelog.wire.codec import Message
 
 _log = logging.getLogger(__name__)
 
@@ -63,22 +50,15 @@ class ClassicMembership(Member):
         assert settings.assignors, "a classic member needs an assignor"
         commits.tell_member = self._commit_told
         self._is_cooperative = all(COOPERATIVE in assignor.protocols for assignor in settings.assignors)
-        self._heartbeats = Heartbeats(settings, link, self.counters, self._heartbeat_told)
+        self._session = ClassicSession(
+            settings, link, self.counters, self._backoff, self._set_back, self._heartbeat_told
+        )
+        self._round = ClassicRound(settings, metadata)
         self._phase = Phase.OUTSIDE
-        self._member_id = NO_MEMBER
-        self._generation_id = NO_GENERATION
         self._rejoin_reason: str | None = None
-        self._joined_topics: frozenset[str] = frozenset()
         self._seen_cluster: object = None
-        self._protocol_name = ""
-        self._leader: Leader | None = None
-        self._assignments: dict[str, bytes] = {}
         self._revoking: frozenset[TopicPartition] = frozenset()
         self._next_assignment: frozenset[TopicPartition] = frozenset()
-        self._last_owned: frozenset[TopicPartition] = frozenset()  # what sticky assignors remember, and since when
-        self._last_generation_id = NO_GENERATION
-        self._asking: object = None  # stands for the JoinGroup, SyncGroup or LeaveGroup under way
-        self._ask_at_ms = 0
         self._began_ms = 0
         self._leave_reason = ""
         self._leave_by_ms = 0
@@ -102,7 +82,7 @@ class ClassicMembership(Member):
 
     def leave(self, now_ms: int, reason: str) -> None:
         self._unsubscribe()
-        if self._phase is not Phase.LEAVING and (self._phase is not Phase.OUTSIDE or self._member_id):
+        if self._phase is not Phase.LEAVING and (self._phase is not Phase.OUTSIDE or self._session.member_id):
             self._begin_leaving(reason, now_ms)
             self._revoke(self._assignment)
 
@@ -116,14 +96,14 @@ class ClassicMembership(Member):
         while self._step(now_ms):
             pass
         wait_ms = self._wait_ms(now_ms)
-        if self._phase in BEATING and self._generation_id != NO_GENERATION:
-            wait_ms = min(wait_ms, self._heartbeats.poll((self._member_id, self._generation_id), now_ms))
+        if self._phase in BEATING:
+            wait_ms = min(wait_ms, self._session.beat(now_ms))
         return wait_ms
 
     def _wait_ms(self, now_ms: int) -> int:
         waits_ms = [MAX_POLL_MS, self._user_late_ms(now_ms)]
-        if self._phase in _ASK and self._asking is None:
-            waits_ms.append(self._ask_at_ms - now_ms if now_ms < self._ask_at_ms else self._link.wait_ms(now_ms))
+        if self._phase in _ASK:
+            waits_ms.append(self._session.wait_ms(now_ms))
         if self._revoking and self._news.is_clear:
             waits_ms.append(self._give_up_at_ms - now_ms)
         return max(0, min(waits_ms))
@@ -138,7 +118,7 @@ class ClassicMembership(Member):
         """One step forward, if one is possible."""
         phase = self._phase
         if phase in _ASK:
-            if self._asking is None and now_ms >= self._ask_at_ms:
+            if self._session.may_ask(now_ms):
                 _ASK[phase](self, now_ms)
         else:
             _GO_ON[phase](self, now_ms)
@@ -174,11 +154,10 @@ class ClassicMembership(Member):
             self._enter(Phase.JOINING)
 
     def _assign(self, now_ms: int) -> None:
-        assert self._leader is not None
-        if not self._leader.knows_topics:
+        if not self._round.knows_topics:
             return
         try:
-            self._assignments = self._leader.assign()
+            self._round.assign()
         except Exception as error:  # of an assignor that the user wrote
             self._fail_joining(error)
         else:
@@ -200,166 +179,90 @@ class ClassicMembership(Member):
     # --- topics -----------------------------------------------------------------------------------------------------
 
     def _group_topics(self) -> frozenset[str]:
-        own = self._topics or frozenset()
-        return own if self._leader is None else own | self._leader.topics
+        return (self._topics or frozenset()) | self._round.group_topics
 
     def _notice_topics(self) -> None:
         """Rejoin where the topics are not those any more that the group joined for."""
         if self._metadata.cluster is self._seen_cluster:
             return
         self._seen_cluster = self._metadata.cluster
-        if self._topics not in (None, self._joined_topics):
-            self.ask_rebalance("the topics of the subscription changed")
-        elif self._leader is not None and self._leader.is_outdated:
-            self.ask_rebalance("topics of the group came, went or grew")
+        reason = self._round.why_again(self._topics)
+        if reason is not None:
+            self.ask_rebalance(reason)
 
-    # --- requests ---------------------------------------------------------------------------------------------------
-
-    def _ask(
-        self, api_key: ApiKey, body: Message, now_ms: int, ended: Callable[[Event, int], None], timeout_ms: int | None
-    ) -> None:
-        """While it is under way nothing else is sent: the coordinator may answer late, and nothing behind it sooner."""
-        asking = self._asking = object()
-        done = partial(self._ended, asking, ended)
-        self._link.send(api_key, body, now_ms, done, exclusive=True, timeout_ms=timeout_ms)
-
-    def _ended(self, asking: object, ended: Callable[[Event, int], None], event: Event, now_ms: int) -> None:
-        if self._asking is asking:  # otherwise we have turned to something else meanwhile
-            self._asking = None
-            ended(event, now_ms)
+    # --- joining ----------------------------------------------------------------------------------------------------
 
     def _send_join(self, now_ms: int) -> None:
-        if self._is_failed or not self._link.is_ready(now_ms) or not self._is_understood():
+        if self._is_failed or not self._link.is_ready(now_ms):
             return
-        if self._assignment and self._heartbeats.is_session_over(now_ms):
+        objection = self._session.objection()
+        if objection is not None:
+            self._fail(objection, final=True)
+            return
+        if self._assignment and self._session.is_over(now_ms):
             # What we own may be others' by now, and not every coordinator would notice when we claim it.
             _log.warning("group %s: silent for longer than session.timeout.ms", self._settings.group_id)
             self._forget_place(keep_member_id=True)
         self._commits.hold(self._assignment)
-        self._joined_topics = self._topics or frozenset()
         reason, self._rejoin_reason = self._rejoin_reason, None
-        body = join_request(self._settings, self._member_id, self._subscriptions(), reason)
-        timeout_ms = max(self._settings.request_timeout_ms, self._settings.max_poll_interval_ms + JOIN_GRACE_MS)
-        self._ask(ApiKey.JOIN_GROUP, body, now_ms, self._join_ended, timeout_ms)
-
-    def _is_understood(self) -> bool:
-        """The coordinator knows what an instance id is, if we have one."""
-        if self._settings.group_instance_id is None:
-            return True
-        try:
-            if self._link.version_of(ApiKey.JOIN_GROUP) >= FIRST_VERSION_OF_INSTANCES:
-                return True
-            error = UnsupportedVersion("the coordinator is too old for group.instance.id (JoinGroup version 5)")
-        except UnsupportedVersion as too_old:
-            error = too_old
-        self._fail(error, final=True)
-        return False
-
-    def _subscriptions(self) -> dict[str, bytes]:
-        return {
-            assignor.name: encode_subscription(
-                self._joined_topics,
-                user_data=assignor.user_data(self._last_owned, self._last_generation_id),
-                owned=self._assignment,
-                generation_id=self._identity.generation_id,
-                rack=self._settings.client_rack or None,
-            )
-            for assignor in self._settings.assignors
-        }
-
-    def _join_ended(self, event: Event, now_ms: int) -> None:
-        error = _error_of(event)
-        if error is not None or isinstance(event, Lost):
-            if isinstance(error, MemberIdRequired) and isinstance(event, Answered):
-                self._member_id = event.body["member_id"]
-            else:
-                self._judge_rebalance(error, event, now_ms)
-            return
-        self.counters.count_join(now_ms - event.sent_ms)
-        self._backoff.reset()
-        self._heartbeats.begin(now_ms)
-        body = event.body
-        self._member_id = body["member_id"]
-        self._generation_id = body["generation_id"]
-        self._joined(body, now_ms)
+        topics = self._topics or frozenset()
+        offers = self._round.begin(topics, self._assignment, self._identity.generation_id)
+        self._session.join(offers, reason, now_ms, self._joined)
 
     def _joined(self, body: Message, now_ms: int) -> None:
-        self._protocol_name = body["protocol_name"] or ""
-        assignor = next((one for one in self._settings.assignors if one.name == self._protocol_name), None)
-        if assignor is None or body["protocol_type"] not in (None, PROTOCOL_TYPE):
-            what = f"{body['protocol_type']} {self._protocol_name!r}"
-            self._fail_joining(InconsistentGroupProtocol(f"the group uses {what}, which this member did not offer"))
+        try:
+            is_to_assign = self._round.joined(body)
+        except InconsistentGroupProtocol as error:
+            self._fail_joining(error)
             return
-        self._assignments = {}
-        self._leader = None
-        if body["leader"] != self._member_id:
-            self._enter(Phase.SYNCING)
-            return
-        self._leader = Leader(assignor, body["members"], self._metadata)
-        self._want_at_ms = now_ms  # metadata of what all the members want
-        if body["skip_assignment"]:
-            self._leader.skip()
-            self._enter(Phase.SYNCING)
-        else:
-            self._enter(Phase.ASSIGNING)
+        if self._round.is_led:
+            self._want_at_ms = now_ms  # metadata of what all the members want
+        self._enter(Phase.ASSIGNING if is_to_assign else Phase.SYNCING)
 
     def _send_sync(self, now_ms: int) -> None:
         if self._link.is_ready(now_ms):
-            body = sync_request(
-                self._settings, self._member_id, self._generation_id, self._protocol_name, self._assignments
-            )
-            self._ask(ApiKey.SYNC_GROUP, body, now_ms, self._sync_ended, None)
+            self._session.sync(self._round.protocol_name, self._round.assignments, now_ms, self._synced)
 
-    def _sync_ended(self, event: Event, now_ms: int) -> None:
-        error = _error_of(event)
-        if error is not None or isinstance(event, Lost):
-            self._enter(Phase.JOINING)
-            self._judge_rebalance(error, event, now_ms)
-            return
-        self.counters.count_sync(now_ms - event.sent_ms)
-        self._heartbeats.begin(now_ms)
-        try:
-            if event.body["protocol_name"] not in (None, self._protocol_name):
-                raise MalformedMessage(f"it is made for the protocol {event.body['protocol_name']!r}")
-            assigned = decode_assignment(event.body["assignment"])
-        except MalformedMessage as garbled:
-            self._fail_joining(InconsistentGroupProtocol(f"the leader's assignment makes no sense: {garbled}"))
-            return
-        self._assigned(assigned)
-
-    def _assigned(self, assigned: frozenset[TopicPartition]) -> None:
+    def _synced(self, body: Message, now_ms: int) -> None:
         """What the leader gave us of topics that we do not want any more is given back at once, by joining again."""
-        self._identity = self._nobody._replace(generation_id=self._generation_id, member_id=self._member_id)
+        try:
+            assigned = self._round.assigned(body, self._session.generation_id)
+        except InconsistentGroupProtocol as error:
+            self._fail_joining(error)
+            return
+        member_id, generation_id = self._session.identity
+        self._identity = self._nobody._replace(generation_id=generation_id, member_id=member_id)
         self._commits.moved_on(self._identity, self._assignment)
-        wanted = self._joined_topics if self._topics is None else self._topics
+        wanted = self._round.topics if self._topics is None else self._topics
         self._next_assignment = frozenset(one for one in assigned if one.topic in wanted)
-        self._last_owned, self._last_generation_id = assigned, self._generation_id
         self._enter(Phase.SETTLING)
         self._revoke(self._assignment - self._next_assignment)
 
     # --- what the coordinator says about us -------------------------------------------------------------------------
 
-    def _judge_rebalance(self, error: KafkaError | None, event: Event, now_ms: int) -> None:
+    def _set_back(self, setback: Setback, now_ms: int) -> None:
         """A JoinGroup or a SyncGroup did not bring us in."""
-        if error is None:  # lost: the same member joins again, when there is a coordinator
-            assert isinstance(event, Lost)
-            if event.kind is LostKind.UNSUPPORTED:
-                self._fail(UnsupportedVersion(event.reason), final=True)
+        if self._phase is Phase.SYNCING:
+            self._enter(Phase.JOINING)
+        if isinstance(setback, Lost):  # the same member joins again, when there is a coordinator
+            if setback.kind is LostKind.UNSUPPORTED:
+                self._fail(UnsupportedVersion(setback.reason), final=True)
             return
+        error, api_key = setback
         self.counters.failed_rebalances += 1
         standing = standing_of(error)
         if standing is Standing.REFUSED:
             self._fail(error)
-            self._ask_at_ms = now_ms + self._backoff.next_ms()
+            self._session.pause(now_ms)
         elif standing is Standing.MOVED:
-            self._link.forget(f"{error.name} from {_name_of(event)}", now_ms)
+            self._link.forget(f"{error.name} from {api_key.name}", now_ms)
         elif standing in (Standing.OUTDATED, Standing.EXPELLED, Standing.FENCED):
             self._expel(standing, error)
-        if standing is Standing.UNCHANGED or (standing is Standing.REBALANCING and _name_of(event) == "JOIN_GROUP"):
-            self._ask_at_ms = now_ms + self._backoff.next_ms()
+        if standing is Standing.UNCHANGED or (standing is Standing.REBALANCING and api_key is ApiKey.JOIN_GROUP):
+            self._session.pause(now_ms)
 
     def _heartbeat_told(self, error: KafkaError, identity: Identity, now_ms: int) -> None:
-        if identity == (self._member_id, self._generation_id) and self._phase in BEATING:
+        if identity == self._session.identity and self._phase in BEATING:
             self._judge_standing(error, "HEARTBEAT", now_ms)
 
     def _commit_told(self, error: KafkaError, identity: object, now_ms: int) -> None:
@@ -391,12 +294,8 @@ class ClassicMembership(Member):
         is_giving_up = self._revoking and self._news.being_revoked
         self._lose_partitions(self._assignment - self._revoking if is_giving_up else self._assignment)
         self._revoking = frozenset()
-        self._generation_id = self._last_generation_id = NO_GENERATION
-        self._last_owned = frozenset()
-        self._leader = None
-        self._asking = None
-        if not keep_member_id:
-            self._member_id = NO_MEMBER
+        self._round.forget()
+        self._session.forget_place(keep_member_id=keep_member_id)
 
     def _fail_joining(self, error: Exception) -> None:
         """Joined again with the next poll of the user, if that helps."""
@@ -422,26 +321,20 @@ class ClassicMembership(Member):
         if self._link.is_taken:
             self._link.forget("the member leaves while it is joining", now_ms)
         self._commits.let_out()
-        self._asking = None
+        self._session.turn_away(now_ms)
         self._rejoin_reason = None
         self._leave_reason = reason
         self._leave_by_ms = now_ms + min(self._settings.session_timeout_ms, self._settings.request_timeout_ms)
-        self._ask_at_ms = now_ms
         self._enter(Phase.LEAVING)
 
     def _send_leave(self, now_ms: int) -> None:
         if not self._has_let_go(now_ms):
             return
-        is_silent = not self._member_id or self._settings.group_instance_id is not None
+        is_silent = not self._session.member_id or self._settings.group_instance_id is not None
         if is_silent or now_ms >= self._leave_by_ms:
             self._left()
         elif self._link.is_ready(now_ms):
-            body = leave_request(self._settings, self._member_id, self._leave_reason)
-            self._ask(ApiKey.LEAVE_GROUP, body, now_ms, self._leave_ended, None)
-
-    def _leave_ended(self, event: Event, now_ms: int) -> None:
-        """Whatever the answer is: if it was not heard, the session ends by itself."""
-        self._left()
+            self._session.leave(self._leave_reason, now_ms, self._left)
 
     def _left(self) -> None:
         self._assignment = frozenset()
@@ -461,14 +354,3 @@ _ASK: dict[Phase, Callable[[ClassicMembership, int], None]] = {
     Phase.SYNCING: ClassicMembership._send_sync,
     Phase.LEAVING: ClassicMembership._send_leave,
 }
-
-
-def _error_of(event: Event) -> KafkaError | None:
-    """What the coordinator has against it; None if nothing, or if it was not heard."""
-    if isinstance(event, Lost) or event.body["error_code"] == NONE:
-        return None
-    return error_for_code(event.body["error_code"])
-
-
-def _name_of(event: Event) -> str:
-    return event.api_key.name if isinstance(event, Answered) else ""
