@@ -65,9 +65,11 @@ def live(client: RawClient, topic: str, step: int) -> list[Message]:
 
 
 def described(producer: HandProducer) -> Message:
-    """Without what rightly differs: points in time, and of how many partitions the groups' topic is."""
+    """Without what rightly differs: points in time, the order of a set, how many partitions the groups' topic has."""
     state = producer.described()
     topics = [each for each in state["topics"] if each["topic"] != OFFSETS_TOPIC]
+    for each in topics:
+        each["partitions"].sort()
     seen = {"topics": topics, "has_offsets": len(topics) < len(state["topics"])}
     return {**state, **seen, "transaction_start_time_ms": state["transaction_start_time_ms"] > 0}
 
