@@ -96,7 +96,8 @@ class FakeProducer:
         assert self._open is not None
         self._open.append(value)
 
-    def send_offsets_to_transaction(self, offsets: Any, group: GroupMetadata) -> None:
+    def send_offsets_to_transaction(self, offsets: Any, group: GroupMetadata, *, wait: bool) -> None:
+        assert not wait, "the commit tells"
         assert group.generation_id != NO_GENERATION, "brokers would take offsets of nobody in particular"
         self._offsets = {partition: committed.offset for partition, committed in offsets.items()}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import TypeVar
 
 import pytest
 
@@ -12,7 +13,9 @@ from oncelog import (
     AbortNeeded,
     Admin,
     AsyncProducer,
+    Consumer,
     Ended,
+    GroupMetadata,
     OutcomeUnknown,
     Producer,
     TopicPartition,
@@ -28,6 +31,8 @@ from tests.support.process import BrokerProcess
 from tests.support.raw import RawClient
 from tests.support.transaction_suite import OffsetSuite
 from tests.support.transactions import committed, end_offset, last_stable_offset
+
+Found = TypeVar("Found")
 
 both = pytest.mark.on_both_brokers
 
@@ -268,6 +273,50 @@ def test_a_fenced_producer_stays_fenced(broker: BrokerProcess, topic: str, produ
         with successor.transaction():
             successor.send(topic, b"of the successor")
     assert seen(broker, topic) == [b"of the successor"]
+
+
+@both
+def test_offsets_that_nobody_waits_for_are_committed(broker: BrokerProcess, topic: str, producer: Producer) -> None:
+    partition = TopicPartition(topic, 0)
+    with producer, Consumer(broker.bootstrap, group_id=f"group-of-{topic}") as consumer:
+        with producer.transaction():
+            producer.send_offsets_to_transaction({partition: 3}, consumer.group_metadata(), wait=False)
+            producer.send_many(topic, [b"a", ("k", "b"), (None, b"c")])
+        committed = eventually_found(lambda: consumer.committed(partition)[partition])
+        assert committed.offset == 3
+        stale = GroupMetadata(f"group-of-{topic}", 7, "nobody")
+        with pytest.raises(AbortNeeded):
+            commit_with(producer, {partition: 9}, stale)
+    assert seen(broker, topic) == [b"a", b"b", b"c"]
+
+
+def commit_with(producer: Producer, offsets: dict[TopicPartition, int], group: GroupMetadata) -> None:
+    with producer.transaction():
+        producer.send_offsets_to_transaction(offsets, group, wait=False)
+
+
+def eventually_found(find: Callable[[], Found | None]) -> Found:
+    found: list[Found] = []
+
+    def is_found() -> bool:
+        found.extend(one for one in [find()] if one is not None)
+        return bool(found)
+
+    eventually(is_found, "the offset")
+    return found[0]
+
+
+@both
+def test_many_at_once_are_as_each_alone(broker: BrokerProcess, topic: str) -> None:
+    """Also where some of them need the long way: a topic that is not known yet, a serializer."""
+    with Producer(broker.bootstrap, value_serializer="json") as producer:
+        producer.send_many(topic, ({"n": number} for number in range(3)))
+    with Producer(broker.bootstrap) as producer:
+        producer.send_many(topic, [(b"k", b"v"), "text", (None, None)])
+        with pytest.raises(TypeError):
+            producer.send_many(topic, [b"before", 7, b"never"])
+    with RawClient(broker.address) as raw:
+        assert committed(raw, topic, 0) == [b'{"n":0}', b'{"n":1}', b'{"n":2}', b"v", b"text", None, b"before"]
 
 
 # --- ended elsewhere --------------------------------------------------------------------------------------------------

@@ -15,6 +15,9 @@ cdef class Intake:
     cdef object _begin_batch
     cdef public bint is_open
 
+    @cython.locals(future=RecordFuture, count="long long")
+    cpdef long long send_plain(self, object topic, list outputs) except -1
+
     @cython.locals(queues=TopicQueues, queue=PartitionQueue, future=RecordFuture, now_s="double", moment_ms="long long")
     cpdef RecordFuture offer(
         self,

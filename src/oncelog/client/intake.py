@@ -58,6 +58,22 @@ class Intake:
             return self._send_slowly(topic, value, key, headers, partition, timestamp_ms, on_delivery)
         return future
 
+    def send_plain(self, topic: str, outputs: list[Any]) -> int:
+        """Values and `(key, value)` pairs, in their order, until one is not plain; returns how many were taken. What
+        becomes of them only their transaction tells, or `flush()`."""
+        count = 0
+        for output in outputs:
+            if type(output) is tuple and len(output) == 2:
+                future = self.offer(topic, output[1], output[0], None, None, None, None)
+            elif type(output) is bytes or type(output) is str:
+                future = self.offer(topic, output, None, None, None, None, None)
+            else:
+                return count
+            if future is None:
+                return count
+            count += 1
+        return count
+
     def offer(  # noqa: PLR0911 - a way out for everything that is not plain
         self,
         topic: str,

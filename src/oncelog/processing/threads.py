@@ -16,7 +16,7 @@ from typing import Any
 from oncelog.consumer.consumer import Consumer
 from oncelog.processing.ends import Ends
 from oncelog.processing.job import BATCH_MS, BATCH_RECORDS, RETRIES, Job, Servers, Source
-from oncelog.processing.outputs import send_all
+from oncelog.processing.outputs import are_plain, send_all
 from oncelog.processing.report import OnBatch, ProcessReport
 from oncelog.processing.worker import Steps, Worker
 from oncelog.producer.producer import Producer
@@ -182,7 +182,10 @@ class _ThreadShell:
         return _ThreadFlight(self._commits.submit(self.run, steps))
 
     def send(self, producer: Producer, target: str | None, outputs: list[Any]) -> None:
-        send_all(producer.send, target, outputs)
+        if target is not None and are_plain(outputs):
+            producer.send_many(target, outputs)
+        else:
+            send_all(producer.send, target, outputs)
 
     def send_table(self, producer: Producer, target: str, table: Any) -> None:
         producer.send_table(target, table)

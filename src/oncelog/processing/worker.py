@@ -213,7 +213,7 @@ class Worker:
         producer = self._producer
         producer.begin()
         try:
-            yield from self._insist(lambda: producer.send_offsets_to_transaction(batch.nexts, batch.reader))
+            yield lambda: producer.send_offsets_to_transaction(batch.nexts, batch.reader, wait=False)
             yield from sending
             yield from self._insist(producer.commit)
         except Exception as error:

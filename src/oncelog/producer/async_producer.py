@@ -222,11 +222,12 @@ class AsyncProducer:
         self._of_transactions().begin()
 
     async def send_offsets_to_transaction(
-        self, offsets: Offsets, group: GroupMetadata | str, timeout: float | None = None
+        self, offsets: Offsets, group: GroupMetadata | str, timeout: float | None = None, *, wait: bool = True
     ) -> None:
         """Commit a group's offsets together with the transaction's records. `group` is `consumer.group_metadata()`,
-        by which the coordinator recognises a consumer that lost its partitions meanwhile."""
-        await self._of_transactions().send_offsets(offsets, group, timeout)
+        by which the coordinator recognises a consumer that lost its partitions meanwhile. Without `wait`, the commit
+        tells if they are refused."""
+        await self._of_transactions().send_offsets(offsets, group, timeout, wait)
 
     async def commit(self, timeout: float | None = None) -> None:
         """Send what was not sent yet, and make all of the transaction visible. Raises AbortNeeded if a record could

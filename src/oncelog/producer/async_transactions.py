@@ -14,7 +14,7 @@ from oncelog.client.transaction.core import TransactionCore
 from oncelog.client.transaction.model import Phase
 from oncelog.client.transaction.prepared import PreparedTransaction
 from oncelog.client.transaction_errors import AbortNeeded, TransactionError
-from oncelog.producer.transactions import Offsets, checked_group, checked_offsets, count, out_of_time
+from oncelog.producer.transactions import Offsets, checked_group, checked_offsets, count, nobody_waits, out_of_time
 
 
 class AsyncTransactions:
@@ -39,8 +39,14 @@ class AsyncTransactions:
     def begin(self) -> None:
         self._core.begin()
 
-    async def send_offsets(self, offsets: Offsets, group: GroupMetadata | str, timeout: float | None) -> None:
+    async def send_offsets(
+        self, offsets: Offsets, group: GroupMetadata | str, timeout: float | None, wait: bool
+    ) -> None:
         wanted, member = checked_offsets(offsets), checked_group(group)
+        if not wait:
+            self._core.ask_offsets(wanted, member, nobody_waits)
+            self._wake()
+            return
         await self._perform(lambda on_end: self._core.ask_offsets(wanted, member, on_end), timeout)
 
     async def end(self, kind: Kind, timeout: float | None) -> None:

@@ -127,6 +127,21 @@ class Producer:
         future: RecordFuture = self._intake.send(topic, value, key, headers, partition, timestamp_ms, on_delivery)
         return future
 
+    def send_many(self, topic: str, records: Iterable[Any]) -> None:
+        """Accept many records at once, each a value or `(key, value)`, as `send()` accepts one. There are no single
+        results: `flush()` waits for all, and a transaction is committed only with all of them."""
+        waiting = records if type(records) is list else list(records)
+        at = 0
+        while at < len(waiting):
+            if self._intake.is_open:
+                at += self._intake.send_plain(topic, waiting[at:] if at else waiting)
+                if at == len(waiting):
+                    return
+            one = waiting[at]
+            key, value = one if type(one) is tuple and len(one) == 2 else (None, one)
+            self._send_slowly(topic, value, key, None, None, None, None)
+            at += 1
+
     def _send_slowly(
         self,
         topic: str,
@@ -268,11 +283,12 @@ class Producer:
         self._of_transactions().begin()
 
     def send_offsets_to_transaction(
-        self, offsets: Offsets, group: GroupMetadata | str, timeout: float | None = None
+        self, offsets: Offsets, group: GroupMetadata | str, timeout: float | None = None, *, wait: bool = True
     ) -> None:
         """Commit a group's offsets together with the transaction's records. `group` is `consumer.group_metadata()`,
-        by which the coordinator recognises a consumer that lost its partitions meanwhile."""
-        self._of_transactions().send_offsets(offsets, group, timeout)
+        by which the coordinator recognises a consumer that lost its partitions meanwhile. Without `wait`, the commit
+        tells if they are refused."""
+        self._of_transactions().send_offsets(offsets, group, timeout, wait)
 
     def commit(self, timeout: float | None = None) -> None:
         """Send what was not sent yet, and make all of the transaction visible. Raises AbortNeeded if a record could

@@ -46,9 +46,14 @@ class Transactions:
         with self._asking:
             self._core.begin()
 
-    def send_offsets(self, offsets: Offsets, group: GroupMetadata | str, timeout: float | None) -> None:
+    def send_offsets(self, offsets: Offsets, group: GroupMetadata | str, timeout: float | None, wait: bool) -> None:
         wanted, member = checked_offsets(offsets), checked_group(group)
-        self._perform(lambda: self._core.ask_offsets(wanted, member, self._news.tell), timeout)
+        if wait:
+            self._perform(lambda: self._core.ask_offsets(wanted, member, self._news.tell), timeout)
+            return
+        with self._asking:
+            self._core.ask_offsets(wanted, member, nobody_waits)
+            self._wake()
 
     def end(self, kind: Kind, timeout: float | None) -> None:
         self._perform(lambda: self._core.ask_end(kind, self._news.tell), timeout)
@@ -97,6 +102,10 @@ class Transactions:
             count(self._counters, command, time.monotonic_ns() - begun_ns)
         if command.error is not None:
             raise command.error.with_traceback(None)
+
+
+def nobody_waits() -> None:
+    """Whether it went well is heard from the commit."""
 
 
 _TIMES = {

@@ -190,6 +190,8 @@ class TransactionCore:
         if self.is_lost or self.phase not in (Phase.OPEN, Phase.ENDING):
             return False
         if self.uses_protocol_2:
+            if self._conversation.is_waiting:
+                return False  # offsets go first: if they are refused, so are the records
             return self._is_begun or now_ms >= self._rest.until_ms
         partition = TopicPartition(queue.topic, queue.index)
         if partition in self._added:
