@@ -86,6 +86,7 @@ def test_when_an_answer_is_lost_the_same_member_goes_on(api_key: ApiKey) -> None
     assert reader.member.identity.member_id == member_id
     assert world.brokers.members() == {member_id}
     assert Lost not in kinds(reader)
+    assert len(world.brokers.bodies(ApiKey.JOIN_GROUP)) == (1 if api_key is ApiKey.HEARTBEAT else 2)
     every_partition_is_read(world, "t")
 
 
@@ -443,6 +444,7 @@ def test_a_static_leader_that_came_back_still_watches_the_topics() -> None:
     again = world.add("t", group_instance_id="a")
     world.settle()
     assert again.owned == partitions("t", 0, 1)
+    assert again.member.identity.generation_id == 1, "nothing has changed"
     world.brokers.topics.counts["t"] = 3
     world.until(lambda: len(again.owned) == 3)
 

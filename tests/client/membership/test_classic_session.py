@@ -95,6 +95,18 @@ def test_setbacks_are_the_members_to_judge() -> None:
     assert scene.session.generation_id == NO_GENERATION
 
 
+def test_pauses_grow_until_we_are_in() -> None:
+    scene = Scene()
+    scene.session.pause(0)
+    first_ms = scene.session.wait_ms(0)
+    scene.session.pause(0)
+    assert scene.session.wait_ms(0) > first_ms
+    scene.join()
+    scene.link.answer(0, 0, **GOOD)
+    scene.session.pause(0)
+    assert scene.session.wait_ms(0) == first_ms
+
+
 def test_a_pause_ends() -> None:
     scene = Scene()
     scene.session.pause(1_000)

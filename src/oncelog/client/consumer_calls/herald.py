@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from oncelog.client.consumer_calls.auto_commits import AutoCommits
-from oncelog.client.consumer_calls.checks import check_alive
 from oncelog.client.consumer_calls.commits import Commits
 from oncelog.client.consumer_calls.progress import Progress
 from oncelog.client.consumer_calls.steps import Call, Callback, Listener, OnPartitions, simply
@@ -49,7 +48,6 @@ class Herald:
 
     def tell_all(self) -> Call[None]:
         """Everything that waits to be heard."""
-        check_alive(self._core)
         while self._core.outbox:
             news = self._core.outbox.popleft()
             if isinstance(news, Trouble):

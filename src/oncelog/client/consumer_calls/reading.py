@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from oncelog.client.consumer_calls.auto_commits import AutoCommits
+from oncelog.client.consumer_calls.checks import check_alive
 from oncelog.client.consumer_calls.herald import Herald
 from oncelog.client.consumer_calls.progress import Progress
 from oncelog.client.consumer_calls.selection import Selection
@@ -106,7 +107,9 @@ class Reading:
             seen = self._core.arrivals
             self._core.polls += 1
             now_ms = self._clock()
-            yield from self._herald.tell_all()
+            check_alive(self._core)
+            if self._core.outbox:
+                yield from self._herald.tell_all()
             self._auto_commits.commit_if_due(now_ms)
             try:
                 found = take()
