@@ -92,3 +92,54 @@ def test_killed_at_any_moment(trouble: list[tuple[int, Action]], is_durable: boo
     assert lives > 5 * len(seeds())
     assert accepted > 30 * len(seeds())
     assert delivered > 2 * len(seeds())
+
+
+def until_on_its_way(world: SpoolTransactionWorld) -> None:
+    for _ in range(200):
+        world.pass_time(1)
+        world.answer(0)
+        if world.sender.is_in_flight():
+            return
+        serve_all(world)
+    raise AssertionError("nothing is ever sent")
+
+
+def serve_all(world: SpoolTransactionWorld) -> None:
+    for index in range(len(world.lines)):
+        world.serve(index)
+
+
+@pytest.mark.parametrize("protocol", [1, 2])
+@pytest.mark.parametrize("when", ["idle", "in flight", "stored"])
+def test_an_outage_of_any_length_is_survived_by_the_same_process(when: str, protocol: int) -> None:
+    """The transaction has timed out meanwhile, the producer's id and the transactional id are forgotten."""
+    world = SpoolTransactionWorld(protocol=protocol)
+    world.pass_time(500, healthy=True)
+    assert world.send(0)
+    world.pass_time(500, healthy=True)
+    assert world.accepted[0].is_delivered
+    if when != "idle":
+        world.send(1)
+        world.send(2)
+        until_on_its_way(world)
+    if when == "stored":
+        serve_all(world)
+    world.outage()
+    assert world.send(0)
+    finish(world)
+    assert world.lives == 1
+    assert all(sent.is_delivered for sent in world.accepted)
+
+
+def test_a_partition_without_a_leader_does_not_hold_up_transactions() -> None:
+    world = SpoolTransactionWorld()
+    world.pass_time(500, healthy=True)
+    world.stop_node(1)
+    world.pass_time(2_000, healthy=True)
+    assert world.send(1)
+    assert world.send(0)
+    world.pass_time(2_000, healthy=True)
+    assert [sent.is_delivered for sent in world.accepted] == [False, True]
+    finish(world)
+    assert [sent.is_delivered for sent in world.accepted] == [True, True]
+    assert world.lives == 1

@@ -88,7 +88,7 @@ class Feeder:
         self.is_drained = False
         """The last `feed` left nothing on disk but records of parked topics."""
         self.parked: set[str] = set()
-        """Topics with records on disk whose partitions are not known."""
+        """Topics with records on disk that cannot be loaded: their partitions are not known."""
 
     # --- for users' threads -----------------------------------------------------------------------------------
 
@@ -226,9 +226,12 @@ class Feeder:
         return topic.queues[record.partition]
 
     def _unpark(self) -> None:
-        for topic in [topic for topic in self.parked if topic in self._accumulator.topics]:
+        for topic in [topic for topic in self.parked if self._is_usable(topic)]:
             self.parked.discard(topic)
             self._spool.unskip(topic)
+
+    def _is_usable(self, topic: str) -> bool:
+        return topic in self._accumulator.topics
 
     def _give_up_one(self, record: SpooledRecord, error: Exception) -> None:
         logger.error("a spooled record for %s-%d cannot be sent: %s", record.topic, record.partition, error)

@@ -55,7 +55,7 @@ PACE_MS: Final = 25
 """Under load, one transaction begins no sooner than this after the one before, unless somebody waits in `flush()`: each
 costs brokers about the same, whatever it holds. After a pause a record is committed at once."""
 MAX_RESTARTS: Final = 10
-"""In a row, without a commit in between."""
+"""In a row, without a commit in between, for reasons that we do not understand. Outages are as long as they are."""
 BACKOFF_MS, MAX_BACKOFF_MS = 100, 5_000
 
 _HOPELESS = (ClusterAuthorizationFailed, TransactionalIdAuthorizationFailed, UnsupportedVersion)
@@ -165,10 +165,10 @@ class Transactor:
         return self._recovers
 
     def _judge(self, fatal: Exception | None) -> bool:
-        if not isinstance(fatal, TransactionFailed) or self._restarts >= MAX_RESTARTS:
-            return False
         if isinstance(fatal, TransactionalProducerFenced):
             return self._is_overdue
+        if not isinstance(fatal, TransactionFailed) or self._restarts >= MAX_RESTARTS:
+            return False
         return not isinstance(fatal.__cause__, _HOPELESS)
 
     @property
@@ -374,7 +374,7 @@ class Transactor:
             return self._pause_until_ms
         if self._core.is_in_flight():
             return None
-        self._restarts += 1
+        self._restarts += not isinstance(self._core.fatal, TransactionalProducerFenced)
         self._began_ms = None
         self._transaction = self._core.begin_anew()
         self.stage = Stage.STARTING

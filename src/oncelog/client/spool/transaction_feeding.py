@@ -3,7 +3,8 @@
 A record is taken into the open transaction, at once or from disk, and its future and callback wait for the commit: a
 transaction that is aborted was never heard of, and its records are taken by the next one, in the same order. What
 cannot be stored at all (a record too large, a topic that is forbidden) fails once its transaction is aborted, and is
-left out of the next. Users hear of a partition's records in their order.
+left out of the next. A topic with a partition that has no leader is passed by until it has one. Time alone never makes
+a record fail: it can wait on disk. Users hear of a partition's records in their order.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any, Final
 from oncelog.client.accumulator import PartitionQueue
 from oncelog.client.batch import ProducerBatch
 from oncelog.client.delivery import Delivery, OnDelivery, RecordFuture
-from oncelog.client.producer_errors import DeliveryTimedOut
+from oncelog.client.metadata import NO_LEADER
 from oncelog.client.spool.feeding import Feeder
 from oncelog.client.spool.positions import Ends, Position
 from oncelog.client.spool.promises import Outcome, Promises
@@ -84,7 +85,7 @@ class TransactionFeeder(Feeder):
                 raise self._closed
             entry = self._spool.append(queue.topic, queue.index, timestamp_ms, key, value, headers)
             self._is_news |= self.is_flowing and not self.taken
-            if self._loads_at_once and self._may_take and self._spool.is_next(queue.topic, queue.index, entry):
+            if self._may_take(queue) and self._spool.is_next(queue.topic, queue.index, entry):
                 loaded = self._load(queue, entry, timestamp_ms, key, value, headers, None, now_ms)
                 self.taken += loaded is not None
             place = TopicPartition(queue.topic, queue.index)
@@ -100,9 +101,8 @@ class TransactionFeeder(Feeder):
         is_news, self._is_news = self._is_news, False
         return is_news
 
-    @property
-    def _may_take(self) -> bool:
-        return self.is_flowing and self.taken < MAX_RECORDS
+    def _may_take(self, queue: PartitionQueue) -> bool:
+        return self._loads_at_once and self.is_flowing and not self.is_full and queue.leader != NO_LEADER
 
     @property
     def is_full(self) -> bool:
@@ -111,6 +111,15 @@ class TransactionFeeder(Feeder):
     @property
     def _burst(self) -> int:
         return min(super()._burst, MAX_RECORDS - self.taken)
+
+    def _queue_of(self, record: SpooledRecord) -> PartitionQueue | None:
+        """None without a leader too: a record that waits for one would hold up all others of its transaction."""
+        queue = super()._queue_of(record)
+        return None if queue is None or queue.leader == NO_LEADER else queue
+
+    def _is_usable(self, topic: str) -> bool:
+        known = self._accumulator.topics.get(topic)
+        return known is not None and all(queue.leader != NO_LEADER for queue in known.queues)
 
     def _callback_of(self, record: SpooledRecord) -> OnDelivery | None:
         """It is called after the commit, not by the batch."""
@@ -160,7 +169,7 @@ class TransactionFeeder(Feeder):
             return
         error, first = batch.delivery.error, self._first_entry(batch)
         if first is None:
-            if error is not None and _is_final(error, batch) and not isinstance(error, DeliveryTimedOut):
+            if error is not None and _is_final(error, batch):
                 self.refusal = error
             return
         place, end = TopicPartition(batch.topic, batch.partition), first + batch.record_count
@@ -248,8 +257,6 @@ class TransactionFeeder(Feeder):
 
 def _is_final(error: Exception, batch: ProducerBatch) -> bool:
     """Whether the records are at fault, and would fail again in every other transaction."""
-    if isinstance(error, DeliveryTimedOut):
-        return True
     cause = error if isinstance(error, KafkaError) else error.__cause__
     if not isinstance(cause, KafkaError) or isinstance(cause, _OF_THE_TRANSACTION):
         return False
