@@ -101,7 +101,9 @@ class FakeProducer:
         assert group.generation_id != NO_GENERATION, "brokers would take offsets of nobody in particular"
         self._offsets = {partition: committed.offset for partition, committed in offsets.items()}
 
-    def commit(self) -> None:
+    def commit(self, *, wait: bool = True) -> None:
+        if not wait:
+            return
         failure = self.commit_failures.popleft() if self.commit_failures else None
         if failure is not None:
             self.unheard += isinstance(failure, OutcomeUnknown)
@@ -144,9 +146,6 @@ class InlineShell:
                 result = step()
             except Exception as raised:
                 error = raised
-
-    def start(self, steps: Steps[Any]) -> Any:
-        return type("Flight", (), {"join": staticmethod(lambda: self.run(steps))})
 
     def send(self, producer: FakeProducer, target: str | None, outputs: list[Any]) -> None:
         for output in outputs:

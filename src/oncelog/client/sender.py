@@ -352,7 +352,7 @@ class SenderCore:
         acks = self._config.acks
         transactional_id = last_version = None
         if self.transaction is not None:
-            transactional_id, last_version = self.transaction.sends(), self.transaction.max_produce_version()
+            transactional_id, last_version = self.transaction.sends(now_ms), self.transaction.max_produce_version()
         request = ProduceRequest(transactional_id, acks, self._config.request_timeout_ms, list(topics.values()))
         tag = ProduceTag(node_id, {(queue.topic, queue.index): (queue, batch) for queue, batch in drained})
         if acks != 0:
@@ -409,8 +409,6 @@ class SenderCore:
     def _produced(self, tag: ProduceTag, event: Answered, now_ms: int) -> None:
         response: ProduceResponse = event.body
         self._counters.request_answered(now_ms - event.sent_ms, response.throttle_ms)
-        if self.transaction is not None:
-            self.transaction.leader_answered(now_ms - event.sent_ms)
         if response.throttle_ms > 0:
             self.network.throttle(event.node_id, now_ms + response.throttle_ms)
         unanswered = dict(tag.batches)
@@ -445,6 +443,8 @@ class SenderCore:
         if verdict is Verdict.OUT_OF_ORDER and idempotence is not None and idempotence.is_known_as_stored(queue, batch):
             verdict = Verdict.STORED_EARLIER
         if verdict in PLACED:
+            if self.transaction is not None:
+                self.transaction.records_stored(now_ms)
             self._counters.duplicates_acknowledged += verdict is Verdict.STORED_EARLIER
             self._store(queue, batch, answer.base_offset, answer.log_append_time_ms)
             return

@@ -39,11 +39,6 @@ def checked_table(returned: Any) -> Any:
     return returned
 
 
-def are_plain(outputs: list[Any]) -> bool:
-    """Whether all are values or pairs, which can be sent at once."""
-    return all((type(one) is tuple and len(one) == 2) or type(one) is bytes or type(one) is str for one in outputs)
-
-
 def send_all(send: Send, target: str | None, outputs: Iterable[Any]) -> None:
     for output in outputs:
         kind = type(output)

@@ -6,8 +6,7 @@ import asyncio
 import inspect
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from oncelog.consumer.async_consumer import AsyncConsumer
@@ -96,40 +95,21 @@ class _Crew:
         async with (
             AsyncProducer(**job.producer_settings(number)) as producer,
             AsyncConsumer(**job.consumer_settings()) as consumer,
-            self._shell() as shell,
         ):
+            shell = _TaskShell(self.is_stopping)
             worker = Worker(number, job, consumer, producer, shell, self._ends)
             try:
                 await shell.run(worker.run())
+            except BaseException:  # if one fails, all end: who is left would go on with less than was asked for
+                self._has_failed = True
+                raise
             finally:
                 self.report += worker.report
-
-    @asynccontextmanager
-    async def _shell(self) -> AsyncIterator[_TaskShell]:
-        """What is in flight when a worker fails comes to its end before the clients are closed. If one fails, all
-        end: who is left would go on with less than was asked for."""
-        shell = _TaskShell(self.is_stopping)
-        try:
-            yield shell
-        except BaseException:
-            self._has_failed = True
-            raise
-        finally:
-            await shell.end()
-
-
-class _TaskFlight:
-    def __init__(self, task: asyncio.Task[Any]) -> None:
-        self._task = task
-
-    async def join(self) -> Any:
-        return await asyncio.shield(self._task)
 
 
 class _TaskShell:
     def __init__(self, is_stopping: Callable[[], bool]) -> None:
         self.is_stopping = is_stopping
-        self._last: asyncio.Task[Any] | None = None
 
     async def run(self, steps: Steps[Any]) -> Any:
         result: Any = None
@@ -146,16 +126,6 @@ class _TaskShell:
                     result = await result
             except BaseException as raised:
                 error = raised
-
-    def start(self, steps: Steps[Any]) -> _TaskFlight:
-        self._last = asyncio.ensure_future(self.run(steps))
-        return _TaskFlight(self._last)
-
-    async def end(self) -> None:
-        if self._last is not None:
-            await asyncio.wait([self._last])
-            with suppress(Exception):  # whoever joined it has heard
-                self._last.exception()
 
     async def send(self, producer: AsyncProducer, target: str | None, outputs: list[Any]) -> None:
         def send(*arguments: Any) -> None:

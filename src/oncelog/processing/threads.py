@@ -1,4 +1,4 @@
-"""`process()`: workers as threads. Runs their steps by calling, and their commits in a thread beside each.
+"""`process()`: workers as threads. Runs their steps by calling.
 
 With one worker the caller's own thread is it. Nothing here decides what becomes of a batch.
 """
@@ -8,15 +8,13 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from oncelog.consumer.consumer import Consumer
 from oncelog.processing.ends import Ends
 from oncelog.processing.job import BATCH_MS, BATCH_RECORDS, RETRIES, Job, Servers, Source
-from oncelog.processing.outputs import are_plain, send_all
+from oncelog.processing.outputs import send_all
 from oncelog.processing.report import OnBatch, ProcessReport
 from oncelog.processing.worker import Steps, Worker
 from oncelog.producer.producer import Producer
@@ -107,24 +105,17 @@ class _Crew:
         with (
             Producer(**job.producer_settings(number)) as producer,
             Consumer(**job.consumer_settings()) as consumer,
-            self._shell() as shell,
         ):
+            shell = _ThreadShell(self.is_stopping)
             worker = Worker(number, job, consumer, producer, shell, self._ends)
             try:
                 shell.run(worker.run())
-            finally:
-                with self._reporting:
-                    self.report += worker.report
-
-    @contextmanager
-    def _shell(self) -> Iterator[_ThreadShell]:
-        """What is in flight when a worker fails comes to its end before the clients are closed."""
-        with ThreadPoolExecutor(1, "oncelog-commit") as commits:
-            try:
-                yield _ThreadShell(commits, self.is_stopping)
             except BaseException:
                 self._has_failed.set()
                 raise
+            finally:
+                with self._reporting:
+                    self.report += worker.report
 
     def work_together(self) -> None:
         threads = [
@@ -154,14 +145,8 @@ class _Crew:
             self._has_failed.set()
 
 
-class _ThreadFlight:
-    def __init__(self, future: Future[Any]) -> None:
-        self.join = future.result
-
-
 class _ThreadShell:
-    def __init__(self, commits: ThreadPoolExecutor, is_stopping: Callable[[], bool]) -> None:
-        self._commits = commits
+    def __init__(self, is_stopping: Callable[[], bool]) -> None:
         self.is_stopping = is_stopping
 
     def run(self, steps: Steps[Any]) -> Any:
@@ -178,14 +163,10 @@ class _ThreadShell:
             except BaseException as raised:
                 error = raised
 
-    def start(self, steps: Steps[Any]) -> _ThreadFlight:
-        return _ThreadFlight(self._commits.submit(self.run, steps))
-
     def send(self, producer: Producer, target: str | None, outputs: list[Any]) -> None:
-        if target is not None and are_plain(outputs):
-            producer.send_many(target, outputs)
-        else:
-            send_all(producer.send, target, outputs)
+        taken = 0 if target is None else producer.take_plain(target, outputs)
+        if taken < len(outputs):
+            send_all(producer.send, target, outputs[taken:])
 
     def send_table(self, producer: Producer, target: str, table: Any) -> None:
         producer.send_table(target, table)

@@ -49,19 +49,10 @@ FIRST_PAUSE_MS, LONGEST_PAUSE_MS = 50, 2_000
 """Between attempts of what failed."""
 
 
-class Flight(Protocol):
-    """Steps that run beside the worker's own."""
-
-    def join(self) -> Any:
-        """What they returned, once they have ended; raises what they raised."""
-
-
 class Shell(Protocol):
     """What a worker needs of the world."""
 
     def is_stopping(self) -> bool: ...
-
-    def start(self, steps: Steps[Any]) -> Flight: ...
 
     def run(self, steps: Steps[Any]) -> Any: ...
 
@@ -78,10 +69,13 @@ class Shell(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _InFlight:
+    """Its commit was asked for."""
+
     batch: Batch
     outputs: int
     dead_letters: int
-    flight: Flight
+    error: Exception | None
+    """Why it was aborted instead."""
 
 
 class Worker:
@@ -135,7 +129,7 @@ class Worker:
         if is_in_order and failure is not None:
             is_in_order = yield from self._try_again(batch, failure)
         elif is_in_order:
-            self._take_off(batch, outputs)
+            yield from self._take_off(batch, count_of(outputs), 0, self._send(outputs))
         if not is_in_order:
             yield from self._go_back(batch)
 
@@ -196,9 +190,23 @@ class Worker:
 
     # --- sending and committing -------------------------------------------------------------------------------------
 
-    def _take_off(self, batch: Batch, outputs: Any) -> None:
-        flight = self._shell.start(self._transact(batch, self._send(outputs)))
-        self._in_flight = _InFlight(batch, count_of(outputs), 0, flight)
+    def _take_off(self, batch: Batch, outputs: int, dead_letters: int, sending: Steps[None]) -> Steps[None]:
+        """Into a transaction, whose commit goes on while the next batch is read."""
+        producer, error = self._producer, None
+        producer.begin()
+        try:
+            yield lambda: producer.send_offsets_to_transaction(batch.nexts, batch.reader, wait=False)
+            yield from sending
+            yield lambda: producer.commit(wait=False)
+        except Exception as raised:
+            error = yield from self._abort(raised)
+        self._in_flight = _InFlight(batch, outputs, dead_letters, error)
+
+    def _abort(self, error: Exception) -> Steps[Exception]:
+        if isinstance(error, TransactionError) and not isinstance(error, AbortNeeded):
+            raise error  # there is nothing to abort, or perhaps it is committed
+        yield from self._insist(self._producer.abort)
+        return error
 
     def _send(self, outputs: Any) -> Steps[None]:
         target = self._job.target
@@ -207,21 +215,6 @@ class Worker:
         elif count_of(outputs):
             assert target is not None, "a job with tables has a target"
             yield partial(self._shell.send_table, self._producer, target, outputs)
-
-    def _transact(self, batch: Batch, sending: Steps[None]) -> Steps[Exception | None]:
-        """None if it was committed, or why it was aborted instead."""
-        producer = self._producer
-        producer.begin()
-        try:
-            yield lambda: producer.send_offsets_to_transaction(batch.nexts, batch.reader, wait=False)
-            yield from sending
-            yield from self._insist(producer.commit)
-        except Exception as error:
-            if isinstance(error, TransactionError) and not isinstance(error, AbortNeeded):
-                raise  # there is nothing to abort, or perhaps it is committed
-            yield from self._insist(producer.abort)
-            return error
-        return None
 
     def _insist(self, call: Step) -> Steps[Any]:
         """Until its outcome is known, or the call of `process()` is to end."""
@@ -249,7 +242,12 @@ class Worker:
         landing, self._in_flight = self._in_flight, None
         if landing is None:
             return None, None
-        error = yield landing.flight.join
+        error = landing.error
+        if error is None:
+            try:
+                yield from self._insist(self._producer.commit)
+            except AbortNeeded as needed:
+                error = yield from self._abort(needed)
         if error is None:
             yield from self._landed(landing)
         else:
@@ -288,7 +286,7 @@ class Worker:
             except Exception as error:
                 failure = error
                 continue
-            self._take_off(batch, outputs)
+            yield from self._take_off(batch, count_of(outputs), 0, self._send(outputs))
             _, wrong = yield from self._touch_down()
             if wrong is None or verdict_of(wrong) is not Verdict.FAILED:
                 return wrong is None
@@ -309,8 +307,8 @@ class Worker:
         while True:
             dead = sum(isinstance(result, Exception) for result in results)
             outputs = sum(count_of(result) for result in results if not isinstance(result, Exception))
-            flight = self._shell.start(self._transact(batch, self._send_singly(singles, results, dead_letters)))
-            self._in_flight = _InFlight(batch, outputs, dead, flight)
+            sending = self._send_singly(singles, results, dead_letters)
+            yield from self._take_off(batch, outputs, dead, sending)
             _, wrong = yield from self._touch_down()
             if wrong is None or verdict_of(wrong) is not Verdict.FAILED:
                 return wrong is None
@@ -343,7 +341,7 @@ class Worker:
         }
         reader = self._consumer.group_metadata()
         if ahead and reader.generation_id != NO_GENERATION:
-            self._take_off(Batch([], 0, {}, ahead, reader), [])
+            yield from self._take_off(Batch([], 0, {}, ahead, reader), 0, 0, self._send([]))
             yield from self._touch_down()  # if it was aborted, there will be another time
         if self._ends is not None:
             yield from self._look_for_ends(self._ends, positions)

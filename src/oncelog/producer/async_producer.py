@@ -229,10 +229,14 @@ class AsyncProducer:
         tells if they are refused."""
         await self._of_transactions().send_offsets(offsets, group, timeout, wait)
 
-    async def commit(self, timeout: float | None = None) -> None:
+    async def commit(self, timeout: float | None = None, *, wait: bool = True) -> None:
         """Send what was not sent yet, and make all of the transaction visible. Raises AbortNeeded if a record could
-        not be stored, OutcomeUnknown after the timeout: then call it again."""
-        await self._of_transactions().end(Kind.COMMIT, timeout)
+        not be stored, OutcomeUnknown after the timeout: then call it again. Without `wait` it goes on by itself, and
+        the next call hears how it ended."""
+        if wait:
+            await self._of_transactions().end(Kind.COMMIT, timeout)
+        else:
+            await self._of_transactions().commit_later()
 
     async def abort(self, timeout: float | None = None) -> None:
         """End the transaction so that no reader of committed records ever sees any of it."""

@@ -54,6 +54,12 @@ class AsyncTransactions:
             await self._all_accepted()
         await self._perform(lambda on_end: self._core.ask_end(kind, on_end), timeout)
 
+    async def commit_later(self) -> None:
+        if self._core.phase is Phase.OPEN:
+            await self._all_accepted()
+        self._core.unheard(self._core.ask_end(Kind.COMMIT, nobody_waits))
+        self._wake()
+
     async def prepare(self, timeout: float | None) -> PreparedTransaction | None:
         await self.end(Kind.PREPARE, timeout)
         return self._core.prepared

@@ -131,16 +131,14 @@ class Producer:
         """Accept many records at once, each a value or `(key, value)`, as `send()` accepts one. There are no single
         results: `flush()` waits for all, and a transaction is committed only with all of them."""
         waiting = records if type(records) is list else list(records)
-        at = 0
-        while at < len(waiting):
-            if self._intake.is_open:
-                at += self._intake.send_plain(topic, waiting[at:] if at else waiting)
-                if at == len(waiting):
-                    return
-            one = waiting[at]
+        for one in waiting[self.take_plain(topic, waiting) :]:
             key, value = one if type(one) is tuple and len(one) == 2 else (None, one)
-            self._send_slowly(topic, value, key, None, None, None, None)
-            at += 1
+            self._intake.send(topic, value, key)
+
+    def take_plain(self, topic: str, records: list[Any]) -> int:
+        """As `send_many`, until one needs the long way; returns how many were taken."""
+        self._check_usable()
+        return self._intake.send_plain(topic, records) if self._intake.is_open else 0
 
     def _send_slowly(
         self,
@@ -290,10 +288,14 @@ class Producer:
         tells if they are refused."""
         self._of_transactions().send_offsets(offsets, group, timeout, wait)
 
-    def commit(self, timeout: float | None = None) -> None:
+    def commit(self, timeout: float | None = None, *, wait: bool = True) -> None:
         """Send what was not sent yet, and make all of the transaction visible. Raises AbortNeeded if a record could
-        not be stored, OutcomeUnknown after the timeout: then call it again."""
-        self._of_transactions().end(Kind.COMMIT, timeout)
+        not be stored, OutcomeUnknown after the timeout: then call it again. Without `wait` it goes on by itself, and
+        the next call hears how it ended."""
+        if wait:
+            self._of_transactions().end(Kind.COMMIT, timeout)
+        else:
+            self._of_transactions().commit_later()
 
     def abort(self, timeout: float | None = None) -> None:
         """End the transaction so that no reader of committed records ever sees any of it."""

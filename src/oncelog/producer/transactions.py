@@ -58,6 +58,11 @@ class Transactions:
     def end(self, kind: Kind, timeout: float | None) -> None:
         self._perform(lambda: self._core.ask_end(kind, self._news.tell), timeout)
 
+    def commit_later(self) -> None:
+        with self._asking:
+            self._core.unheard(self._core.ask_end(Kind.COMMIT, nobody_waits))
+            self._wake()
+
     def prepare(self, timeout: float | None) -> PreparedTransaction | None:
         self.end(Kind.PREPARE, timeout)
         return self._core.prepared
@@ -105,7 +110,7 @@ class Transactions:
 
 
 def nobody_waits() -> None:
-    """Whether it went well is heard from the commit."""
+    """Whether it went well is heard later."""
 
 
 _TIMES = {

@@ -199,17 +199,18 @@ class TransactionCore:
         self._wanted.add(partition)
         return False
 
-    def sends(self) -> str:
+    def sends(self, now_ms: int) -> str:
         """A request with records of the transaction leaves; returns its transactional id."""
         self._is_begun = True
+        self._rest.began(now_ms)
         return self._settings.transactional_id
 
     def max_produce_version(self) -> int | None:
         """A leader takes a newer version as the sign of protocol 2."""
         return None if self.uses_protocol_2 else requests.LAST_PRODUCE_BY_PROTOCOL_1
 
-    def leader_answered(self, took_ms: int) -> None:
-        self._rest.answered(took_ms)
+    def records_stored(self, now_ms: int) -> None:
+        self._rest.entered(now_ms)
 
     def record_failed(self, error: Exception) -> None:
         """A record that was accepted, or was on its way to be, cannot be stored."""
@@ -282,12 +283,16 @@ class TransactionCore:
     def _ask_when_ready(self, question: requests.Question, now_ms: int) -> int | None:
         group_id = None
         if question is requests.COMMIT_OFFSETS:
+            if not self._is_begun and now_ms < self._rest.until_ms:
+                return self._rest.until_ms
             command = self._commands[0]
             assert isinstance(command, CommitOffsets)
             group_id = command.group.group_id
         link = self._conversation.ready_to_ask(group_id, now_ms)
         if isinstance(link, int):
             return link
+        if question is requests.COMMIT_OFFSETS:
+            self._rest.began(now_ms)
         body, done = self._prepared_question(question)
         self._conversation.ask(link, question, body, now_ms, done, by_protocol_2=self.uses_protocol_2)
         return None
@@ -330,7 +335,8 @@ class TransactionCore:
         command.is_group_added = True
         self._is_begun = True
 
-    def _offsets_committed(self, command: CommitOffsets, *_: object) -> None:
+    def _offsets_committed(self, command: CommitOffsets, _: Message, __: Answered, now_ms: int) -> None:
+        self._rest.entered(now_ms)
         self._end_command(command)
 
     def _initialised(self, answer: Message, event: Answered, now_ms: int) -> None:

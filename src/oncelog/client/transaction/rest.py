@@ -2,8 +2,8 @@
 
 By protocol 2 an end is answered before its markers are written. The first record that comes meanwhile finds the
 coordinator busy, and a Kafka leader then asks it again only after a pause of its own, which is many times longer than
-the markers take. A moment of rest on our side is cheaper; how long it has to be is learned from how long the first
-answers of transactions take.
+the markers take. A moment of rest on our side is cheaper; how long it has to be is learned from how long it takes until
+the first records or offsets of a transaction are taken.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ class Rest:
     def __init__(self) -> None:
         self.length_ms = 0
         self.until_ms = 0
-        self._is_first = True
+        self._began_ms: int | None = None
+        self._has_entered = False
         self._quickest_ms = MAX_ANSWER_MS
         self._quick = 0
         self._given_up = 0
@@ -31,21 +32,27 @@ class Rest:
         """The coordinator has answered the end of a transaction, which shows how quick answers can be."""
         self._quickest_ms = min(took_ms, self._quickest_ms)
         self.until_ms = now_ms + self.length_ms
-        self._is_first = True
+        self._began_ms = None
+        self._has_entered = False
         self._given_up = max(0, self._given_up - 1)
 
-    def answered(self, took_ms: int) -> None:
-        """A leader has answered; only the first answer of a transaction tells."""
-        if not self._is_first:
+    def began(self, now_ms: int) -> None:
+        """Records or offsets of a transaction leave for the first time."""
+        if self._began_ms is None:
+            self._began_ms = now_ms
+
+    def entered(self, now_ms: int) -> None:
+        """Some of them were taken: how long the first took tells."""
+        if self._has_entered or self._began_ms is None:
             return
-        self._is_first = False
-        if took_ms - self._quickest_ms >= PENALTY_MS:
+        self._has_entered = True
+        if now_ms - self._began_ms - self._quickest_ms >= PENALTY_MS:
             self._lengthen()
-        else:
-            self._quick += 1
-            if self._quick >= QUICK_IN_A_ROW:
-                self._quick = 0
-                self.length_ms = max(0, self.length_ms - 1)
+            return
+        self._quick += 1
+        if self._quick >= QUICK_IN_A_ROW:
+            self._quick = 0
+            self.length_ms = max(0, self.length_ms - 1)
 
     def _lengthen(self) -> None:
         self._quick = 0
