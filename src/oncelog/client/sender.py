@@ -24,10 +24,19 @@ from oncelog.client.node_ring import NodeRing
 from oncelog.client.producer_config import ProducerConfig
 from oncelog.client.producer_counters import ProducerCounters
 from oncelog.client.producer_errors import DeliveryFailed, DeliveryTimedOut, ProducerClosed
+from oncelog.client.transaction.conversation import CONTENTION_BACKOFF_MS
 from oncelog.client.transaction.core import TransactionCore
 from oncelog.client.transaction.model import TransactionSettings
 from oncelog.client.verdict import Verdict, verdict_of
-from oncelog.errors import NONE, KafkaError, OncelogError, UnsupportedVersion, error_for_code
+from oncelog.errors import (
+    NONE,
+    ConcurrentTransactions,
+    KafkaError,
+    NotEnoughReplicas,
+    OncelogError,
+    UnsupportedVersion,
+    error_for_code,
+)
 from oncelog.types import NO_OFFSET, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP
 from oncelog.wire.api import ApiKey
 from oncelog.wire.codec import Message
@@ -39,6 +48,9 @@ MAX_BACKOFF_DOUBLINGS = 16
 CROWD = 100
 """With so many batches under way to a broker, others that are not full wait for an answer: a batch costs about the same
 whether it holds five records or five hundred, so a producer to a thousand partitions must let them fill."""
+
+CONTENDED = (ConcurrentTransactions, NotEnoughReplicas)
+"""What leaders say, the second one to older clients, while a coordinator is busy with the transaction: for a moment."""
 
 PLACED = (Verdict.STORED, Verdict.STORED_EARLIER)
 
@@ -504,7 +516,10 @@ class SenderCore:
             return
         if isinstance(error, KafkaError) and error.stale_metadata:
             self.metadata.mark_stale()
-        batch.retry_at_ms = now_ms + self._backoff_ms(batch.attempts)
+        is_contended = self.transaction is not None and isinstance(error, CONTENDED)
+        if self.transaction is not None and is_contended:
+            self.transaction.records_contended()
+        batch.retry_at_ms = now_ms + self._backoff_ms(batch.attempts, CONTENTION_BACKOFF_MS if is_contended else None)
         if self.idempotence is None:
             queue.unsettled.remove(batch)
         self._accumulator.put_back(queue, batch)
@@ -652,9 +667,10 @@ class SenderCore:
             may_be_written=batch.may_be_written,
         )
 
-    def _backoff_ms(self, attempts: int) -> int:
+    def _backoff_ms(self, attempts: int, first_ms: int | None = None) -> int:
         doublings = min(max(attempts - 1, 0), MAX_BACKOFF_DOUBLINGS)
-        backoff_ms = min(self._config.retry_backoff_ms << doublings, self._config.retry_backoff_max_ms)
+        first_ms = self._config.retry_backoff_ms if first_ms is None else min(first_ms, self._config.retry_backoff_ms)
+        backoff_ms = min(first_ms << doublings, self._config.retry_backoff_max_ms)
         return int(backoff_ms * (0.8 + 0.4 * self._jitter()))
 
     def _sleep_ms(self, now_ms: int, wake_ms: int) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oncelog.client.transaction.rest import GIVE_UP_TRANSACTIONS, MAX_REST_MS, QUICK_IN_A_ROW, Rest
+from oncelog.client.transaction.rest import GIVE_UP_TRANSACTIONS, MAX_REST_MS, QUICK_IN_A_ROW, SERIAL_TRANSACTIONS, Rest
 
 QUICK_MS, HELD_UP_MS = 2, 24
 
@@ -52,3 +52,13 @@ def test_a_rest_that_does_not_help_is_given_up_for_long() -> None:
     assert after(rest, HELD_UP_MS) == 0
     assert after(rest, *[HELD_UP_MS] * (GIVE_UP_TRANSACTIONS - 1)) == 0
     assert after(rest, HELD_UP_MS) == 1
+
+
+def test_where_a_coordinator_was_busy_things_go_one_after_the_other_for_long() -> None:
+    rest = Rest()
+    assert not rest.is_serial
+    rest.contended()
+    after(rest, *[QUICK_MS] * (SERIAL_TRANSACTIONS - 1))
+    assert rest.is_serial
+    after(rest, QUICK_MS)
+    assert not rest.is_serial

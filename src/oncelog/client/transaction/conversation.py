@@ -18,7 +18,7 @@ from oncelog.client.transaction.verdict import TransactionVerdict, verdict_of
 from oncelog.errors import KafkaError, UnsupportedVersion, error_for_code
 from oncelog.wire.codec import Message
 
-CONTENTION_BACKOFF_MS = 20
+CONTENTION_BACKOFF_MS = 2
 """The first pause while the transaction before this one is being completed."""
 MAX_GROUPS = 16
 """Groups whose coordinators are remembered; most producers ever have one."""
@@ -29,7 +29,12 @@ OnRefused = Callable[[TransactionVerdict, KafkaError], None]
 
 class Conversation:
     def __init__(
-        self, settings: TransactionSettings, network: Network, jitter: Callable[[], float], on_refused: OnRefused
+        self,
+        settings: TransactionSettings,
+        network: Network,
+        jitter: Callable[[], float],
+        on_refused: OnRefused,
+        on_contended: Callable[[], None],
     ) -> None:
         self.is_waiting = False
         """A question is not answered yet."""
@@ -37,6 +42,7 @@ class Conversation:
         self._network = network
         self._jitter = jitter
         self._on_refused = on_refused
+        self._on_contended = on_contended
         self._link = CoordinatorLink(TRANSACTION_KEY, settings.transactional_id, network, settings.new_backoff(jitter))
         self._group_links: dict[str, CoordinatorLink] = {}
         self._backoff = settings.new_backoff(jitter)
@@ -119,6 +125,7 @@ class Conversation:
             self._last_error = ""
             done(event.body, event, now_ms)
         elif verdict is TransactionVerdict.CONTENDED:
+            self._on_contended()
             self._again(error.name, self._contention, now_ms)
         elif verdict is TransactionVerdict.RETRY:
             self._again(error.name, self._backoff, now_ms)

@@ -74,11 +74,11 @@ class TransactionCore:
         self._accumulator = accumulator
         self._idempotence = idempotence
         self._flow = flow
-        self._conversation = Conversation(settings, network, jitter, self._refused)
+        self._rest = Rest()
+        self._conversation = Conversation(settings, network, jitter, self._refused, self._rest.contended)
         self._commands: deque[Command] = deque()
         self._unheard: Command | None = None
         """What a user asked for, and has not heard the end of yet."""
-        self._rest = Rest()
         self._is_swept = False
         """What waited in the lost transaction was refused."""
         self._is_begun = False
@@ -190,8 +190,8 @@ class TransactionCore:
         if self.is_lost or self.phase not in (Phase.OPEN, Phase.ENDING):
             return False
         if self.uses_protocol_2:
-            if self._conversation.is_waiting:
-                return False  # offsets go first: if they are refused, so are the records
+            if self._rest.is_serial and self._commands and self._commands[0].kind is Kind.OFFSETS:
+                return False
             return self._is_begun or now_ms >= self._rest.until_ms
         partition = TopicPartition(queue.topic, queue.index)
         if partition in self._added:
@@ -211,6 +211,9 @@ class TransactionCore:
 
     def records_stored(self, now_ms: int) -> None:
         self._rest.entered(now_ms)
+
+    def records_contended(self) -> None:
+        self._rest.contended()
 
     def record_failed(self, error: Exception) -> None:
         """A record that was accepted, or was on its way to be, cannot be stored."""
