@@ -1,10 +1,10 @@
-# make demo | test | bench | lint | conformance | soak: each sets up what it needs first, into .venv, from pinned versions.
+# make demo | test | bench | lint | conformance | faults: each sets up what it needs first, into .venv, from pinned versions.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test bench lint conformance soak native clean
+.PHONY: setup demo test bench lint conformance faults native clean
 
 setup: $(STAMP)
 
@@ -38,7 +38,7 @@ conformance: setup native
 	@$(BIN)/python -m pytest tests/conformance --brokers=oncelog,kafka
 
 # Minutes: transactions under 200 kills for each client.
-soak: setup native
+faults: setup native
 	@ONCELOG_SOAK=1 $(BIN)/python -m pytest -s tests/faults/test_transactions_kill.py
 
 clean:

@@ -2,7 +2,7 @@
 
 Exactly once, as a reader of committed records sees it; in order; nothing that was aborted; nothing left open; the
 group's offsets at the end of the input. Beside that, all clients keep histories, and the checker must find nothing in
-them. `make soak` runs it at full size: 200 kills over 500,000 records.
+them. `make faults` runs it at full size: 200 kills over 500,000 records.
 """
 
 from __future__ import annotations
