@@ -70,5 +70,5 @@ def test_every_key_of_kafkas_is_served_or_refused_with_a_reason() -> None:
 
 def test_what_we_add_is_named_here() -> None:
     added = our_defaults().keys() - kafkas_defaults().keys()
-    spool = {"spool.dir", "spool.max.bytes", "spool.flush", "spool.unknown"}
+    spool = {"spool.dir", "spool.max.bytes", "spool.flush", "spool.unknown", "spool.positions.topic"}
     assert added == {"buffer.full", "partitioner", "interceptors"} | spool
