@@ -20,7 +20,7 @@ native: setup
 
 test: setup native
 	@$(BIN)/python -m tests.support.parts
-	@$(BIN)/python -m pytest tests -n 2 --dist loadfile
+	@$(BIN)/python -m pytest tests -n 3 --dist loadfile
 
 lint: setup
 	@$(BIN)/ruff check src tests bench tools
