@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.process import BrokerProcess
+import oncelog
 from tests.test_pages import TEST_ID, is_defined
 
 PAGE = (Path(__file__).parent.parent.parent / "docs" / "process.md").read_text()
@@ -15,10 +16,17 @@ EXAMPLES = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 SAID = re.compile(r"^print\(.*\)  +# (.*)$", re.MULTILINE)
 
 
-def test_the_examples_run(oncelog_broker: BrokerProcess, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.fixture(scope="module")
+def bootstrap_servers() -> Iterator[str]:
+    """Of a broker that nobody else writes orders to."""
+    with oncelog.Broker() as broker:
+        yield broker.bootstrap_servers
+
+
+def test_the_examples_run(bootstrap_servers: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert len(EXAMPLES) == 4
     for example in EXAMPLES:
-        exec(compile(example.replace("127.0.0.1:9092", oncelog_broker.bootstrap), "process.md", "exec"), {})
+        exec(compile(example.replace("127.0.0.1:9092", bootstrap_servers), "process.md", "exec"), {})
         said = capsys.readouterr().out.strip()
         promised = SAID.search(example)
         if promised is not None:
