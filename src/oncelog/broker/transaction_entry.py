@@ -62,7 +62,6 @@ def enter(
     producer_id: int,
     producer_epoch: int,
     partitions: Sequence[TopicPartition],
-    now_ms: int,
     done: Callable[[Refused], None],
 ) -> None:
     """`done` hears which partitions the transaction may not write into, and why: at once, unless the coordinator waits
@@ -81,7 +80,6 @@ def enter(
         producer_epoch,
         partitions,
         verify_only=not is_added,
-        now_ms=now_ms,
         done=answered,
     )
 

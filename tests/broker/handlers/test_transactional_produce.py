@@ -110,7 +110,6 @@ class Coordinator:
         partitions: Sequence[TopicPartition],
         *,
         verify_only: bool,
-        now_ms: int,
         done: Callable[[Refused], None],
     ) -> None:
         self.asked.append((list(partitions), verify_only))

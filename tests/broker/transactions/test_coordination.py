@@ -14,7 +14,7 @@ from oncelog.coordinator.transactions.transaction_coordinator import COMPLETION_
 from oncelog.errors import KafkaError
 from oncelog.log.storage import FileStorage
 from oncelog.types import TopicPartition
-from tests.broker.support import NOW_MS, Desk, FailingStorage
+from tests.broker.support import Desk, FailingStorage
 from tests.broker.transactions.support import (
     BILLS,
     EVERYTHING,
@@ -88,7 +88,6 @@ def ask_to_join(
         *producer,
         partitions,
         verify_only=verify_only,
-        now_ms=NOW_MS,
         done=lambda refused: answers.append(dict(refused)),
     )
     (refused,) = answers
@@ -350,9 +349,7 @@ def test_a_flush_that_fails_gives_the_coordinator_up(storage: FailingStorage) ->
     begun = desk.ask_later("init_producer_id", 5, init_request())
     refused: list[dict[TopicPartition, KafkaError]] = []
     storage.fail_next("sync")
-    desk.broker.transactions.join(
-        ID, 0, 0, [ORDERS], verify_only=False, now_ms=NOW_MS, done=lambda each: refused.append(dict(each))
-    )
+    desk.broker.transactions.join(ID, 0, 0, [ORDERS], verify_only=False, done=lambda each: refused.append(dict(each)))
     desk.threads.run_all()
     assert begun.message is not None
     assert begun.message["error_code"] == NOT_COORDINATOR

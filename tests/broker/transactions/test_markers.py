@@ -9,7 +9,7 @@ import pytest
 from oncelog.broker.transactions import markers
 from oncelog.broker.transactions.markers import FIRST_RETRY_MS, LAST_RETRY_MS
 from oncelog.types import TopicPartition
-from tests.broker.support import NOW_MS, Desk, FailingStorage, Later
+from tests.broker.support import Desk, FailingStorage, Later
 from tests.broker.transactions.support import (
     BILLS,
     ID,
@@ -200,7 +200,7 @@ def test_where_the_disk_is_promised_each_step_waits_for_it(storage: FailingStora
     desk.threads.run_all()
     producer = Producer(answered(begun)["producer_id"], 0)
     refused: list[object] = []
-    desk.broker.transactions.join(ID, *producer, [ORDERS], verify_only=False, now_ms=NOW_MS, done=refused.append)
+    desk.broker.transactions.join(ID, *producer, [ORDERS], verify_only=False, done=refused.append)
     assert refused == []
     desk.threads.run_all()
     assert refused == [{}]
@@ -229,7 +229,7 @@ def test_who_verifies_is_answered_at_once_even_then(storage: FailingStorage) -> 
     producer = Producer(answered(begun)["producer_id"], 0)
     desk.ask_later("add_partitions_to_txn", 3, add_request(producer, ORDERS))
     refused: list[object] = []
-    desk.broker.transactions.join(ID, *producer, [ORDERS], verify_only=True, now_ms=NOW_MS, done=refused.append)
+    desk.broker.transactions.join(ID, *producer, [ORDERS], verify_only=True, done=refused.append)
     assert refused == [{}]
 
 

@@ -107,7 +107,7 @@ class Coordination(CoordinatedTopic[CoordinatedPartition]):
         else:
             places = [partition.log.topic_partition]
             entry = entry_of_offset_commit(request.version)
-            enter(self._broker, entry, body["transactional_id"], producer_id, epoch, places, request.now_ms, entered)
+            enter(self._broker, entry, body["transactional_id"], producer_id, epoch, places, entered)
         return ticket.answer or ticket.result(partition.forget)
 
     def _ask_in_transaction(

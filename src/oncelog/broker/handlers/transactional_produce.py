@@ -94,7 +94,6 @@ class _Entering:
         self._appends = appends
         self._produce: ProduceRequest = request.body
         self._entry = entry_of_produce(request.version)
-        self._now_ms = request.now_ms
         self._producer = producer
         self._partitions = partitions
         self._retries_left = MAX_RETRIES if self._entry is Entry.ADDED else 0
@@ -118,7 +117,6 @@ class _Entering:
             self._produce.transactional_id,
             *self._producer,
             self._partitions,
-            self._now_ms,
             self._entered,
         )
 

@@ -140,7 +140,6 @@ class TransactionCoordination(CoordinatedTopic[TransactionPartition]):
         partitions: Sequence[TopicPartition],
         *,
         verify_only: bool,
-        now_ms: int,
         done: Joined,
     ) -> None:
         """The leader of these partitions has the first batch of a producer's transaction for each of them: they are
