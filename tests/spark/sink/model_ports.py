@@ -79,7 +79,7 @@ class ModelJournal:
         """Compacted on every other reading."""
         found = list(self._world.journal)
         if len(found) % 2:
-            found = list(dict(reversed(found)).items())[::-1]
+            found = list(dict(found).items())
         return [decode(*one) for one in found]
 
     def append(self, entry: Entry) -> None:
