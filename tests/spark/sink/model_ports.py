@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import TypeVar
 
-from oncelog.admin.ending import EndedOtherwise, Ending, Next, NothingToEnd, OutcomeForgotten
 from oncelog.admin.ending import Ended as Outcome
+from oncelog.admin.ending import EndedOtherwise, Ending, Next, NothingToEnd, OutcomeForgotten
 from oncelog.client.transaction.prepared import PreparedTransaction
 from oncelog.spark.sink.attempts import Place, Prepared, Range
 from oncelog.spark.sink.errors import JournalFenced

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import replace
+from contextlib import suppress
 
-import pytest
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
-from oncelog.spark.sink import deciding, procedure
-from oncelog.spark.sink.attempts import Prepared, TaskResult
-from oncelog.spark.sink.errors import JournalFenced, PrefixInUse, RecordsGone, RolledBack, UnreadableJournal
-from oncelog.spark.sink.finishing import Answer, Copy, Fate
-from oncelog.spark.sink.journal import Decided, Done, Entry
-from oncelog.spark.sink.ports import Journal
-from oncelog.spark.sink.procedure import Sink
-from tests.spark.sink import model_spark
+from oncelog.spark.sink.errors import JournalFenced, PrefixInUse, RecordsGone, RolledBack
+from tests.spark.sink.model_kafka import Fenced
 from tests.spark.sink.model_ports import MARKERS, Blow, World
 from tests.spark.sink.model_spark import OUTPUT, Checkpoint, Driver, Row, Task
 
@@ -116,11 +115,9 @@ class SparkOnKafka(RuleBasedStateMachine):
     @precondition(lambda self: self.world.late)
     @rule()
     def a_request_arrives_late(self) -> None:
-        effect = self.world.late.pop(0)
-        try:
-            effect()
-        except Exception as error:  # it is refused, and nobody hears of it
-            assert type(error).__name__ in {"JournalFenced", "Fenced"}, error
+        """It may be refused, and nobody hears of it."""
+        with suppress(JournalFenced, Fenced):
+            self.world.late.pop(0)()
 
     @rule()
     def an_outage_longer_than_the_timeout(self) -> None:
@@ -236,113 +233,9 @@ class SparkOnKafka(RuleBasedStateMachine):
 
 
 SHORT = settings(
-    max_examples=300, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck), database=None
+    max_examples=150, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck), database=None
 )
 
 
 def test_any_sequence_of_crashes_ends_exactly_once() -> None:
     run_state_machine_as_test(SparkOnKafka, settings=SHORT)
-
-
-# --- planted bugs: the machine must find each -----------------------------------------------------------------------
-
-
-def _by_batch_alone(last_done: dict[str, Done], query_id: str, batch_id: int) -> deciding.Choice:
-    done = max((one.batch_id for one in last_done.values()), default=-1)
-    return deciding.Choice.SKIP if batch_id <= done else deciding.Choice.WRITE
-
-
-def _skip_what_was_rolled_back(done: Done, batch_id: int, digest: str | None) -> None:
-    pass
-
-
-def _ignore_digests(done: Done, batch_id: int, digest: str | None) -> None:
-    if batch_id < done.batch_id:
-        raise RolledBack("too far back")
-
-
-def _trust_every_answer(decided: Decided, attempt: Prepared, answer: Answer) -> Fate:
-    return Fate.COMMITTED
-
-
-def _take_unclear_for_committed(decided: Decided, attempt: Prepared, answer: Answer) -> Fate:
-    return Fate.ABORTED if answer is Answer.ABORTED else Fate.COMMITTED
-
-
-def _take_unclear_for_aborted(decided: Decided, attempt: Prepared, answer: Answer) -> Fate:
-    return Fate.COMMITTED if answer is Answer.COMMITTED else Fate.ABORTED
-
-
-def _copy_without_counting(decided: Decided, copies: list[tuple[Copy, Prepared]]) -> Decided:
-    replacing = {plan.source.transaction: copy for plan, copy in copies}
-    return replace(decided, attempts=tuple(replacing.get(one.transaction, one) for one in decided.attempts))
-
-
-def _finish_without_journaling_copies(self: Sink, decided: Decided) -> Done:
-    quiet = replace(self, journal=_OnlyDone(self.journal))
-    return ORIGINAL_FINISH(quiet, decided)
-
-
-def _commit_before_the_decision(
-    self: Sink, batch_id: int, results: list[TaskResult], digest: str | None, now_ms: int
-) -> None:
-    self.transactions.commit([one.outcome for one in results if isinstance(one.outcome, Prepared)])
-    ORIGINAL_COMMIT(self, batch_id, results, digest, now_ms)
-
-
-def _done_before_it_is(self: Sink, decided: Decided) -> Done:
-    done = Done(decided.query_id, decided.batch_id, decided.digest)
-    self.journal.append(done)
-    self.transactions.commit(decided.attempts)
-    return done
-
-
-def _commit_without_a_look_at_the_journal(
-    self: Sink, batch_id: int, results: list[TaskResult], digest: str | None, now_ms: int
-) -> None:
-    self.journal.take_over()
-    prepared = tuple(one.outcome for one in results if isinstance(one.outcome, Prepared))
-    if prepared:
-        self.journal.append(Decided(results[0].query_id, batch_id, digest, prepared))
-        self._finish(Decided(results[0].query_id, batch_id, digest, prepared))
-
-
-def _fence_nothing(prefix: str, found_open: object, decided: object) -> tuple[()]:
-    return ()
-
-
-class _OnlyDone:
-    def __init__(self, journal: Journal) -> None:
-        self._journal = journal
-
-    def append(self, entry: Entry) -> None:
-        if isinstance(entry, Done):
-            self._journal.append(entry)
-
-
-ORIGINAL_FINISH, ORIGINAL_COMMIT = Sink._finish, Sink.commit
-
-PLANTED: list[tuple[object, str, Callable[..., object]]] = [
-    (model_spark, "choose", _by_batch_alone),
-    (deciding, "_check_replay", _skip_what_was_rolled_back),
-    (deciding, "_check_replay", _ignore_digests),
-    (procedure, "after_commit", _trust_every_answer),
-    (procedure, "after_commit", _take_unclear_for_committed),
-    (procedure, "after_commit", _take_unclear_for_aborted),
-    (procedure, "after_salvage", _copy_without_counting),
-    (procedure, "to_fence", _fence_nothing),
-    (Sink, "_finish", _finish_without_journaling_copies),
-    (Sink, "_finish", _done_before_it_is),
-    (Sink, "commit", _commit_before_the_decision),
-    (Sink, "commit", _commit_without_a_look_at_the_journal),
-]
-HUNT = settings(SHORT, max_examples=3000, phases=[Phase.generate], derandomize=True, report_multiple_bugs=False)
-
-
-@pytest.mark.parametrize(("where", "name", "bug"), PLANTED, ids=[bug.__name__ for _, _, bug in PLANTED])
-def test_a_planted_bug_is_found(
-    where: object, name: str, bug: Callable[..., object], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(where, name, bug)
-    with pytest.raises((AssertionError, UnreadableJournal)):
-        run_state_machine_as_test(SparkOnKafka, settings=HUNT)
