@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from oncelog.admin.ending import Ended as Outcome
 from oncelog.admin.ending import EndedOtherwise, Ending, Next, NothingToEnd, OutcomeForgotten
 from oncelog.client.transaction.prepared import PreparedTransaction
+from oncelog.errors import NONE
 from oncelog.spark.sink.attempts import Place, Prepared, Range
 from oncelog.spark.sink.errors import JournalFenced
 from oncelog.spark.sink.finishing import Answer, Copy, Seen
@@ -16,10 +17,11 @@ from oncelog.spark.sink.identity import Term, driver_id
 from oncelog.spark.sink.journal import Entry, decode, encode
 from oncelog.spark.sink.procedure import Sink
 from oncelog.types import TopicPartition
-from tests.spark.sink.model_kafka import Control, ModelKafka
+from tests.spark.sink.model_kafka import Control, Fenced, ModelKafka
 
 PREFIX = "billing"
-MARKERS = TopicPartition("journal", 0)
+JOURNAL = TopicPartition("journal", 0)
+MARKERS = TopicPartition("journal", 1)
 FAR_AWAY_MS = 10**15
 T = TypeVar("T")
 
@@ -38,7 +40,6 @@ class World:
     def __init__(self, protocol: int) -> None:
         self.kafka = ModelKafka(protocol)
         self.late: list[Callable[[], object]] = []
-        self.journal: list[tuple[bytes, bytes]] = []
         self._fuse: tuple[int, Blow] | None = None
 
     def light(self, calls: int | None, blow: Blow = Blow.BEFORE) -> None:
@@ -65,33 +66,38 @@ class World:
 class ModelJournal:
     def __init__(self, world: World) -> None:
         self._world = world
-        self._held: tuple[int, int] | None = None
+        self._held = Term(-1, -1)
 
     def term(self) -> Term | None:
-        found = self._world.kafka.describe(driver_id(PREFIX))
-        return self._world.call(lambda: Term(found.producer_id, found.producer_epoch) if found else None)
+        return self._world.call(self._found)
 
-    def take_over(self) -> Term:
-        self._held = self._world.call(lambda: self._world.kafka.init(driver_id(PREFIX)))
-        return Term(*self._held)
+    def _found(self) -> Term | None:
+        found = self._world.kafka.ids.get(driver_id(PREFIX))
+        return Term(found.producer_id, found.epoch) if found else None
+
+    def take_over(self) -> None:
+        self._held = Term(*self._world.call(lambda: self._world.kafka.init(driver_id(PREFIX))))
+
+    def held(self) -> Term:
+        return self._held
 
     def read(self) -> Sequence[Entry]:
         """Compacted on every other reading."""
-        found = list(self._world.journal)
+        found = cast(list[tuple[bytes, bytes]], self._world.kafka.visible(JOURNAL))
         if len(found) % 2:
             found = list(dict(found).items())
         return [decode(*one) for one in found]
 
     def append(self, entry: Entry) -> None:
-        record, held = encode(entry), self._held
-
-        def effect() -> None:
-            found = self._world.kafka.ids[driver_id(PREFIX)]
-            if held != (found.producer_id, found.epoch):
-                raise JournalFenced("somebody has taken over")
-            self._world.journal.append(record)
-
-        self._world.call(effect)
+        """A transaction, so that a fenced driver cannot: two requests, either of which may be the last."""
+        kafka, me = self._world.kafka, PreparedTransaction(driver_id(PREFIX), *self._held)
+        try:
+            self._world.call(lambda: kafka.produce(*me, JOURNAL, encode(entry)))
+        except Fenced as error:
+            raise JournalFenced("somebody has taken over") from error
+        if self._world.call(lambda: kafka.end_txn(*me, commit=True)) != NONE:
+            raise JournalFenced("somebody has taken over")
+        self._held = self._found() or self._held
 
 
 class ModelTransactions:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from oncelog.client.transaction.prepared import PreparedTransaction
 from oncelog.spark.sink import deciding, procedure
 from oncelog.spark.sink.attempts import Prepared, TaskResult
 from oncelog.spark.sink.errors import PrefixInUse, RolledBack, UnreadableJournal
@@ -15,13 +16,14 @@ from oncelog.spark.sink.journal import Decided, Done, Entry, encode
 from oncelog.spark.sink.ports import Journal
 from oncelog.spark.sink.procedure import Sink
 from tests.spark.sink import model_spark
-from tests.spark.sink.model_ports import Blow, ModelJournal
+from tests.spark.sink.model_ports import JOURNAL, Blow, ModelJournal
 from tests.spark.sink.test_machine import SparkOnKafka
 
-ALL_CALLS = range(1, 16)
+ALL_CALLS = range(1, 20)
 """More than any of the plans and commits below makes."""
 
-BEFORE_THE_FIRST_END = 4
+THE_DECISION, BEFORE_THE_FIRST_END = 4, 5
+"""Which call of a commit that is: before it, a look at the term, the takeover, and the record."""
 
 
 def _crashes() -> Iterator[tuple[int, Blow]]:
@@ -119,13 +121,13 @@ def a_committer_outlives_its_driver(protocol: int) -> Iterator[SparkOnKafka]:
 
 def a_decision_arrives_late(protocol: int) -> Iterator[SparkOnKafka]:
     state = _written(protocol)
-    _commit(state, BEFORE_THE_FIRST_END - 1, Blow.LATE)
+    _commit(state, THE_DECISION, Blow.LATE)
     _plan(state)
     state.run_the_other_tasks()
     state.a_request_arrives_late()
     yield state
     state = _written(protocol)
-    _commit(state, BEFORE_THE_FIRST_END - 1, Blow.LATE)
+    _commit(state, THE_DECISION, Blow.LATE)
     _plan(state)
     state.run_the_other_tasks()
     _commit(state)
@@ -274,7 +276,17 @@ def _fence_nothing(prefix: str, found_open: object, decided: object) -> tuple[()
 
 
 def _append_unfenced(self: ModelJournal, entry: Entry) -> None:
-    self._world.call(lambda: self._world.journal.append(encode(entry)))
+    """With an id of its own each time, in as many calls."""
+    kafka = self._world.kafka
+    name = f"anybody-{len(kafka.ids)}"
+
+    def append() -> None:
+        me = PreparedTransaction(name, *kafka.init(name))
+        kafka.produce(*me, JOURNAL, encode(entry))
+        kafka.end_txn(*me, commit=True)
+
+    self._world.call(lambda: None)
+    self._world.call(append)
 
 
 def _fence_the_decided_and_call_it_done(self: Sink, decided: Decided) -> Done:

@@ -18,7 +18,7 @@ from hypothesis.stateful import (
 
 from oncelog.spark.sink.errors import JournalFenced, PrefixInUse, RecordsGone, RolledBack
 from tests.spark.sink.model_kafka import Fenced
-from tests.spark.sink.model_ports import MARKERS, Blow, World
+from tests.spark.sink.model_ports import JOURNAL, MARKERS, Blow, World
 from tests.spark.sink.model_spark import OUTPUT, Checkpoint, Driver, Row, Task
 
 FUSES = st.one_of(st.none(), st.integers(1, 12))
@@ -202,7 +202,7 @@ class SparkOnKafka(RuleBasedStateMachine):
             return
         self._check_all_is_there()
         assert not self.world.kafka.open_ids()
-        for partition in [*OUTPUT, MARKERS]:
+        for partition in [*OUTPUT, MARKERS, JOURNAL]:
             assert self.world.kafka.last_stable_offset(partition) == len(self.world.kafka.log.get(partition, ()))
 
     def _check_all_is_there(self) -> None:

@@ -19,8 +19,11 @@ class Journal(Protocol):
     def term(self) -> Term | None:
         """Who holds it now: DescribeTransactions of `{prefix}-driver`. Changes nothing."""
 
-    def take_over(self) -> Term:
+    def take_over(self) -> None:
         """InitProducerId of `{prefix}-driver`. When it returns, no append of anybody before can happen any more."""
+
+    def held(self) -> Term:
+        """What `term` says as long as nobody else takes over. By protocol 2 each append makes it a later one."""
 
     def read(self) -> Sequence[Entry]:
         """All of it, read committed up to its end. Tells everything only after `take_over`."""

@@ -51,12 +51,13 @@ class Sink:
 
     def plan(self) -> Planned:
         """Idempotent. Fences first: readers of committed records, of whom a look is one, wait for what is open."""
-        term = self.journal.take_over()
+        self.journal.take_over()
         ledger = fold(self.journal.read())
         foreign = to_fence(self.prefix, self.transactions.list_open(self.prefix), pending(ledger))
         if foreign:
             self.transactions.fence(foreign)
-        return Planned(term, done(self._finish_all(ledger)))
+        last_done = done(self._finish_all(ledger))
+        return Planned(self.journal.held(), last_done)
 
     def commit(self, batch_id: int, results: Sequence[TaskResult], digest: str | None, now_ms: int) -> None:
         """Returns when the batch is visible. When it raises, the batch is decided or not: only the journal tells."""
