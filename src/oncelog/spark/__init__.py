@@ -1,0 +1,1 @@
+"""Exactly-once pipelines on Spark, through PySpark's Python Data Source API."""
