@@ -18,8 +18,9 @@ FLOORS = [
     {"client"},
     {"broker"},
     {"producer", "consumer", "admin", "audit", "faults"},
-    {"once", "processing"},
-    {"cli", "web", "spark"},
+    {"once", "processing", "report"},
+    {"spark"},
+    {"cli", "web"},
 ]
 FLOOR_OF = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}
 
@@ -64,6 +65,7 @@ SHELLS = {
     "oncelog.once.runner": "the loop over a consumer: its clock, its waits, and who stops it",
     "oncelog.processing.threads": "workers as threads: their clock, their waits, and who stops them",
     "oncelog.processing.tasks": "the event loop, with the same",
+    "oncelog.spark.moments": "dies, waits or fails where a test says so",
     "oncelog.faults.connection": "the two sockets of one client behind the fault proxy",
     "oncelog.faults.proxy": "listeners and their thread; makes the sources of chance from the seed",
 }
