@@ -24,6 +24,7 @@ COORDINATED = (
     ApiKey.ADD_OFFSETS_TO_TXN,
     ApiKey.END_TXN,
     ApiKey.TXN_OFFSET_COMMIT,
+    ApiKey.DESCRIBE_TRANSACTIONS,
 )
 Offsets = dict[TopicPartition, int]
 OFFSETS = TopicPartition("__consumer_offsets", 0)
@@ -38,6 +39,7 @@ TRANSACTION_VERSIONS = {
     ApiKey.ADD_OFFSETS_TO_TXN: (0, 4),
     ApiKey.END_TXN: (0, 5),
     ApiKey.TXN_OFFSET_COMMIT: (0, 5),
+    ApiKey.DESCRIBE_TRANSACTIONS: (0, 0),
 }
 
 
@@ -180,6 +182,9 @@ def _refused(api_key: ApiKey, version: int, asked: Message, code: int) -> Messag
                 for topic in asked["topics"]
             ]
         }
+    if api_key == ApiKey.DESCRIBE_TRANSACTIONS:
+        states = [{"transactional_id": one, "error_code": code} for one in asked["transactional_ids"]]
+        return {"transaction_states": states}
     if api_key == ApiKey.ADD_OFFSETS_TO_TXN:
         return {"error_code": code}
     return {"error_code": code, "producer_id": -1, "producer_epoch": -1}

@@ -13,7 +13,7 @@ from oncelog.wire.api import ApiKey
 from tests.sim.transaction_world import GROUP, TransactionWorld, all_or_nothing, visible
 
 INIT, ADD_PARTITIONS, ADD_OFFSETS = ApiKey.INIT_PRODUCER_ID, ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN
-COMMIT_OFFSETS, END = ApiKey.TXN_OFFSET_COMMIT, ApiKey.END_TXN
+COMMIT_OFFSETS, END, LOOK = ApiKey.TXN_OFFSET_COMMIT, ApiKey.END_TXN, ApiKey.DESCRIBE_TRANSACTIONS
 
 RETRIABLE = (3, 7, 14, 15, 16, 51)
 FENCED = (47, 90)
@@ -150,3 +150,66 @@ def test_an_empty_transaction_asks_nobody() -> None:
         world.step()
         assert world.transaction.phase is Phase.OPEN
     assert world.core.network.requests_sent == asked
+
+
+def spied(world: TransactionWorld) -> list[ApiKey]:
+    """What the coordinator is asked from now on, by the producer and by leaders."""
+    asked, ask = [], world.cluster.rig.ask
+
+    def noted(api_key: ApiKey, *rest: Any) -> Any:
+        asked.append(api_key)
+        return ask(api_key, *rest)
+
+    world.cluster.rig.ask = noted  # type: ignore[method-assign]
+    return asked
+
+
+def held_up() -> TransactionWorld:
+    """A transaction whose first record was answered late is being committed."""
+    world = TransactionWorld(linger_ms=0)
+    world.until_idle()
+    world.send(0)
+    world.end(Kind.COMMIT)
+    world.until_idle()
+    world.cluster.write_markers()
+    world.send(0)
+    world.now_ms += 100
+    world.settle_down()
+    world.end(Kind.COMMIT)
+    return world
+
+
+def exchange(world: TransactionWorld) -> None:
+    for index in range(len(world.lines)):
+        world.serve(index)
+    for _ in range(len(world.lines)):
+        world.answer(0)
+
+
+def test_after_one_that_was_held_up_the_next_waits_until_the_last_is_complete() -> None:
+    world = held_up()
+    asked = spied(world)
+    exchange(world)
+    world.step()
+    assert world.send(0)
+    for _ in range(3):
+        exchange(world)
+    assert asked == [END, *[LOOK] * 3]
+    world.cluster.write_markers()
+    exchange(world)
+    exchange(world)
+    assert asked[-2:] == [LOOK, ADD_PARTITIONS]
+    finish(world)
+    all_or_nothing(world)
+
+
+def test_a_look_that_is_lost_holds_nothing_up_for_long() -> None:
+    world = held_up()
+    exchange(world)
+    world.step()
+    assert world.send(0)
+    for index in range(len(world.lines)):
+        world.cut(index, requests_arrive=False)
+    finish(world)
+    assert world.fatal is None
+    all_or_nothing(world)

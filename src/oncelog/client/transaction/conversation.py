@@ -16,6 +16,7 @@ from oncelog.client.transaction import requests
 from oncelog.client.transaction.model import TransactionSettings
 from oncelog.client.transaction.verdict import TransactionVerdict, verdict_of
 from oncelog.errors import KafkaError, UnsupportedVersion, error_for_code
+from oncelog.wire.api import ApiKey
 from oncelog.wire.codec import Message
 
 CONTENTION_BACKOFF_MS = 2
@@ -108,6 +109,17 @@ class Conversation:
         self.is_waiting = True
         last = None if by_protocol_2 else question.last_by_protocol_1
         link.send(question.api_key, body, now_ms, answered, max_version=last)
+
+    def look(self, link: CoordinatorLink, body: Message, now_ms: int, done: Callable[[Message | None], None]) -> None:
+        """Ask once for the state of the transaction. Nothing depends on the answer: where there is none, so be it."""
+
+        def answered(event: Event, _: int) -> None:
+            self.is_waiting = False
+            if not self._is_over:
+                done(event.body if isinstance(event, Answered) else None)
+
+        self.is_waiting = True
+        link.send(ApiKey.DESCRIBE_TRANSACTIONS, body, now_ms, answered)
 
     def _judge(self, link: CoordinatorLink, question: requests.Question, event: Event, now_ms: int, done: Done) -> None:
         if isinstance(event, Lost):

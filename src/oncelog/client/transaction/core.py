@@ -26,6 +26,7 @@ from oncelog.client.idempotence import Idempotence, Identity
 from oncelog.client.network import Answered, Event, Network
 from oncelog.client.transaction import requests
 from oncelog.client.transaction.command import Command, CommitOffsets, Kind
+from oncelog.client.transaction.completion import Completion
 from oncelog.client.transaction.conversation import Conversation, Done
 from oncelog.client.transaction.model import (
     WHY_NOT_BEGIN,
@@ -36,7 +37,6 @@ from oncelog.client.transaction.model import (
     not_begun,
 )
 from oncelog.client.transaction.prepared import PreparedTransaction
-from oncelog.client.transaction.rest import Rest
 from oncelog.client.transaction.verdict import TransactionVerdict, is_fatal_for_records, is_fencing
 from oncelog.client.transaction_errors import (
     AbortNeeded,
@@ -74,8 +74,8 @@ class TransactionCore:
         self._accumulator = accumulator
         self._idempotence = idempotence
         self._flow = flow
-        self._rest = Rest()
-        self._conversation = Conversation(settings, network, jitter, self._refused, self._rest.contended)
+        self._completion = Completion()
+        self._conversation = Conversation(settings, network, jitter, self._refused, self._completion.contended)
         self._commands: deque[Command] = deque()
         self._unheard: Command | None = None
         """What a user asked for, and has not heard the end of yet."""
@@ -190,9 +190,9 @@ class TransactionCore:
         if self.is_lost or self.phase not in (Phase.OPEN, Phase.ENDING):
             return False
         if self.uses_protocol_2:
-            if self._rest.is_serial and self._commands and self._commands[0].kind is Kind.OFFSETS:
+            if self._completion.is_serial and self._commands and self._commands[0].kind is Kind.OFFSETS:
                 return False
-            return self._is_begun or now_ms >= self._rest.until_ms
+            return now_ms >= self._completion.look_until_ms
         partition = TopicPartition(queue.topic, queue.index)
         if partition in self._added:
             return True
@@ -202,7 +202,7 @@ class TransactionCore:
     def sends(self, now_ms: int) -> str:
         """A request with records of the transaction leaves; returns its transactional id."""
         self._is_begun = True
-        self._rest.began(now_ms)
+        self._completion.began(now_ms)
         return self._settings.transactional_id
 
     def max_produce_version(self) -> int | None:
@@ -210,10 +210,10 @@ class TransactionCore:
         return None if self.uses_protocol_2 else requests.LAST_PRODUCE_BY_PROTOCOL_1
 
     def records_stored(self, now_ms: int) -> None:
-        self._rest.entered(now_ms)
+        self._completion.entered(now_ms)
 
     def records_contended(self) -> None:
-        self._rest.contended()
+        self._completion.contended()
 
     def record_failed(self, error: Exception) -> None:
         """A record that was accepted, or was on its way to be, cannot be stored."""
@@ -235,11 +235,20 @@ class TransactionCore:
             return None
         if self.is_lost and not self._is_swept:
             self._sweep()
+        if now_ms < self._completion.look_until_ms:
+            return self._look(now_ms)
         question = self._next_question()
-        if question is None:
-            is_resting = now_ms < self._rest.until_ms and self.phase in (Phase.OPEN, Phase.ENDING)
-            return self._rest.until_ms if is_resting else None
-        return self._ask_when_ready(question, now_ms)
+        return None if question is None else self._ask_when_ready(question, now_ms)
+
+    def _look(self, now_ms: int) -> int:
+        """Whether the last transaction is complete."""
+        link = self._conversation.ready_to_ask(None, now_ms)
+        if not isinstance(link, int):
+            self._conversation.look(link, requests.look(self._settings.transactional_id), now_ms, self._looked)
+        return self._completion.look_until_ms
+
+    def _looked(self, answer: Message | None) -> None:
+        self._completion.looked("" if answer is None else requests.state_seen(answer))
 
     def _sweep(self) -> None:
         self._is_swept = True
@@ -286,8 +295,6 @@ class TransactionCore:
     def _ask_when_ready(self, question: requests.Question, now_ms: int) -> int | None:
         group_id = None
         if question is requests.COMMIT_OFFSETS:
-            if not self._is_begun and now_ms < self._rest.until_ms:
-                return self._rest.until_ms
             command = self._commands[0]
             assert isinstance(command, CommitOffsets)
             group_id = command.group.group_id
@@ -295,7 +302,7 @@ class TransactionCore:
         if isinstance(link, int):
             return link
         if question is requests.COMMIT_OFFSETS:
-            self._rest.began(now_ms)
+            self._completion.began(now_ms)
         body, done = self._prepared_question(question)
         self._conversation.ask(link, question, body, now_ms, done, by_protocol_2=self.uses_protocol_2)
         return None
@@ -339,7 +346,7 @@ class TransactionCore:
         self._is_begun = True
 
     def _offsets_committed(self, command: CommitOffsets, _: Message, __: Answered, now_ms: int) -> None:
-        self._rest.entered(now_ms)
+        self._completion.entered(now_ms)
         self._end_command(command)
 
     def _initialised(self, answer: Message, event: Answered, now_ms: int) -> None:
@@ -353,7 +360,7 @@ class TransactionCore:
         self._end_command(self._commands[0])
 
     def _ended(self, answer: Message, event: Answered, now_ms: int) -> None:
-        self._rest.ended(now_ms - event.sent_ms, now_ms)
+        self._completion.ended(now_ms - event.sent_ms, now_ms)
         self._learn_protocol(event, now_ms)
         if self.uses_protocol_2:
             self._completed(Identity(answer["producer_id"], answer["producer_epoch"]))

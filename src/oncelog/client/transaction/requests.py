@@ -89,6 +89,16 @@ def end(transactional_id: str, identity: Identity, *, commit: bool) -> Message:
     return {"transactional_id": transactional_id, **identity._asdict(), "committed": commit}
 
 
+def look(transactional_id: str) -> Message:
+    return {"transactional_ids": [transactional_id]}
+
+
+def state_seen(answer: Message) -> str:
+    """Empty if the coordinator does not tell."""
+    states: list[Any] = answer["transaction_states"]
+    return "".join(one["transaction_state"] for one in states[:1] if one["error_code"] == NONE)
+
+
 _GRAVITY = {verdict: place for place, verdict in enumerate(TransactionVerdict)}
 
 

@@ -1,39 +1,45 @@
-"""How long to leave a coordinator alone between two transactions.
+"""Whether the transaction before is complete, so that the next one is not held up.
 
 By protocol 2 an end is answered before its markers are written. The first record that comes meanwhile finds the
 coordinator busy, and a Kafka leader then asks it again only after a pause of its own, which is many times longer than
-the markers take. A moment of rest on our side is cheaper; how long it has to be is learned from how long it takes until
-the first records or offsets of a transaction are taken.
+the markers take. To look at the transaction (DescribeTransactions changes nothing) until it is complete is cheaper, but
+only where it happens: looking begins when the first records or offsets of a transaction were held up, and ends when
+transactions have always been complete by the first look.
 
 Kafka's coordinator also refuses to add two things to a transaction at once. Where that was seen, offsets and records go
 one after the other for a long time.
+
+Decides only when to send, never whether: a look that fails, or is in vain for too long, costs no more than it took.
 """
 
 from __future__ import annotations
 
-MAX_REST_MS = 8
 MAX_ANSWER_MS = 1_000
-PENALTY_MS = 15
+HELD_UP_MS = 15
 """A leader's answer that took so much longer than a coordinator's was held up. Kafka's pause is 20 ms."""
-QUICK_IN_A_ROW = 100
-"""After so many quick transactions a shorter rest is tried."""
-GIVE_UP_TRANSACTIONS = 50
-"""Where even the longest rest did not help, none is taken for so many transactions: something else is slow."""
-
-
+MAX_LOOKING_MS = 20
+"""To look for longer is not cheaper than to be held up."""
+MAX_LOOKS = 32
+"""At one transaction, one after the other."""
+NEVER_BUSY_TRANSACTIONS = 25
+"""So many in a row that were complete by the first look show that looking is not needed."""
 SERIAL_TRANSACTIONS = 1_000
 """So many transactions add one thing after the other since one was refused."""
 
+BEING_COMPLETED = ("PrepareCommit", "PrepareAbort")
+"""States of a transaction that has its outcome, but not all of its markers."""
 
-class Rest:
+
+class Completion:
     def __init__(self) -> None:
-        self.length_ms = 0
-        self.until_ms = 0
+        self.look_until_ms = 0
+        """Until then nothing of the next transaction leaves before a look has shown that the last one is complete."""
+        self._is_looking = False
+        self._never_busy = 0
+        self._looks = 0
         self._began_ms: int | None = None
         self._has_entered = False
         self._quickest_ms = MAX_ANSWER_MS
-        self._quick = 0
-        self._given_up = 0
         self._serial = 0
 
     @property
@@ -48,11 +54,21 @@ class Rest:
     def ended(self, took_ms: int, now_ms: int) -> None:
         """The coordinator has answered the end of a transaction, which shows how quick answers can be."""
         self._quickest_ms = min(took_ms, self._quickest_ms)
-        self.until_ms = now_ms + self.length_ms
+        self.look_until_ms = now_ms + MAX_LOOKING_MS if self._is_looking else 0
+        self._looks = 0
         self._began_ms = None
         self._has_entered = False
-        self._given_up = max(0, self._given_up - 1)
         self._serial = max(0, self._serial - 1)
+
+    def looked(self, state: str) -> None:
+        """The state of the transaction in the coordinator's answer; empty if there was none."""
+        self._looks += 1
+        if state in BEING_COMPLETED and self._looks < MAX_LOOKS:
+            return
+        self.look_until_ms = 0
+        self._never_busy = self._never_busy + 1 if self._looks == 1 else 0
+        if self._never_busy >= NEVER_BUSY_TRANSACTIONS:
+            self._is_looking = False
 
     def began(self, now_ms: int) -> None:
         """Records or offsets of a transaction leave for the first time."""
@@ -64,20 +80,6 @@ class Rest:
         if self._has_entered or self._began_ms is None:
             return
         self._has_entered = True
-        if now_ms - self._began_ms - self._quickest_ms >= PENALTY_MS:
-            self._lengthen()
-            return
-        self._quick += 1
-        if self._quick >= QUICK_IN_A_ROW:
-            self._quick = 0
-            self.length_ms = max(0, self.length_ms - 1)
-
-    def _lengthen(self) -> None:
-        self._quick = 0
-        if self._given_up:
-            return
-        if self.length_ms == MAX_REST_MS:
-            self.length_ms = 0
-            self._given_up = GIVE_UP_TRANSACTIONS
-        else:
-            self.length_ms = min(MAX_REST_MS, max(1, 2 * self.length_ms))
+        if now_ms - self._began_ms - self._quickest_ms >= HELD_UP_MS and not self._is_looking:
+            self._is_looking = True
+            self._never_busy = 0
