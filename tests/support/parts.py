@@ -14,27 +14,31 @@ import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 import pytest
 
 CACHE = Path(os.environ.get("ONCELOG_CACHE", Path.home() / ".cache" / "oncelog"))
 FETCH_TIMEOUT_S = 280
 
+T = TypeVar("T")
+
 KAFKA_VERSION = "4.3.1"
 KAFKAJS_VERSION = "2.2.4"
 
-KAFKA_POM = f"""\
-<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>oncelog</groupId><artifactId>kafka-peer</artifactId><version>1</version>
-  <dependencies>
-    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{KAFKA_VERSION}</version></dependency>
-    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-tools</artifactId><version>{KAFKA_VERSION}</version></dependency>
-    <dependency><groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId><version>1.7.36</version></dependency>
-  </dependencies>
-</project>
-"""
+KAFKA_ARTIFACTS = (
+    f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}",
+    f"org.apache.kafka:kafka-tools:{KAFKA_VERSION}",
+    "org.slf4j:slf4j-simple:1.7.36",
+)
+SPARK_CONNECTOR_ARTIFACTS = (
+    "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
+    "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
+    "org.apache.kafka:kafka-clients:3.9.2",
+    "org.apache.commons:commons-pool2:2.13.1",
+)
+POSTGRES_JDBC_ARTIFACT = "org.postgresql:postgresql:42.7.8"
+ALONE = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
 
 
 class PartMissingError(Exception):
@@ -48,7 +52,7 @@ def missing(reason: str) -> NoReturn:
     pytest.skip(reason)
 
 
-def required(get: Callable[[], Path]) -> Path:
+def required(get: Callable[[], T]) -> T:
     """The part, or the test ends here: failed under CI, skipped elsewhere."""
     try:
         return get()
@@ -114,25 +118,57 @@ def kafka_libs() -> Path:
     libs = CACHE / "kafka" / "libs"
     with fetch_lock("kafka"):
         if not (libs / f"kafka-tools-{KAFKA_VERSION}.jar").exists():
-            _fetch_kafka(libs)
+            _fetch_jars(libs, KAFKA_ARTIFACTS, "Apache Kafka")
     return libs
 
 
-def _fetch_kafka(libs: Path) -> None:
-    home = libs.parent
-    partial = home / "libs.partial"
+def spark_connector() -> list[Path]:
+    """The jars of Spark's own Kafka connector, each alone: all else that they name comes with Spark."""
+    return _jars(CACHE / "spark-connector", SPARK_CONNECTOR_ARTIFACTS, "Spark's Kafka connector")
+
+
+def postgres_jdbc() -> Path:
+    (jar,) = _jars(CACHE / "postgres-jdbc", (POSTGRES_JDBC_ARTIFACT,), "PostgreSQL's JDBC driver")
+    return jar
+
+
+def _jars(home: Path, artifacts: tuple[str, ...], what: str) -> list[Path]:
+    jars = [home / "{1}-{2}.jar".format(*artifact.split(":")) for artifact in artifacts]
+    with fetch_lock(home.name):
+        if not all(jar.exists() for jar in jars):
+            _fetch_jars(home, artifacts, what, ALONE)
+    return jars
+
+
+def _fetch_jars(libs: Path, artifacts: tuple[str, ...], what: str, exclusions: str = "") -> None:
+    partial, pom = libs.with_suffix(".partial"), libs.with_suffix(".pom.xml")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
-    (home / "pom.xml").write_text(KAFKA_POM)
+    pom.write_text(_pom(artifacts, exclusions))
     command = [
         str(executable("mvn", "maven")),
-        *("-q", "-B", "-f", str(home / "pom.xml")),
+        *("-q", "-B", "-f", str(pom)),
         "dependency:copy-dependencies",
         f"-DoutputDirectory={partial}",
     ]
-    _run(command, "Apache Kafka from Maven")
+    _run(command, f"{what} from Maven")
     shutil.rmtree(libs, ignore_errors=True)
     partial.rename(libs)
+
+
+def _pom(artifacts: tuple[str, ...], exclusions: str) -> str:
+    names = ("groupId", "artifactId", "version")
+    dependencies = "".join(
+        "<dependency>"
+        + "".join(f"<{name}>{value}</{name}>" for name, value in zip(names, artifact.split(":"), strict=True))
+        + f"{exclusions}</dependency>\n"
+        for artifact in artifacts
+    )
+    return (
+        '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>\n'
+        "<groupId>oncelog</groupId><artifactId>parts</artifactId><version>1</version>\n"
+        f"<dependencies>\n{dependencies}</dependencies></project>\n"
+    )
 
 
 def kafkajs() -> Path:
@@ -169,9 +205,11 @@ def _run(command: list[str], what: str) -> None:
 
 def fetch_all() -> None:
     """Whatever can be had; what is missing is named here once, and again by the tests that need it."""
-    for get in (java, kafka_libs, kcat, kafkajs, postgres, redis_server):
+    parts = (java, kafka_libs, kcat, kafkajs, postgres, redis_server, spark_connector, postgres_jdbc)
+    for get in parts:
         try:
-            print(f"{get.__name__}: {get()}")
+            found = get()
+            print(f"{get.__name__}: {found[0].parent if isinstance(found, list) else found}")
         except PartMissingError as reason:
             print(f"{get.__name__}: missing: {reason}")
 
