@@ -1,7 +1,7 @@
 """Spark as the tests start it: one small local session, from classes that a JVM left in memory's shape.
 
-A session takes eleven seconds until its first stream has run, and five with `shared_classes`: the classes of Spark as
-a JVM keeps them (class data sharing), so that the next need not read them from 280 jars. They fit only the jars, and the
+A session takes eleven seconds until its first stream has run, and five with `shared_classes`: the classes of Spark as a
+JVM keeps them (class data sharing), so that the next need not read them from 280 jars. They fit only the jars, and the
 folder, that they were made of, so they are kept in the virtual environment, beside those jars, and go with it.
 `python -m tests.support.spark` makes them ahead of a run.
 """
@@ -117,9 +117,8 @@ def _leave_classes(archive: Path) -> None:
     partial.unlink(missing_ok=True)
     command = [sys.executable, "-m", "tests.support.spark_warmup", str(partial)]
     with tempfile.TemporaryDirectory() as folder:
-        done = subprocess.run(
-            command, cwd=folder, env={**os.environ, **environment()}, capture_output=True, timeout=PREPARE_TIMEOUT_S
-        )
+        place = {"cwd": folder, "env": {**os.environ, **environment()}}
+        done = subprocess.run(command, check=False, capture_output=True, timeout=PREPARE_TIMEOUT_S, **place)
     assert done.returncode == 0, done.stderr.decode(errors="replace")[-4000:]
     if partial.exists():
         partial.rename(archive)

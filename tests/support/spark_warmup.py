@@ -74,7 +74,7 @@ def warm_up(session: SparkSession, folder: Path) -> None:
         "cast(id as string) as key", "cast(cast(id as string) as binary) as value", "at"
     ).repartition(2)
     counted = stream.withWatermark("at", "1 hour").dropDuplicatesWithinWatermark(["id"])
-    for number, frame in enumerate((changed, counted)):
+    for number, frame in enumerate((changed.repartition(2), counted)):
         writer = frame.writeStream.format("Warm").option("checkpointLocation", str(folder / str(number)))
         writer.trigger(availableNow=True).start().awaitTermination()
 
