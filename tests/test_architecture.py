@@ -66,6 +66,9 @@ SHELLS = {
     "oncelog.processing.threads": "workers as threads: their clock, their waits, and who stops them",
     "oncelog.processing.tasks": "the event loop, with the same",
     "oncelog.spark.moments": "dies, waits or fails where a test says so",
+    "oncelog.spark.source.pool": "consumers that wait for the next task: their process, their age",
+    "oncelog.spark.source.reading": "a task that waits for records: its clock",
+    "oncelog.spark.source.stream": "reads the clock for minOffsetsPerTrigger",
     "oncelog.faults.connection": "the two sockets of one client behind the fault proxy",
     "oncelog.faults.proxy": "listeners and their thread; makes the sources of chance from the seed",
 }
