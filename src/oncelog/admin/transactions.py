@@ -8,7 +8,7 @@ it until somebody aborts it there. Every change here may be repeated, and is, af
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 
 from oncelog import clock
 from oncelog.admin.coordinators import CoordinatorAdmin, KeyType
@@ -25,8 +25,9 @@ from oncelog.client.blocking import BrokersUnreachable, ConnectionLost
 from oncelog.client.leaders import ask_leaders, raise_error
 from oncelog.client.metadata import Node
 from oncelog.client.transaction.prepared import PreparedTransaction
-from oncelog.client.transaction_errors import OutcomeUnknown
+from oncelog.client.transaction_errors import OutcomeUnknown, TransactionError
 from oncelog.errors import (
+    NONE,
     ConcurrentTransactions,
     InvalidRegularExpression,
     InvalidRequest,
@@ -267,6 +268,40 @@ class TransactionAdmin(CoordinatorAdmin):
                 f"{ending.name} has perhaps been {ending.wanted.value}, no certain answer came in time ({error}); "
                 "call end_transaction again"
             ) from error
+
+    def commit_transactions(
+        self, prepared: Collection[PreparedTransaction], *, timeout: float | None = None
+    ) -> dict[PreparedTransaction, Ended | TransactionError]:
+        """Commit many prepared transactions: what `end_transaction` returns or raises for each. All of a coordinator
+        are asked for at once; for those about which its first answer leaves a doubt, singly."""
+        ended: dict[PreparedTransaction, Ended | TransactionError] = {}
+        try:
+            for one in self._commit_at_once(prepared):
+                ended[one] = Ended.COMMITTED
+        except (BrokersUnreachable, ConnectionLost, KafkaError):
+            pass  # asked again below
+        for one in prepared:
+            if one not in ended:
+                try:
+                    ended[one] = self.end_transaction(one, commit=True, timeout=timeout)
+                except TransactionError as error:
+                    ended[one] = error
+        return ended
+
+    def _commit_at_once(self, prepared: Collection[PreparedTransaction]) -> Iterator[PreparedTransaction]:
+        """Those that were committed, for certain, by one round of questions."""
+        by_name = {one.transactional_id: one for one in prepared}
+        for coordinator, names in self._by_coordinator(KeyType.TRANSACTION, by_name).items():
+            features = self._connection_to(coordinator).features
+            by_protocol_2 = features.get(TRANSACTION_FEATURE, 0) >= PROTOCOL_2
+            some = [by_name[name] for name in names]
+            answers = self._client.request_all(
+                ApiKey.END_TXN,
+                [{**one._asdict(), "committed": True} for one in some],
+                node=coordinator,
+                max_version=None if by_protocol_2 else LAST_END_BY_PROTOCOL_1,
+            )
+            yield from (one for one, answer in zip(some, answers, strict=True) if answer["error_code"] == NONE)
 
     def _try_to_end(self, ending: Ending, deadline: float) -> Ended:
         """One round of questions. Raises what is worth another one."""

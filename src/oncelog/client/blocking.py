@@ -71,13 +71,23 @@ class BlockingConnection:
         self, api_key: ApiKey, body: Any, *, max_version: int | None = None, timeout_ms: int | None = None
     ) -> Any:
         """The answer's body. Raises ConnectionLost."""
-        sent = self._core.send(api_key, body, max_version=max_version)
+        (answer,) = self.request_all(api_key, [body], max_version=max_version, timeout_ms=timeout_ms)
+        return answer
+
+    def request_all(
+        self, api_key: ApiKey, bodies: Iterable[Any], *, max_version: int | None = None, timeout_ms: int | None = None
+    ) -> list[Any]:
+        """The answers' bodies. All requests are sent before the first answer is read: for small ones, and few."""
         deadline = time.monotonic() + (timeout_ms or self._config.request_timeout_ms) / 1000
-        self._write(b"".join(sent.data), deadline)
-        for event in self._events(deadline):
+        sent = [self._core.send(api_key, body, max_version=max_version) for body in bodies]
+        self._write(b"".join(chunk for one in sent for chunk in one.data), deadline)
+        answers: list[Any] = []
+        events = self._events(deadline)
+        while len(answers) < len(sent):
+            event = next(events)
             assert isinstance(event, Answer)
-            return event.body
-        raise AssertionError("events come until the deadline")
+            answers.append(event.body)
+        return answers
 
     def close(self) -> None:
         self._socket.close()
@@ -155,9 +165,16 @@ class BlockingClient:
 
     def request(self, api_key: ApiKey, body: Any, *, node: Node | None = None, **options: Any) -> Any:
         """Ask a broker, or whichever answers first. Raises ConnectionLost and BrokersUnreachable."""
+        (answer,) = self.request_all(api_key, [body], node=node, **options)
+        return answer
+
+    def request_all(
+        self, api_key: ApiKey, bodies: Iterable[Any], *, node: Node | None = None, **options: Any
+    ) -> list[Any]:
+        """Several requests to one broker, and its answers to all of them."""
         address = (node.host, node.port) if node else self._any_address()
         try:
-            return self.connection_to(address).request(api_key, body, **options)
+            return self.connection_to(address).request_all(api_key, bodies, **options)
         except ConnectionLost:
             self._forget(address)
             raise

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from oncelog.client.accumulator import PartitionQueue, TopicQueues
 from oncelog.client.consumer_records import GroupMetadata
 from oncelog.client.delivery import Delivery, NotDeliveredYet, OnDelivery, RecordFuture
+from oncelog.client.idempotence import Identity
 from oncelog.client.intake import Intake
 from oncelog.client.locks import new_lock
 from oncelog.client.producer_config import ProducerConfig
@@ -432,6 +433,11 @@ class Producer:
         if self._spooling is not None:
             metrics["spool-bytes"] = float(self._spooling.size_bytes)
         return metrics
+
+    @property
+    def identity(self) -> Identity | None:
+        """The producer id and epoch by which brokers know this producer; None before they gave one."""
+        return None if self._core.idempotence is None else self._core.idempotence.identity
 
     @property
     def client_id(self) -> str:

@@ -43,3 +43,15 @@ class NotFinished(SinkError):
 
 class RecordsGone(SinkError):
     """A decided transaction was aborted, and its records are not in the log any more: somebody must look at it."""
+
+
+class RowWithoutTopic(SinkError):
+    """A row does not say which topic it is for."""
+
+
+class NotPlanned(SinkError):
+    """A task was started with a writer that no plan was made for."""
+
+
+class ForeignCheckpoint(SinkError):
+    """The query's checkpoint belongs to a sink of another name."""
