@@ -66,6 +66,8 @@ SHELLS = {
     "oncelog.processing.threads": "workers as threads: their clock, their waits, and who stops them",
     "oncelog.processing.tasks": "the event loop, with the same",
     "oncelog.spark.moments": "dies, waits or fails where a test says so",
+    "oncelog.spark.sink.driver": "reads the clock for a commit",
+    "oncelog.spark.sink.slot_writer": "reads the clock when a transaction begins",
     "oncelog.spark.sink.stored_records": "waits for the last stable offset",
     "oncelog.spark.source.pool": "consumers that wait for the next task: their process, their age",
     "oncelog.spark.source.reading": "a task that waits for records: its clock",
