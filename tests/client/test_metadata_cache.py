@@ -48,12 +48,26 @@ def test_asks_about_the_topics_in_use_and_creates_them() -> None:
     assert question["allow_auto_topic_creation"]
 
 
-def test_a_new_topic_is_asked_for_soon_but_not_in_a_hurry() -> None:
+def test_a_new_topic_is_asked_for_at_once() -> None:
     known = cache()
     known.question(1_000)
     known.learn(answer(), 1_010)
     known.want("a", 1_020)
+    assert known.due_ms() == 0
+
+
+def test_a_topic_that_brokers_know_nothing_of_is_asked_for_soon_but_not_in_a_hurry() -> None:
+    known = cache()
+    known.want("a", 1_000)
+    known.question(1_000)
+    known.learn(answer(topic("a", code=UNKNOWN_TOPIC)), 1_010)
+    known.want("a", 1_020)
     assert known.due_ms() == 1_000 + BACKOFF_MS
+    known.want("b", 1_030)
+    assert known.due_ms() == 0
+    known.question(1_030)
+    known.learn(answer(topic("a"), topic("b")), 1_040)
+    assert known.due_ms() == 1_040 + MAX_AGE_MS
 
 
 def test_a_topic_that_is_known_need_not_be_asked_for() -> None:

@@ -22,6 +22,8 @@ class MetadataCache:
         self.answers = 0
         """How often the brokers told."""
         self._wanted: dict[str, int] = {}
+        self._unusable: set[str] = set()
+        """What was asked for, and could not be used at the last answer."""
         self._is_stale = True
         self._is_asking = False
         self._asked_all = False
@@ -30,9 +32,11 @@ class MetadataCache:
         self._learned_ms = 0
 
     def want(self, topic: str, now_ms: int) -> None:
-        """The topic is in use. One that is not known yet is asked for soon."""
+        """The topic is in use. One that is new is asked for at once, one that brokers had nothing to tell of soon."""
         if topic not in self._wanted:
             self._is_stale = True
+            if topic not in self._unusable:
+                self._asked_ms = None
         self._wanted[topic] = now_ms
 
     def mark_stale(self) -> None:
@@ -74,7 +78,9 @@ class MetadataCache:
                 continue
             topic = told.topics.get(name)
             self.topic_errors.pop(name, None)
+            self._unusable.discard(name)
             if topic is None or not topic.is_usable:
+                self._unusable.add(name)
                 # Whoever needs it wants it again; a name that nobody waits for is not asked for until it exists.
                 del self._wanted[name]
                 if topic is not None and topic.error_code:
