@@ -72,8 +72,15 @@ SHELLS = {
     "oncelog.spark.source.pool": "consumers that wait for the next task: their process, their age",
     "oncelog.spark.source.reading": "a task that waits for records: its clock",
     "oncelog.spark.source.stream": "reads the clock for minOffsetsPerTrigger",
+    "oncelog.spark.pipeline.functions": "imports what users wrote, by file and by name",
+    "oncelog.spark.pipeline.session": "starts Spark's JVM, and sends its stderr to a file",
+    "oncelog.spark.pipeline.world": "folders, the master's port",
+    "oncelog.spark.pipeline.running": "signals, the queue of Spark's reports, waiting for batches to end",
     "oncelog.faults.connection": "the two sockets of one client behind the fault proxy",
     "oncelog.faults.proxy": "listeners and their thread; makes the sources of chance from the seed",
+    "oncelog.spark.table.writer": "waits before a commit whose answer was lost is asked for again",
+    "oncelog.spark.table.sqlite_store": "the files of SQLite and of its staging areas",
+    "oncelog.spark.table.checkpoint": "reads the files of a checkpoint",
 }
 SHELL_ROOMS = {"cli"}
 

@@ -1,0 +1,62 @@
+"""Exactly-once table sinks: `format("oncelog.table")` for PostgreSQL and SQLite.
+
+    task     rows into a staging area, under the number of the attempt           store.fill
+    plan     find or make the tables, check, take the sink over, sweep           procedure.plan
+    commit   rows and the ledger's line in one database transaction              procedure.commit
+    abort    drop the staging area                                               procedure.abort
+
+What always holds, and why, stands in `ledger`.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import Any
+
+from pyspark.sql.datasource import DataSource, DataSourceStreamWriter, DataSourceWriter
+from pyspark.sql.types import StructType
+
+from oncelog.spark.options import BadOption, Options
+from oncelog.spark.table.checkpoint import query_at
+from oncelog.spark.table.columns import columns_of
+from oncelog.spark.table.procedure import Plan, plan
+from oncelog.spark.table.settings import WHAT, Settings, read_settings
+from oncelog.spark.table.writer import BatchTableWriter, StreamTableWriter, open_store
+
+__all__ = ["OncelogTable"]
+
+
+class OncelogTable(DataSource):
+    _is_committers = False
+
+    @classmethod
+    def name(cls) -> str:
+        return "oncelog.table"
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Spark makes a new data source to plan a batch, and sends one that it had pickled to the committer: that is
+        how to tell them apart. A committer must not plan: it would take the sink over from its own tasks."""
+        self.__dict__.update(state)
+        self._is_committers = True
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        settings = self._settings()
+        if settings.run_id is not None:
+            raise BadOption(f"{WHAT} has the option 'run.id', which names a batch write; a stream's batches have names")
+        if self._is_committers:
+            return StreamTableWriter(settings, None)
+        query = query_at(settings.checkpoint)
+        return StreamTableWriter(settings, _plan(settings, schema, overwrite, query))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        settings = self._settings()
+        return BatchTableWriter(settings, _plan(settings, schema, overwrite, None))
+
+    def _settings(self) -> Settings:
+        return read_settings(Options(self.options, WHAT))
+
+
+def _plan(settings: Settings, schema: StructType, overwrite: bool, query: str | None) -> Plan:
+    columns = columns_of((field.name, field.dataType.simpleString()) for field in schema.fields)
+    with closing(open_store(settings)) as store:
+        return plan(store, settings, columns, overwrite=overwrite, query=query)

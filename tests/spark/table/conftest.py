@@ -1,0 +1,36 @@
+"""A real PostgreSQL for the tests of this folder, and a database of each kind for tests that want both."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support import parts
+from tests.support.postgres import PostgresServer
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    parts.required(parts.postgres)
+    with PostgresServer() as server:
+        yield server
+
+
+@pytest.fixture
+def postgres_url(postgres: PostgresServer) -> str:
+    """A database of the test's own."""
+    name = f"db_{uuid.uuid4().hex}"
+    with postgres.connect() as connection:
+        connection.execute(f"CREATE DATABASE {name}".encode())
+    return f"postgresql://postgres@{postgres.host}:{postgres.port}/{name}"
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/it's a shop.db"
+    found: str = request.getfixturevalue("postgres_url")
+    return found
