@@ -154,7 +154,7 @@ def test_a_topic_wanted_while_a_question_is_under_way_is_asked_for_next() -> Non
     known.want("payments", 10)
     known.learn(answer(topic("orders")), 20)
     due_ms = known.due_ms()
-    assert due_ms == BACKOFF_MS
+    assert due_ms == 0
     assert names(known.question(due_ms)) == ["orders", "payments"]
 
 
