@@ -1,0 +1,48 @@
+"""What oncelog's own data sources say of their options and columns, as problems with lines of the file.
+
+The rules are theirs; here is only who is asked, and which key an answer is about.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from oncelog.errors import OncelogError
+from oncelog.spark.options import Options
+from oncelog.spark.pipeline.columns import Columns
+from oncelog.spark.pipeline.document import Problem, Section
+from oncelog.spark.pipeline.values import Sink, Source
+from oncelog.spark.sink.settings import sink_settings
+from oncelog.spark.source.settings import batch_settings, stream_settings
+
+ANY_COLUMNS: Final[Columns] = (("value", "binary"), ("topic", "string"))
+"""Those of a sink whose rows are not known yet: good for any options."""
+
+_QUOTED = re.compile(r"['\"]([\w.]+)['\"]|\b([a-z]+(?:[A-Z][a-z]+)+)\b")
+
+
+def source_problem(source: Source) -> Problem | None:
+    """Of a source that reads topics."""
+    settings_of = stream_settings if source.streaming else batch_settings
+    try:
+        settings_of(Options(source.options, "a topic source"))
+    except OncelogError as error:
+        return problem_at(source.section, str(error))
+    return None
+
+
+def topic_sink_problem(sink: Sink, columns: Columns = ANY_COLUMNS) -> Problem | None:
+    try:
+        sink_settings(Options(sink.options, "a topic sink"), dict(columns))
+    except OncelogError as error:
+        return problem_at(sink.section, str(error), "from", "type")
+    return None
+
+
+def problem_at(section: Section, text: str, *otherwise: str) -> Problem:
+    """At the first key that the text names and the section has."""
+    words = [quoted or bare for quoted, bare in _QUOTED.findall(text)]
+    by_lower = {key.lower(): key for key in section.entries}
+    named = [by_lower[word.lower()] for word in words if word.lower() in by_lower]
+    return section.problem(text, *named, *otherwise)

@@ -1,0 +1,146 @@
+"""`oncelog run` as people start it: a process, a file, signals."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import oncelog
+from oncelog.cli.reader import Start, TopicReader
+from oncelog.client.blocking import BlockingClient
+from oncelog.client.config import ClientConfig
+from oncelog.types import IsolationLevel
+from tests.support import parts
+from tests.support import spark as support
+from tests.support.process import BrokerProcess
+
+PATIENCE_S = 240
+
+PIPELINE = """\
+[pipeline]
+name = "shout"
+checkpoint = "checkpoints/shout"
+trigger = "available-now"
+
+[source]
+subscribe = "{source}"
+startingOffsets = "earliest"
+maxOffsetsPerTrigger = 100
+
+[[step]]
+name = "loud"
+sql = \"\"\"
+SELECT key,
+  upper(CAST(value AS STRING)) AS value
+FROM source
+\"\"\"
+
+[sink]
+type = "topic"
+topic = "{sink}"
+create = true
+partitions = 2
+"""
+
+
+@pytest.fixture
+def topics(new_topic: Callable[[], str]) -> tuple[str, str]:
+    return new_topic(), new_topic()
+
+
+class Running:
+    """A run of the command as a process of its own, whose lines can be waited for."""
+
+    def __init__(self, folder: Path, *words: str) -> None:
+        parts.required(parts.java)
+        settings = {**support.local_settings(folder / "spark"), "spark.log.level": "WARN"}
+        master = settings.pop("spark.master")
+        (folder / "spark").mkdir(exist_ok=True)
+        overrides = [word for key, value in settings.items() for word in ("-o", f"pipeline.{key}={value}")]
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "oncelog", "run", *words, "--json", "--master", master, *overrides],
+            cwd=folder,
+            env={**os.environ, **support.environment()},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.events: list[dict[str, object]] = []
+
+    def wait_for(self, is_it: Callable[[dict[str, object]], bool]) -> dict[str, object]:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self.events.append(json.loads(line))
+            if is_it(self.events[-1]):
+                return self.events[-1]
+        raise AssertionError(f"it ended without that: {self.events}, {self.end()}")
+
+    def signal(self, number: int) -> None:
+        self._process.send_signal(number)
+
+    def end(self) -> tuple[int, str]:
+        """Its exit code, and what it complained of."""
+        out, err = self._process.communicate(timeout=PATIENCE_S)
+        self.events += [json.loads(line) for line in out.splitlines()]
+        return self._process.returncode, err
+
+
+def send(bootstrap: str, topic: str, numbers: range) -> None:
+    with oncelog.Producer(bootstrap) as producer:
+        for number in numbers:
+            producer.send(topic, value=f"row {number}", key=str(number % 7))
+
+
+def received(bootstrap: str, topic: str) -> list[tuple[str, str]]:
+    """Keys and values of all committed records, in the order of each partition."""
+    with BlockingClient(ClientConfig.of(bootstrap)) as client:
+        reader = TopicReader(client, topic, None, IsolationLevel.READ_COMMITTED)
+        reader.start(Start(0), until_end=True)
+        found = []
+        while not reader.finished:
+            found += [((record.key or b"").decode(), (record.value or b"").decode()) for _, record in reader.poll()]
+    return found
+
+
+def is_progress(event: dict[str, object]) -> bool:
+    return event["event"] == "progress"
+
+
+def test_a_pipeline_is_stopped_between_batches_and_goes_on_without_loss_or_repetition(
+    broker: BrokerProcess, topics: tuple[str, str], tmp_path: Path
+) -> None:
+    source, sink = topics
+    with oncelog.Admin(broker.bootstrap) as admin:
+        admin.create_topic(source, partitions=2)
+    (tmp_path / "pipeline.toml").write_text(PIPELINE.format(source=source, sink=sink))
+    send(broker.bootstrap, source, range(1000))
+
+    first = Running(
+        tmp_path, "pipeline.toml", "-b", broker.bootstrap, "-o", "pipeline.trigger=processing-time 1 second"
+    )
+    first.wait_for(is_progress)
+    first.signal(signal.SIGTERM)
+    assert first.end() == (0, "")
+    plan = next(event for event in first.events if event["event"] == "plan")
+    assert plan["sinks"][0]["exactly_once"], plan  # type: ignore[index]
+    with oncelog.Admin(broker.bootstrap) as admin:
+        assert admin.list_transactions(states=["Ongoing"], pattern="shout.sink.*") == []
+    before = received(broker.bootstrap, sink)
+    assert 0 < len(before) < 1000
+    assert len(before) == sum(int(str(event["rows"])) for event in first.events if is_progress(event))
+
+    second = Running(tmp_path, "pipeline.toml", "-b", broker.bootstrap)
+    assert second.end() == (0, "")
+    expected = [(str(number % 7), f"ROW {number}") for number in range(1000)]
+    after = received(broker.bootstrap, sink)
+    assert sorted(after) == sorted(expected)
+    for key in "0123456":
+        assert [one for one in after if one[0] == key] == [one for one in expected if one[0] == key]
+    assert "WARN" in (tmp_path / "checkpoints" / "shout.spark.log").read_text()
