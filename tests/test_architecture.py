@@ -76,6 +76,7 @@ SHELLS = {
     "oncelog.spark.pipeline.session": "starts Spark's JVM, and sends its stderr to a file",
     "oncelog.spark.pipeline.world": "folders, the master's port",
     "oncelog.spark.pipeline.running": "signals, the queue of Spark's reports, waiting for batches to end",
+    "oncelog.spark.audit.session": "where Java is, and which Python Spark's workers are to be",
     "oncelog.faults.connection": "the two sockets of one client behind the fault proxy",
     "oncelog.faults.proxy": "listeners and their thread; makes the sources of chance from the seed",
     "oncelog.spark.table.writer": "waits before a commit whose answer was lost is asked for again",

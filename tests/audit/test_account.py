@@ -1,7 +1,7 @@
 import pytest
 
 from oncelog.audit import account
-from oncelog.audit.account import Audit, Counts, Ledger, TooManyStreams
+from oncelog.audit.account import Audit, Counts, Found, Gap, Ledger, TooManyStreams
 from oncelog.audit.ids import RecordId
 from oncelog.types import NO_OFFSET, TopicPartition
 
@@ -91,6 +91,37 @@ def test_a_ledger_shows_a_lost_tail_and_a_wholly_lost_stream() -> None:
     assert counts(audit, P1) == Counts(sent=1, lost=1)
 
 
+def test_a_ledger_names_what_is_missing_where_the_stream_begins() -> None:
+    ledger = Ledger()
+    for number in range(10):
+        ledger.acknowledged(RecordId("a", number), TopicPartition("sent", 0))
+    ledger.acknowledged(RecordId("b", 0), TopicPartition("sent", 1))
+    audit = Audit(ledger.elsewhere())
+    observe(audit, P1, "a", [5, 6])
+    observe(audit, P0, "a", [1])
+    losses = {entry.partition: entry.gaps for entry in audit.report().partitions if entry.gaps}
+    assert losses == {
+        P0: (Gap("a", 0, 0), Gap("a", 2, 4), Gap("a", 7, 9)),
+        TopicPartition("sent", 1): (Gap("b", 0, 0),),
+    }
+    assert audit.report().total.lost == 8
+
+
+def test_a_loss_is_reported_where_the_stream_begins() -> None:
+    audit = Audit()
+    observe(audit, P0, "a", [4, 5])
+    observe(audit, P1, "a", [1, 2])
+    assert counts(audit, P1) == Counts(sent=6, stored=2, lost=2)
+    assert counts(audit, P0) == Counts(stored=2)
+
+
+def test_each_record_is_judged_as_it_is_seen() -> None:
+    audit = Audit()
+    ids = [RecordId("a", 0), RecordId("a", 2), RecordId("a", 2), RecordId("a", 1), None]
+    found = [audit.observe(P0, offset, record_id) for offset, record_id in enumerate(ids)]
+    assert found == [Found.FRESH, Found.FRESH, Found.DUPLICATED, Found.OUT_OF_ORDER, Found.UNNUMBERED]
+
+
 def test_what_was_never_acknowledged_may_be_missing() -> None:
     ledger = Ledger()
     for number in range(3):
@@ -119,6 +150,16 @@ def test_findings_are_quoted_and_bounded() -> None:
     (partition,) = audit.report().partitions
     assert partition.examples[0] == "a/0 is stored again at offset 2"
     assert len(partition.examples) == account.MAX_EXAMPLES
+
+
+def test_gaps_are_named_by_stream_and_bounded() -> None:
+    audit = Audit()
+    observe(audit, P0, "b", [1])
+    observe(audit, P0, "a", list(range(1, 1_000, 2)))
+    (partition,) = audit.report().partitions
+    assert partition.gaps[:2] == (Gap("a", 0, 0), Gap("a", 2, 2))
+    assert len(partition.gaps) == account.MAX_GAPS
+    assert partition.counts.lost == 501
 
 
 def test_a_hole_is_quoted() -> None:

@@ -46,5 +46,7 @@ def test_gaps_are_what_is_missing_below_the_highest(values: list[int], first: in
 
 
 @given(numbers, numbers)
-def test_missing_from_is_the_size_of_the_difference(left: list[int], right: list[int]) -> None:
-    assert filled(left).missing_from(filled(right)) == len(set(left) - set(right))
+def test_missing_from_is_the_difference(left: list[int], right: list[int]) -> None:
+    ranges = list(filled(left).missing_from(filled(right)))
+    assert [n for first, last in ranges for n in range(first, last + 1)] == sorted(set(left) - set(right))
+    assert ranges == list(filled(sorted(set(left) - set(right))).ranges())

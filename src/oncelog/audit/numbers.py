@@ -61,17 +61,23 @@ class NumberSet:
                 yield expected, start - 1
             expected = max(expected, last + 1)
 
-    def missing_from(self, other: NumberSet) -> int:
-        """How many numbers of this set `other` does not hold."""
-        return sum(last - first + 1 - other._count_within(first, last) for first, last in self.ranges())
+    def missing_from(self, other: NumberSet) -> Iterator[tuple[int, int]]:
+        """The (first, last) pairs of the numbers of this set that `other` does not hold."""
+        for first, last in self.ranges():
+            expected = first
+            for held_first, held_last in other._ranges_from(first):
+                if held_first > last:
+                    break
+                if held_first > expected:
+                    yield expected, held_first - 1
+                expected = max(expected, held_last + 1)
+            if expected <= last:
+                yield expected, last
 
-    def _count_within(self, first: int, last: int) -> int:
-        index = max(bisect_right(self._starts, first) - 1, 0)
-        held = 0
-        while index < len(self._starts) and self._starts[index] <= last:
-            held += max(min(self._ends[index] - 1, last) - max(self._starts[index], first) + 1, 0)
-            index += 1
-        return held
+    def _ranges_from(self, number: int) -> Iterator[tuple[int, int]]:
+        """The ranges that hold `number` or come after it."""
+        for index in range(max(bisect_right(self._starts, number) - 1, 0), len(self._starts)):
+            yield self._starts[index], self._ends[index] - 1
 
     def _insert(self, number: int) -> bool:
         """Add a number below the highest one: start a range, widen one, or join two."""
