@@ -34,7 +34,8 @@ def stream_reader(options: Options) -> DataSourceStreamReader:
 
 def batch_reader(options: Options) -> DataSourceReader:
     """Raises BadOption."""
-    from oncelog.spark.source.batch import FilteringBatchReader
+    from oncelog.spark.source.batch import BatchReader, FilteringBatchReader, filters_are_pushed
     from oncelog.spark.source.settings import batch_settings
 
-    return FilteringBatchReader(batch_settings(options))
+    settings = batch_settings(options)
+    return FilteringBatchReader(settings) if filters_are_pushed() else BatchReader(settings)

@@ -5,6 +5,7 @@ A thin shell over the cluster. Filters on topic, partition, offset and timestamp
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,14 @@ from oncelog.spark.source.stream import existing, tell
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
+
+
+PUSHING_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
+"""What Spark plans with if `spark.sql.python.filterPushdown.enabled` is on, and the query has filters."""
+
+
+def filters_are_pushed() -> bool:
+    return PUSHING_WORKER in sys.modules
 
 
 class BatchReader(DataSourceReader):
@@ -58,6 +67,8 @@ class BatchReader(DataSourceReader):
 
 
 class FilteringBatchReader(BatchReader):
+    """Only where `filters_are_pushed`: Spark refuses a reader that takes filters while pushing them is switched off."""
+
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
         self._pruning, remaining = pruning_of(filters)
         return remaining

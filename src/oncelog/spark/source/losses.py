@@ -46,7 +46,8 @@ def unread_starts(start: Mapping[TopicPartition, int], end: Mapping[TopicPartiti
 def planned(start: Offsets, end: Offsets, log_starts: Mapping[TopicPartition, int]) -> Plan:
     """The ranges between two offsets of the query. `log_starts` has the first offset of each of `unread_starts`."""
     losses = [
-        Loss(f"partition {gone} is not there any more, offset {start[gone]} was next") for gone in start - end.keys()
+        Loss(f"partition {gone} is not there any more, offset {start[gone]} was next")
+        for gone in sorted(start.keys() - end.keys())
     ]
     ranges = []
     for partition, last in sorted(end.items()):

@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+MAX_LOOKS = 5
+LOOK_PAUSE_S = 0.2
+
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, settings: SourceSettings) -> None:
@@ -78,12 +81,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        layout = self._cluster.layout(self._settings.selection)
-        self._goal = self._cluster.latest(layout.partitions)
+        """What comes later is for the next run."""
+        self._goal = self._cluster.latest(self._cluster.layout(self._settings.selection).partitions)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> Json:  # noqa: N802
         begun = offsets.from_json(start)
-        end = self._end()
+        end = self._end(begun)
         unread = losses.unread_starts(begun, end)
         plan = losses.planned(begun, end, self._cluster.earliest(unread))
         tell(plan.losses, self._settings)
@@ -96,14 +99,28 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             end = limits.limited(limit.max_rows, effective, end)
         return offsets.to_json(end)
 
-    def _end(self) -> Offsets:
-        if self._goal is not None:
+    def _end(self, begun: Offsets) -> Offsets:
+        if self._goal is not None and begun.keys() <= self._goal.keys():
             return self._goal
-        layout = self._cluster.layout(self._settings.selection)
+        layout = self._layout(begun)
+        if self._goal is not None:
+            overlooked = (begun.keys() & layout.partitions) - self._goal.keys()
+            self._goal |= self._cluster.latest(overlooked)
+            return self._goal
         tell(losses.recreated(self._topic_ids, layout.topic_ids), self._settings)
-        self._topic_ids = dict(layout.topic_ids)
+        self._topic_ids |= layout.topic_ids
         self._seen = self._cluster.latest(layout.partitions)
         return self._seen
+
+    def _layout(self, begun: Offsets) -> Layout:
+        """A partition counts as gone when it was missed several times: one broker may lag behind the others, and a
+        partition that comes back would be read from its beginning."""
+        for _ in range(MAX_LOOKS - 1):
+            layout = self._cluster.layout(self._settings.selection)
+            if begun.keys() <= layout.partitions:
+                return layout
+            time.sleep(LOOK_PAUSE_S)
+        return self._cluster.layout(self._settings.selection)
 
     def _waits(self, start: Offsets, end: Offsets) -> bool:
         """AvailableNow never waits: nothing more will come."""

@@ -1,0 +1,151 @@
+"""What a task reads, on real brokers, without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+import oncelog
+from oncelog.spark.source import reading
+from oncelog.spark.source.columns import MAX_ROWS
+from oncelog.spark.source.losses import DataLoss
+from oncelog.spark.source.pool import POOL
+from oncelog.spark.source.ranges import OffsetRange
+from oncelog.spark.source.reading import ReadTimedOut, read_range
+from oncelog.types import TopicPartition
+from tests.spark.source.support import Transactions, rows_of, send, settings_for, values_of
+from tests.support.process import BrokerProcess
+
+pytestmark = pytest.mark.on_both_brokers
+
+
+@pytest.fixture(autouse=True)
+def pool() -> Iterator[None]:
+    yield
+    POOL.close()
+
+
+@pytest.fixture
+def admin(broker: BrokerProcess) -> Iterator[oncelog.Admin]:
+    with oncelog.Admin(broker.bootstrap) as one:
+        yield one
+
+
+@pytest.fixture
+def topic(admin: oncelog.Admin, new_topic: Callable[[], str]) -> str:
+    name = new_topic()
+    admin.create_topic(name, partitions=1)
+    return name
+
+
+def test_a_range_ends_exactly_where_it_should(broker: BrokerProcess, topic: str) -> None:
+    send(broker, topic, map(str, range(1000)))
+    settings = settings_for(broker, topic)
+    for start, end in ((0, 1000), (0, 1), (999, 1000), (17, 503), (5, 5)):
+        rows = rows_of(settings, topic, start, end)
+        assert [row["offset"] for row in rows] == list(range(start, end))
+        assert values_of(rows) == [str(number).encode() for number in range(start, end)]
+
+
+def test_transactions_show_what_was_committed_and_end_ranges_without_records(broker: BrokerProcess, topic: str) -> None:
+    with Transactions(broker, topic) as transactions:
+        transactions.write("abc", commit=True)  # 0-2, marker 3
+        transactions.write("de", commit=False)  # 4-5, marker 6
+        transactions.write("fg", commit=True)  # 7-8, marker 9
+        transactions.write("hi", commit=False)  # 10-11, marker 12
+    settings = settings_for(broker, topic)
+    assert values_of(rows_of(settings, topic, 0, 13)) == [b"a", b"b", b"c", b"f", b"g"]
+    assert rows_of(settings, topic, 3, 7) == []
+    assert rows_of(settings, topic, 9, 13) == []
+    assert values_of(rows_of(settings, topic, 4, 8)) == [b"f"]
+    everything = settings_for(broker, topic, **{"kafka.isolation.level": "read_uncommitted"})
+    assert b"".join(values_of(rows_of(everything, topic, 0, 13))) == b"abcdefghi"
+
+
+def test_all_columns_are_there(broker: BrokerProcess, topic: str) -> None:
+    with oncelog.Producer(broker.bootstrap) as producer:
+        producer.send(topic, value=b"v", key=b"k", headers=[("h", b"1"), ("n", None)], timestamp_ms=1_700_000_000_123)
+        producer.send(topic, value=None, key=None, timestamp_ms=1_700_000_000_124)
+        producer.send(topic, value=b"", key=b"", timestamp_ms=1_700_000_000_125)
+    rows = rows_of(settings_for(broker, topic, includeHeaders="true"), topic, 0, 3)
+    assert [(row["key"], row["value"]) for row in rows] == [(b"k", b"v"), (None, None), (b"", b"")]
+    assert [row["headers"] for row in rows] == [[{"key": "h", "value": b"1"}, {"key": "n", "value": None}], None, None]
+    assert [int(row["timestamp"].timestamp() * 1000) for row in rows] == [1_700_000_000_123 + n for n in range(3)]
+    assert {(row["topic"], row["partition"], row["timestampType"]) for row in rows} == {(topic, 0, 0)}
+
+
+def test_the_type_of_timestamps_is_the_logs(
+    broker: BrokerProcess, admin: oncelog.Admin, new_topic: Callable[[], str]
+) -> None:
+    topic = new_topic()
+    admin.create_topic(topic, partitions=1, configs={"message.timestamp.type": "LogAppendTime"})
+    send(broker, topic, "abc")
+    assert {row["timestampType"] for row in rows_of(settings_for(broker, topic), topic, 0, 3)} == {1}
+
+
+def test_batches_are_bounded_and_the_consumer_is_used_again(broker: BrokerProcess, topic: str) -> None:
+    count = MAX_ROWS + 50_000
+    send(broker, topic, (str(number) for number in range(count)))
+    settings = settings_for(broker, topic)
+    wanted = OffsetRange(TopicPartition(topic, 0), 0, count)
+    sizes = [batch.num_rows for batch in read_range(settings, wanted)]
+    assert sum(sizes) == count
+    assert max(sizes) <= MAX_ROWS
+    with POOL.consumer(settings.client) as first:
+        pass
+    unfinished = read_range(settings, wanted)
+    next(unfinished)
+    unfinished.close()  # type: ignore[attr-defined]
+    with POOL.consumer(settings.client) as second:
+        assert second is first
+    with pytest.raises(KeyError), POOL.consumer(settings.client):
+        raise KeyError
+    with POOL.consumer(settings.client) as third:
+        assert third is not first
+
+
+def test_removed_records_fail_the_task_unless_told_otherwise(
+    broker: BrokerProcess, admin: oncelog.Admin, topic: str
+) -> None:
+    send(broker, topic, map(str, range(100)))
+    admin.delete_records({TopicPartition(topic, 0): 40})
+    with pytest.raises(DataLoss, match=f"offsets 10 to 40 of partition {topic}-0 were removed"):
+        rows_of(settings_for(broker, topic), topic, 10, 90)
+    lenient = settings_for(broker, topic, failOnDataLoss="false")
+    assert [row["offset"] for row in rows_of(lenient, topic, 10, 90)] == list(range(40, 90))
+    assert rows_of(lenient, topic, 10, 30) == []
+    assert len(rows_of(settings_for(broker, topic), topic, 40, 90)) == 50
+
+
+def test_a_topic_that_is_gone_fails_the_task_unless_told_otherwise(
+    broker: BrokerProcess, new_topic: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "STALL_S", 0.1)
+    topic = new_topic()
+    with pytest.raises(DataLoss, match="was deleted"):
+        rows_of(settings_for(broker, topic), topic, 0, 10)
+    assert rows_of(settings_for(broker, topic, failOnDataLoss="false"), topic, 0, 10) == []
+
+
+def test_a_log_that_ends_too_early_is_waited_for_and_then_a_loss(
+    broker: BrokerProcess, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "STALL_S", 0.1)
+    send(broker, topic, map(str, range(10)))
+    hasty = {"kafkaConsumer.pollTimeoutMs": "300"}
+    for start in (5, 15):
+        with pytest.raises(DataLoss, match="ends at offset 10"):
+            rows_of(settings_for(broker, topic, **hasty), topic, start, 20)
+    lenient = settings_for(broker, topic, failOnDataLoss="false", **hasty)
+    assert [row["offset"] for row in rows_of(lenient, topic, 5, 20)] == list(range(5, 10))
+
+
+def test_a_broker_that_stays_silent_is_named(
+    broker: BrokerProcess, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "STALL_S", 0.1)
+    monkeypatch.setattr(oncelog.Consumer, "poll", lambda *_, **__: [])
+    send(broker, topic, map(str, range(10)))
+    with pytest.raises(ReadTimedOut, match=rf"nothing came from {topic}-0 at offset 3"):
+        rows_of(settings_for(broker, topic, **{"kafkaConsumer.pollTimeoutMs": "300"}), topic, 3, 10)
