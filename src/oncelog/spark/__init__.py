@@ -17,5 +17,7 @@ __all__ = ["register"]
 def register(spark: SparkSession) -> None:
     """Make oncelog's data sources known to a session."""
     from oncelog.spark.datasource import OncelogSource
+    from oncelog.spark.table import OncelogTable
 
     spark.dataSource.register(OncelogSource)
+    spark.dataSource.register(OncelogTable)

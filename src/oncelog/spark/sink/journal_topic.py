@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from oncelog.client.partition_fetch import fetch_partition
-from oncelog.client.transaction_errors import TransactionalProducerFenced
+from oncelog.client.transaction_errors import AbortNeeded, TransactionalProducerFenced
 from oncelog.errors import OffsetOutOfRange, TopicAlreadyExists, TransactionalIdNotFound, UnknownTopicOrPartition
 from oncelog.producer.producer import Producer
 from oncelog.records.batch import DEFAULT_MAX_DECOMPRESSED_BYTES
@@ -142,7 +142,11 @@ class JournalTopic:
         try:
             producer.begin()
             producer.send(self._partition.topic, value, key=key, partition=DECISIONS)
-            producer.commit()
+            try:
+                producer.commit()
+            except AbortNeeded:
+                producer.abort()  # tells whether it was because somebody has taken over
+                raise
         except TransactionalProducerFenced as error:
             raise JournalFenced(
                 f"another driver has taken over the journal of {self._prefix!r}: this one decides nothing any more"

@@ -1,0 +1,295 @@
+"""The sink on real brokers, called as Spark calls it, by a driver that fails at every moment there is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import oncelog
+from oncelog.client.transaction.prepared import PreparedTransaction
+from oncelog.spark import moments as hooks
+from oncelog.spark.moments import Moment
+from oncelog.spark.options import BadOption
+from oncelog.spark.sink import driver
+from oncelog.spark.sink.attempts import Nothing, Prepared
+from oncelog.spark.sink.errors import (
+    ForeignCheckpoint,
+    JournalFenced,
+    PrefixInUse,
+    RecordsGone,
+    RolledBack,
+    UnreadableJournal,
+)
+from oncelog.spark.sink.identity import salvage_id, slot_id
+from oncelog.types import TopicPartition
+from tests.spark.sink.on_brokers import Rig, numbered
+from tests.spark.support.moments import Moments
+from tests.support.confluent import create_topic, make_producer
+from tests.support.patience import eventually
+from tests.support.process import BrokerProcess
+
+pytestmark = pytest.mark.on_both_brokers
+
+FIRST, SECOND, THIRD = numbered("first", 40), numbered("second", 30), numbered("third", 20)
+SHORT_MS = "1000"
+
+
+@pytest.fixture
+def rig(broker: BrokerProcess, new_topic: Callable[[], str]) -> Rig:
+    topic = new_topic()
+    create_topic(broker, topic, partitions=3)
+    return Rig(broker, topic)
+
+
+@pytest.fixture
+def moments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Moments:
+    """In this process."""
+    armed = Moments(tmp_path / "moments")
+    monkeypatch.setattr(hooks, "_FOLDER", str(armed.folder))
+    return armed
+
+
+def prepared(rig: Rig, slot: int = 0) -> PreparedTransaction:
+    name = slot_id(rig.prefix, slot)
+    with oncelog.Admin(rig.broker.bootstrap) as admin:
+        found = admin.describe_transactions([name])[name]
+    return PreparedTransaction(name, found.producer_id, found.producer_epoch)
+
+
+def await_state(rig: Rig, transactional_id: str, state: str) -> None:
+    with oncelog.Admin(rig.broker.bootstrap) as admin:
+
+        def is_so() -> bool:
+            return bool(admin.describe_transactions([transactional_id])[transactional_id].state == state)
+
+        eventually(is_so, f"{transactional_id} is {state}")
+
+
+def test_rows_are_visible_when_the_batch_is_committed_and_not_before(rig: Rig) -> None:
+    results = rig.write(rig.plan(), 0, FIRST, SECOND)
+    assert rig.visible() == []
+    rig.commit(0, results)
+    rig.check(FIRST, SECOND)
+    rig.run(1, THIRD, [])
+    rig.check(FIRST, SECOND, THIRD)
+
+
+def test_a_slot_without_rows_has_no_transaction(rig: Rig) -> None:
+    results = rig.write(rig.plan(), 0, [], [])
+    assert [one.outcome for one in results] == [Nothing.EMPTY, Nothing.EMPTY]
+    rig.commit(0, results)
+    rig.check()
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [Moment.COMMITTING, Moment.DECIDED, Moment.ENDING, Moment.ENDED_SOME, Moment.ENDED_ALL, Moment.DONE],
+)
+def test_a_commit_that_fails_anywhere_is_made_good_by_the_replay(rig: Rig, moments: Moments, moment: Moment) -> None:
+    rig.run(0, FIRST)
+    moments.arm(moment, "raise")
+    slots = [numbered(f"slot {number}", 3) for number in range(20)]
+    with pytest.raises(OSError, match=moment.value):
+        rig.run(1, *slots)
+    rig.run(1, *reversed(slots))  # the same rows, but not in the same slots
+    rig.run(2, SECOND)
+    rig.check(FIRST, *slots, SECOND)
+
+
+def test_a_driver_that_dies_with_its_tasks_leaves_nothing_open(rig: Rig) -> None:
+    rig.write(rig.plan(), 0, FIRST, SECOND, THIRD)
+    rig.run(0, [*FIRST, *SECOND, *THIRD])  # fewer slots
+    rig.check(FIRST, SECOND, THIRD)
+
+
+def test_of_two_attempts_of_a_task_the_one_that_reports_counts(rig: Rig) -> None:
+    plan = rig.plan()
+    rig.write_slot(plan, 0, 0, FIRST[:10])
+    rig.commit(0, rig.write(plan, 0, FIRST, SECOND))
+    rig.check(FIRST, SECOND)
+
+
+def test_an_attempt_that_wakes_after_the_decision_cannot_take_the_rows_away(rig: Rig, moments: Moments) -> None:
+    results = rig.write(rig.plan(), 0, FIRST, SECOND)
+    moments.arm(Moment.DECIDED, "raise")
+    with pytest.raises(OSError, match="decided"):
+        rig.commit(0, results)
+    with oncelog.Producer(rig.broker.bootstrap, transactional_id=slot_id(rig.prefix, 0)) as late:
+        late.init_transactions()  # aborts what was decided
+    rig.run(0, FIRST, SECOND)
+    rig.check(FIRST, SECOND)
+
+
+def test_decided_rows_that_a_timeout_aborted_are_salvaged(rig: Rig, moments: Moments) -> None:
+    short = rig.with_options(kafka_transaction_timeout_ms=SHORT_MS)
+    results = short.write(short.plan(), 0, FIRST, SECOND)
+    moments.arm(Moment.DECIDED, "raise")
+    with pytest.raises(OSError, match="decided"):
+        short.commit(0, results)
+    for slot in (0, 1):
+        await_state(rig, slot_id(rig.prefix, slot), "CompleteAbort")
+    assert rig.visible() == []
+    for moment in (Moment.COPYING, Moment.COPIED, Moment.COPY_DECIDED):
+        moments.arm(moment, "raise")
+        with pytest.raises(OSError, match=moment.value):
+            short.plan()
+    plan = short.plan()
+    assert plan.planned.last_done[rig.query_id].batch_id == 0
+    rig.check(FIRST, SECOND)
+
+
+def test_a_salvaged_record_is_what_it_was(rig: Rig, moments: Moments) -> None:
+    """Key, headers, timestamp and place in its partition's order; and nobody else's records between."""
+    short = rig.with_options(kafka_transaction_timeout_ms=SHORT_MS)
+    results = short.write(short.plan(), 0, FIRST[:20])
+    make_producer(rig.broker).produce(rig.topic, "foreign", "foreign", partition=0)
+    moments.arm(Moment.DECIDED, "raise")
+    with pytest.raises(OSError, match="decided"):
+        short.commit(0, results)
+    written = _stored(rig, read="read_uncommitted")
+    await_state(rig, slot_id(rig.prefix, 0), "CompleteAbort")
+    short.plan()
+    assert sorted(_stored(rig, read="read_committed")) == sorted(written)
+    with oncelog.Admin(rig.broker.bootstrap) as admin:
+        assert salvage_id(rig.prefix, 0) in admin.describe_transactions([salvage_id(rig.prefix, 0)])
+
+
+def _stored(rig: Rig, read: str) -> list[tuple[int, bytes, bytes, int]]:
+    return [
+        (one.partition(), one.key(), one.value(), one.timestamp()[1])
+        for one in rig.visible(isolation=read)
+        if one.value() != b"foreign"
+    ]
+
+
+def test_decided_rows_that_retention_has_taken_stop_the_query(rig: Rig, moments: Moments) -> None:
+    short = rig.with_options(kafka_transaction_timeout_ms=SHORT_MS)
+    results = short.write(short.plan(), 0, FIRST)
+    moments.arm(Moment.DECIDED, "raise")
+    with pytest.raises(OSError, match="decided"):
+        short.commit(0, results)
+    await_state(rig, slot_id(rig.prefix, 0), "CompleteAbort")
+    with oncelog.Admin(rig.broker.bootstrap) as admin:
+        admin.delete_records({TopicPartition(rig.topic, index): -1 for index in range(3)})
+    for _ in range(2):
+        with pytest.raises(RecordsGone, match="retention"):
+            short.plan()
+
+
+def test_a_second_driver_stops_the_first(rig: Rig) -> None:
+    results = rig.write(rig.plan(), 0, FIRST)
+    other = replace(rig, query_id="other")
+    plan = other.plan()
+    with pytest.raises(PrefixInUse, match="two queries"):
+        rig.commit(0, results)
+    other.commit(0, other.write(plan, 0, SECOND))
+    rig.check(SECOND)
+
+
+def test_a_committer_that_outlives_its_driver_decides_nothing(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has taken the journal over and sleeps; meanwhile a new driver plans."""
+    results = rig.write(rig.plan(), 0, FIRST)
+    planned_meanwhile = []
+
+    def reach(moment: Moment) -> None:
+        if moment is Moment.COMMITTING and not planned_meanwhile:
+            planned_meanwhile.append(rig.plan())
+
+    monkeypatch.setattr("oncelog.spark.sink.journal_topic.reach", reach)
+    with pytest.raises(JournalFenced):
+        rig.commit(0, results)
+    rig.commit(0, rig.write(planned_meanwhile[0], 0, FIRST))
+    rig.check(FIRST)
+
+
+def test_an_abort_after_the_decision_changes_nothing(rig: Rig, moments: Moments) -> None:
+    results = rig.write(rig.plan(), 0, FIRST)
+    moments.arm(Moment.DECIDED, "raise")
+    with pytest.raises(OSError, match="decided"):
+        rig.commit(0, results)
+    driver.abort_batch(rig.settings, results)
+    rig.plan()
+    rig.check(FIRST)
+
+
+def test_an_abort_before_it_ends_the_transactions(rig: Rig) -> None:
+    results = rig.write(rig.plan(), 0, FIRST)
+    driver.abort_batch(rig.settings, results)
+    rig.check()
+
+
+def test_a_new_query_under_an_old_prefix_writes_from_its_batch_0(rig: Rig) -> None:
+    rig.run(0, FIRST)
+    rig.run(1, SECOND)
+    replace(rig, query_id="after the checkpoint was deleted").run(0, THIRD)
+    rig.check(FIRST, SECOND, THIRD)
+
+
+def test_an_earlier_batch_stops_the_query(rig: Rig) -> None:
+    rig.run(0, FIRST)
+    rig.run(1, SECOND)
+    with pytest.raises(RolledBack, match="rolled back"):
+        rig.run(0, FIRST)
+    rig.check(FIRST, SECOND)
+
+
+def test_the_last_batch_with_other_offsets_stops_the_query(rig: Rig, tmp_path: Path) -> None:
+    (tmp_path / "offsets").mkdir()
+    keeping = rig.with_options(checkpointLocation=str(tmp_path))
+    _note_offsets(tmp_path, {rig.topic: {"0": 40}})
+    keeping.run(0, FIRST)
+    _note_offsets(tmp_path, {rig.topic: {"0": 40}})
+    keeping.run(0, FIRST)  # a replay
+    _note_offsets(tmp_path, {rig.topic: {"0": 41}})
+    with pytest.raises(RolledBack, match="other source offsets"):
+        keeping.run(0, FIRST)
+    rig.check(FIRST)
+
+
+def test_offsets_of_a_group_follow_the_batches(rig: Rig, tmp_path: Path) -> None:
+    (tmp_path / "offsets").mkdir()
+    _note_offsets(tmp_path, {rig.topic: {"0": 40, "1": 2}})
+    group = f"{rig.topic}-group"
+    rig.with_options(checkpointLocation=str(tmp_path), group_id=group).run(0, FIRST)
+    with oncelog.Admin(rig.broker.bootstrap) as admin:
+        committed = admin.list_group_offsets(group)
+    assert {one: found.offset for one, found in committed.items()} == {
+        TopicPartition(rig.topic, 0): 40,
+        TopicPartition(rig.topic, 1): 2,
+    }
+
+
+def _note_offsets(checkpoint: Path, offsets: dict[str, dict[str, int]]) -> None:
+    (checkpoint / "offsets" / "0").write_text(f'v1\n{{"batchWatermarkMs":0}}\n{json.dumps(offsets)}')
+
+
+def test_a_checkpoint_belongs_to_one_prefix(rig: Rig, tmp_path: Path) -> None:
+    keeping = rig.with_options(checkpointLocation=str(tmp_path))
+    keeping.run(0, FIRST)
+    with pytest.raises(ForeignCheckpoint, match=rig.prefix):
+        keeping.with_options(transactional_id_prefix=f"{rig.prefix}2").plan()
+
+
+def test_what_cannot_work_is_refused_at_the_start(rig: Rig, new_topic: Callable[[], str]) -> None:
+    with pytest.raises(BadOption, match="does not exist"):
+        rig.with_options(topic="no-such-topic").plan()
+    with pytest.raises(BadOption, match=r"transaction\.max\.timeout\.ms"):
+        rig.with_options(kafka_transaction_timeout_ms="900001").plan()
+    taken = new_topic()
+    create_topic(rig.broker, f"{taken}-journal", partitions=1)
+    with pytest.raises(UnreadableJournal, match="is not a sink's"):
+        rig.with_options(transactional_id_prefix=taken).plan()
+    rig.check()
+
+
+def test_transactions_last_as_long_as_the_broker_allows(rig: Rig) -> None:
+    plan = rig.plan()
+    assert plan.timeout_ms == 900_000
+    (result,) = rig.write(plan, 0, FIRST)
+    assert isinstance(result.outcome, Prepared)
+    assert result.outcome.transaction == prepared(rig)
+    rig.commit(0, [result])
