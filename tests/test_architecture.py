@@ -78,6 +78,7 @@ SHELLS = {
     "oncelog.spark.pipeline.tables": "whether the file of SQLite is there",
     "oncelog.spark.pipeline.running": "signals, the queue of Spark's reports, waiting for batches to end",
     "oncelog.spark.audit.session": "where Java is, and which Python Spark's workers are to be",
+    "oncelog.spark.tools.avro_values": "bytes in memory as files, which is how fastavro reads and writes",
     "oncelog.faults.connection": "the two sockets of one client behind the fault proxy",
     "oncelog.faults.proxy": "listeners and their thread; makes the sources of chance from the seed",
     "oncelog.spark.table.writer": "waits before a commit whose answer was lost is asked for again",
