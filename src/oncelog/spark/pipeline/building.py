@@ -10,11 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from oncelog.errors import OncelogError
 from oncelog.spark.pipeline.columns import Columns, missing_folder_column
-from oncelog.spark.pipeline.data_sources import topic_sink_problem
+from oncelog.spark.pipeline.data_sources import table_sink_problem, topic_sink_problem
 from oncelog.spark.pipeline.document import Problem
 from oncelog.spark.pipeline.functions import Function
 from oncelog.spark.pipeline.sql_errors import line_in_query, sentence
+from oncelog.spark.pipeline.tables import table_problem
 from oncelog.spark.pipeline.values import FunctionStep, Pipeline, Sink, Source, SqlStep, Step
 
 if TYPE_CHECKING:
@@ -71,6 +73,9 @@ def _add_step(spark: SparkSession, step: Step, functions: Mapping[str, Function]
     key = step.key
     try:
         result = functions[step.name](*(frames.by_name[name] for name in step.inputs), **step.arguments)
+    except OncelogError as error:  # a tool that says what is wrong
+        frames.problems.append(step.section.problem(str(error), key))
+        return
     except Exception as error:  # a user's function may raise anything
         text = f"{step.function} raised {type(error).__name__}: {sentence(str(error))}"
         frames.problems.append(step.section.problem(text, key))
@@ -117,6 +122,8 @@ def _sink_problem(spark: SparkSession, sink: Sink, frame: DataFrame) -> Problem 
 def _column_problem(sink: Sink, columns: Columns) -> Problem | None:
     if sink.type == "topic":
         return topic_sink_problem(sink, columns)
+    if sink.type == "table":
+        return table_sink_problem(sink, columns) or table_problem(sink, columns)
     text = missing_folder_column(sink, columns)
     return None if text is None else sink.problem(text, "partition_by")
 

@@ -9,17 +9,19 @@ import re
 from typing import Final
 
 from oncelog.errors import OncelogError
-from oncelog.spark.options import Options
+from oncelog.spark.options import CLIENT_PREFIX, Options
 from oncelog.spark.pipeline.columns import Columns
 from oncelog.spark.pipeline.document import Problem, Section
 from oncelog.spark.pipeline.values import Sink, Source
 from oncelog.spark.sink.settings import sink_settings
 from oncelog.spark.source.settings import batch_settings, stream_settings
+from oncelog.spark.table.columns import columns_of
+from oncelog.spark.table.settings import check_columns, read_settings
 
 ANY_COLUMNS: Final[Columns] = (("value", "binary"), ("topic", "string"))
 """Those of a sink whose rows are not known yet: good for any options."""
 
-_QUOTED = re.compile(r"['\"]([\w.]+)['\"]|\b([a-z]+(?:[A-Z][a-z]+)+)\b")
+_NAME = re.compile(r"\w+(?:\.\w+)*")
 
 
 def source_problem(source: Source) -> Problem | None:
@@ -40,9 +42,19 @@ def topic_sink_problem(sink: Sink, columns: Columns = ANY_COLUMNS) -> Problem | 
     return None
 
 
+def table_sink_problem(sink: Sink, columns: Columns | None = None) -> Problem | None:
+    """Without columns: of its options alone."""
+    try:
+        settings = read_settings(Options(sink.options, "a table sink"))
+        if columns is not None:
+            check_columns(settings.write, columns_of(columns))
+    except OncelogError as error:
+        return problem_at(sink.section, str(error), *(("url",) if columns is None else ("from", "type")))
+    return None
+
+
 def problem_at(section: Section, text: str, *otherwise: str) -> Problem:
     """At the first key that the text names and the section has."""
-    words = [quoted or bare for quoted, bare in _QUOTED.findall(text)]
-    by_lower = {key.lower(): key for key in section.entries}
-    named = [by_lower[word.lower()] for word in words if word.lower() in by_lower]
-    return section.problem(text, *named, *otherwise)
+    keys = {key.lower(): key for key in section.entries}
+    words = [name.lower() for word in _NAME.findall(text) for name in (word, f"{CLIENT_PREFIX}{word}")]
+    return section.problem(text, *(keys[word] for word in words if word in keys), *otherwise)

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from oncelog.spark.pipeline.columns import Columns
-from oncelog.spark.pipeline.reading import EXACTLY_ONCE, WHICH_TOPICS
-from oncelog.spark.pipeline.values import BOOTSTRAP, Pipeline, Sink, Source, SqlStep, Step
+from oncelog.spark.pipeline.values import BOOTSTRAP, EXACTLY_ONCE, Pipeline, Sink, Source, SqlStep, Step
+
+WHICH_TOPICS = ("subscribe", "subscribePattern", "assign")
 
 
 @dataclass(frozen=True, slots=True)

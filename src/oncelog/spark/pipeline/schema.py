@@ -14,6 +14,7 @@ from typing import Any, Final
 from oncelog.client.settings import nearest
 from oncelog.spark.pipeline.document import Entry, Problem, Section
 from oncelog.spark.source.settings import KNOWN as SOURCE_OPTIONS
+from oncelog.spark.table.settings import KNOWN as TABLE_OPTIONS
 
 
 class Kind(Enum):
@@ -21,7 +22,7 @@ class Kind(Enum):
     NUMBER = "a whole number above 0"
     FLAG = "true or false"
     NAMES = "a text or a list of texts"
-    OPTION = "a text, a number, or true or false"
+    OPTION = "a text, a number, true or false, or a list of texts"
     ANY = "any value"
 
 
@@ -63,11 +64,12 @@ ARGUMENT: Final = Key("with.", "an argument of the function", Kind.ANY)
 NAME: Final = Key("name", "its name: later steps and sinks refer to it")
 FROM: Final = Key("from", "what it takes: the name of a source or of an earlier step", Kind.NAMES)
 
+TRIGGER: Final = Key("trigger", '"available-now", "once" or "processing-time 10 seconds"')
 PIPELINE: Final = Keys(
     (
         Key("name", "the pipeline's name; transactions and the checkpoint carry it"),
         Key("checkpoint", "the folder that remembers how far it is; relative to the file"),
-        Key("trigger", '"available-now", "once" or "processing-time 10 seconds"'),
+        TRIGGER,
         Key("master", "Spark's master: local[*], spark://HOST:PORT, ..."),
     ),
     below=(SPARK, KAFKA),
@@ -107,6 +109,9 @@ STEP: Final = Keys(
     below=(ARGUMENT,),
 )
 
+NOT_FOR_PIPELINES: Final = ("dbtable", "run.id", "checkpointLocation")
+"""Options of a table that are another name, for batches alone, or the pipeline's own to set."""
+
 SINK_TYPE: Final = Key("type", "where rows go", choices=("topic", "table", "files", "console"))
 OUTPUT_MODE: Final = Key("output_mode", "which rows of an aggregation", choices=("append", "complete"))
 EVERY_SINK: Final = (NAME, SINK_TYPE, FROM, OUTPUT_MODE)
@@ -126,7 +131,7 @@ TOPIC_SINK: Final = Keys(
 TABLE_SINK: Final = Keys(
     (
         *EVERY_SINK,
-        *options("url", "table", "key", "version", "mode", "create", "id"),
+        *options(*(name for name in TABLE_OPTIONS if name not in NOT_FOR_PIPELINES)),
     ),
     case_matters=False,
 )
@@ -146,6 +151,8 @@ CONSOLE_SINK: Final = Keys(
         Key("truncate", "true: long values are cut", Kind.FLAG),
     )
 )
+ANY_SINK: Final = Keys(EVERY_SINK, below=(Key("", "depends on the type", Kind.ANY),))
+"""While the type is not known, nothing more is."""
 SINKS: Final[Mapping[str, Keys]] = {
     "topic": TOPIC_SINK,
     "table": TABLE_SINK,
@@ -197,17 +204,21 @@ def _fits(kind: Kind, value: Any) -> bool:
         case Kind.FLAG:
             return isinstance(value, bool)
         case Kind.NAMES:
-            return isinstance(value, str) or (
-                isinstance(value, list) and bool(value) and all(isinstance(one, str) for one in value)
-            )
+            return isinstance(value, str) or _is_list_of_texts(value)
         case Kind.OPTION:
-            return isinstance(value, str | int | float)
+            return isinstance(value, str | int | float) or _is_list_of_texts(value)
         case Kind.ANY:
             return True
 
 
+def _is_list_of_texts(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(one, str) for one in value)
+
+
 def option_text(value: object) -> str:
     """As Spark writes it."""
+    if isinstance(value, list):
+        return ",".join(value)
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

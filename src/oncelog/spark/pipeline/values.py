@@ -14,6 +14,7 @@ from oncelog.spark.pipeline.document import Entry, Problem, Section
 
 OUR_FORMAT: Final = "oncelog"
 TABLE_FORMAT: Final = "oncelog.table"
+EXACTLY_ONCE: Final = "exactly-once"
 BOOTSTRAP: Final = "kafka.bootstrap.servers"
 
 _INTERVAL = re.compile(r"processing-time\s+(?P<interval>\d+\s+(?:millisecond|second|minute|hour|day)s?)")
@@ -85,7 +86,7 @@ Step = SqlStep | FunctionStep
 
 @dataclass(frozen=True, slots=True)
 class Sink:
-    """`options` are those of the data source; `path` is a folder of files."""
+    """`options` are those of the data source."""
 
     section: Section
     name: str
@@ -109,7 +110,6 @@ class Sink:
 @dataclass(frozen=True, slots=True)
 class Pipeline:
     section: Section
-    file: str
     name: str
     master: str
     checkpoint: str

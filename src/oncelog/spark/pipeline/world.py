@@ -17,6 +17,7 @@ from oncelog.admin import Admin
 from oncelog.client.config import ClientConfig
 from oncelog.client.settings import nearest
 from oncelog.errors import OncelogError, TopicAlreadyExists
+from oncelog.spark.options import CLIENT_PREFIX
 from oncelog.spark.pipeline.document import Problem
 from oncelog.spark.pipeline.values import BOOTSTRAP, Pipeline, Sink, Source
 
@@ -24,7 +25,6 @@ OWNER_FILE: Final = "oncelog-pipeline.json"
 MASTER_TIMEOUT_S: Final = 10.0
 DEFAULT_MASTER_PORT: Final = 7077
 MASTER_SCHEME: Final = "spark://"
-CLIENT_PREFIX: Final = "kafka."
 
 
 def problems_outside(pipeline: Pipeline) -> list[Problem]:
