@@ -102,11 +102,6 @@ class Driver:
         self.say({"await": True})
         return self.heard_outcome()
 
-    def ended(self) -> None:
-        """The query has come to the end of its input."""
-        failure = self.outcome()
-        assert failure is None, failure
-
     def heard_outcome(self) -> str | None:
         answer = self._answer()
         return None if "ended" in answer else str(answer["failed"])

@@ -30,6 +30,12 @@ class Moments:
     def disarm(self, moment: Moment) -> None:
         (self.folder / moment).unlink(missing_ok=True)
 
+    def clear(self) -> None:
+        """Whoever is held goes on."""
+        for moment in Moment:
+            self.disarm(moment)
+            self.release(moment)
+
     def release(self, moment: Moment) -> None:
         (self.folder / f"{moment}.release").touch()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from oncelog.spark.moments import Moment
 from tests.spark.support import oracle
@@ -19,15 +19,32 @@ KEYS = 5
 """Of each partition: a key's records are in one partition, so they have an order."""
 
 
+class Runner(Protocol):
+    """Runs one query at a time: a `Driver` of its own, or a `SessionRunner`."""
+
+    def run(self, plan: Mapping[str, Any]) -> str: ...
+
+    def outcome(self) -> str | None: ...
+
+
 class Rig:
-    def __init__(self, broker: BrokerProcess, folder: Path, name: str, *, partitions: int = PARTITIONS) -> None:
+    def __init__(
+        self,
+        broker: BrokerProcess,
+        folder: Path,
+        name: str,
+        moments: Moments | None = None,
+        *,
+        partitions: int = PARTITIONS,
+    ) -> None:
+        """With the `moments` of a session that runs already, or, for drivers of their own, others."""
         self.broker = broker
         self.folder = folder
         self.name = name
         self.partitions = partitions
         self.input, self.output, self.prefix = f"{name}-in", f"{name}-out", name
         self.checkpoint = folder / "checkpoint"
-        self.moments = Moments(folder / "moments")
+        self.moments = moments or Moments(folder / "moments")
         self.expected: list[tuple[bytes, bytes]] = []
         self._sent = [0] * partitions
         self._drivers = itertools.count(1)
@@ -90,9 +107,14 @@ class Rig:
         self.moments.await_reached(moment)
         driver.kill()
 
-    def run_to_the_end(self, driver: Driver, **changes: Any) -> None:
-        driver.run(self.plan(**changes))
-        driver.ended()
+    def outcome(self, runner: Runner, **changes: Any) -> str | None:
+        """None when the query came to the end of its input, else why it failed."""
+        runner.run(self.plan(**changes))
+        return runner.outcome()
+
+    def run_to_the_end(self, runner: Runner, **changes: Any) -> None:
+        failure = self.outcome(runner, **changes)
+        assert failure is None, failure
 
     # --- what came out ------------------------------------------------------------------------------------------
 

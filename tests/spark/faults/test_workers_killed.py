@@ -1,0 +1,61 @@
+"""Planners, tasks and committers die, each at every moment that has a name; the batch, or the query, starts again.
+
+One driver goes through all of it. What a batch was when its worker died, the next plan finds in the journal.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from oncelog.spark.moments import Moment
+from tests.spark.support.rig import Rig
+from tests.spark.support.session import SessionRunner
+
+IS_SOAK = "ONCELOG_SOAK" in os.environ
+ROWS = 40
+TASK = (Moment.FENCED_IN, Moment.WRITING, Moment.FLUSHED)
+ALL = (
+    Moment.PLANNING,
+    Moment.PLANNED,
+    *TASK,
+    Moment.COMMITTING,
+    Moment.DECIDED,
+    # The batch is decided now: from here on it is the next planner that finishes it, and dies.
+    Moment.ENDING,
+    Moment.ENDED_SOME,
+    Moment.ENDED_ALL,
+    Moment.DONE,
+)
+CORE = (Moment.WRITING, Moment.COMMITTING, Moment.DECIDED, Moment.DONE)
+
+
+@pytest.mark.on_both_brokers
+def test_whoever_dies_at_whatever_moment_rows_come_out_once(rig: Rig, runner: SessionRunner) -> None:
+    for moment in ALL if IS_SOAK or rig.broker.kind == "oncelog" else CORE:
+        rig.feed(ROWS)
+        rig.moments.arm(moment, "kill")
+        failure = rig.outcome(runner)
+        assert rig.moments.reached(moment), f"nobody came to {moment.value!r}"
+        # A task is tried again, a planner or a committer is not: the query fails, and is started again.
+        assert (failure is None) == (moment in TASK), f"{moment.value}: {failure}"
+    rig.feed(ROWS)
+    rig.run_to_the_end(runner)
+    rig.check()
+
+
+def test_a_commit_that_fails_after_its_decision_is_not_undone_by_the_abort_that_follows(
+    rig: Rig, runner: SessionRunner
+) -> None:
+    """Spark calls abort() after a commit() that raised. What is decided stays so."""
+    for moment in (Moment.DECIDED, Moment.DONE):
+        rig.feed(ROWS)
+        rig.moments.arm(moment, "raise")
+        rig.moments.arm(Moment.ABORTING, "hold")
+        runner.run(rig.plan())
+        rig.moments.await_reached(Moment.ABORTING)
+        rig.moments.release(Moment.ABORTING)
+        assert "told to fail" in (runner.outcome() or "")
+        rig.run_to_the_end(runner)
+    rig.check()
