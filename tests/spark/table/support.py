@@ -17,7 +17,23 @@ from oncelog.spark.table.settings import WHAT, Settings, read_settings
 from oncelog.spark.table.writer import open_store
 
 ORDER_TYPES = {"id": "bigint", "version": "bigint", "state": "string"}
-ARROW = {"bigint": pa.int64(), "string": pa.string(), "double": pa.float64(), "binary": pa.binary()}
+ARROW = {
+    "bigint": pa.int64(),
+    "int": pa.int32(),
+    "smallint": pa.int16(),
+    "tinyint": pa.int8(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "double": pa.float64(),
+    "float": pa.float32(),
+    "boolean": pa.bool_(),
+    "decimal(38,10)": pa.decimal128(38, 10),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+    "date": pa.date32(),
+    "void": pa.null(),
+}
+"""As Spark hands them over."""
 Slots = Sequence[Sequence[Sequence[Any]]]
 """The rows of a batch, slot by slot."""
 

@@ -105,7 +105,10 @@ class PostgresStore(Store):
         with self.transaction() as session:
             if session.rows("SHOW synchronous_commit") == [("off",)]:
                 session.change("SET LOCAL synchronous_commit = on")
-            yield session, self.dialect.escaped(stage.sql)
+            try:
+                yield session, self.dialect.escaped(stage.sql)
+            except (psycopg.DataError, psycopg.IntegrityError) as error:
+                raise BadValue(f"PostgreSQL refuses a row, so nothing of the batch was published: {error}") from error
 
     def find(self, session: Session, table: TableName) -> Found | None:
         found = session.rows(FIND, {"table": table.sql})

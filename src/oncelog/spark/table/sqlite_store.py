@@ -22,7 +22,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from oncelog.once.sqlite_database import is_sqlite_outage
 from oncelog.spark.options import BadOption
 from oncelog.spark.table.columns import Kind
-from oncelog.spark.table.errors import StagingLost, UnfitTable, UnreachableDatabase
+from oncelog.spark.table.errors import BadValue, StagingLost, UnfitTable, UnreachableDatabase
 from oncelog.spark.table.layout import Found, FoundColumn, Layout
 from oncelog.spark.table.names import TableName
 from oncelog.spark.table.settings import SQLITE, Settings
@@ -98,6 +98,8 @@ class SqliteStore(Store):
         try:
             with self.transaction() as session:
                 yield session, f"{STAGE_SCHEMA}.{STAGE_TABLE}"
+        except sqlite3.IntegrityError as error:
+            raise BadValue(f"SQLite refuses a row, so nothing of the batch was published: {error}") from error
         finally:
             connection.execute(f"DETACH DATABASE {STAGE_SCHEMA}")
 

@@ -1,0 +1,128 @@
+"""The table sink under Spark: streams and batch writes, replays, and what is refused when a query starts."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+
+from oncelog.spark.table import OncelogTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SCHEMA = "id bigint, version bigint, state string"
+LIMIT_S = 120
+
+
+@pytest.fixture(scope="module")
+def tables(spark: SparkSession) -> SparkSession:
+    spark.dataSource.register(OncelogTable)
+    return spark
+
+
+class Shop:
+    """A folder of files, each a batch of the stream that reads it."""
+
+    def __init__(self, spark: SparkSession, folder: Path, **options: str) -> None:
+        self.spark = spark
+        self.inbox, self.checkpoint = folder / "inbox", folder / "checkpoint"
+        self.inbox.mkdir()
+        self.options = {"checkpointLocation": str(self.checkpoint), "create": "true", **options}
+
+    def put(self, *rows: tuple[int, int, str]) -> None:
+        number = len(list(self.inbox.iterdir()))
+        lines = [json.dumps({"id": row[0], "version": row[1], "state": row[2]}) for row in rows]
+        (self.inbox / f"{number:03}.json").write_text("\n".join(lines))
+
+    def stream(self) -> DataFrame:
+        return self.spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).json(str(self.inbox))
+
+    def run(self, frame: DataFrame | None = None, mode: str = "append", **options: str) -> None:
+        writer = (self.stream() if frame is None else frame).writeStream.format("oncelog.table").outputMode(mode)
+        given = {**self.options, **{name.replace("_", "."): value for name, value in options.items()}}
+        query = writer.options(**given).trigger(availableNow=True).start()
+        assert query.awaitTermination(LIMIT_S)
+
+    def forget_last_commit(self) -> int:
+        """As if the driver had died after the batch was published, before Spark noted it."""
+        last = max(int(path.name) for path in (self.checkpoint / "commits").iterdir() if path.name.isdigit())
+        for name in (f"{last}", f".{last}.crc"):
+            (self.checkpoint / "commits" / name).unlink(missing_ok=True)
+        return last
+
+
+def test_a_stream_into_postgresql(tables: SparkSession, postgres_url: str, tmp_path: Path) -> None:
+    """Versions out of order, a batch that comes again, and one without rows."""
+    sink = {"url": postgres_url, "dbtable": "public.orders", "key": "id", "version": "version", "sink.name": "shop"}
+    shop = Shop(tables, tmp_path, **sink)
+    shop.put((1, 5, "paid"), (2, 1, "new"), (1, 4, "late"))
+    shop.put((1, 3, "later still"), (2, 2, "paid"))
+    shop.run()
+    last = shop.forget_last_commit()
+    shop.run()
+    shop.put()
+    shop.put((3, 1, "new"))
+    shop.run()
+    with psycopg.connect(postgres_url) as connection:
+        assert connection.execute("SELECT * FROM orders ORDER BY id").fetchall() == [
+            (1, 5, "paid"),
+            (2, 2, "paid"),
+            (3, 1, "new"),
+        ]
+        lines = connection.execute("SELECT batch, rows, applied, digest FROM oncelog_batches ORDER BY batch").fetchall()
+        assert [line[:3] for line in lines] == [(0, 3, 2), (last, 2, 1), (last + 2, 1, 1)]
+        assert all(line[3] for line in lines)
+        areas = connection.execute("SELECT relname FROM pg_class WHERE relname LIKE 'oncelog_stage%'").fetchall()
+        assert areas == []
+
+
+def test_a_stream_into_sqlite(tables: SparkSession, tmp_path: Path) -> None:
+    """Plain inserts: the replay has its rows in other slots; a new checkpoint is refused."""
+    sink = {"url": f"sqlite:///{tmp_path}/shop.db", "table": "orders", "sink.name": "shop"}
+    shop = Shop(tables, tmp_path, **sink)
+    shop.put(*[(n, 1, "new") for n in range(20)])
+    shop.run(shop.stream().repartition(3))
+    shop.forget_last_commit()
+    shop.run(shop.stream().repartition(2))
+    with sqlite3.connect(tmp_path / "shop.db") as connection:
+        assert connection.execute("SELECT count(*), count(DISTINCT id) FROM orders").fetchall() == [(20, 20)]
+    assert sorted(path.name for path in tmp_path.iterdir() if "oncelog_stage" in path.name) == []
+    with pytest.raises(Exception, match="is new to the sink 'shop'"):
+        shop.run(checkpointLocation=str(tmp_path / "another"))
+
+
+def test_complete_mode_and_batch_writes(tables: SparkSession, postgres_url: str, tmp_path: Path) -> None:
+    shop = Shop(tables, tmp_path, url=postgres_url, table="totals", **{"sink.name": "totals"})
+    shop.put((1, 1, "new"), (2, 1, "new"), (3, 1, "paid"))
+    shop.put((4, 1, "new"))
+    shop.run(shop.stream().groupBy("state").count(), mode="complete")
+    frame = tables.range(1000).selectExpr("id", "cast(id AS string) AS name")
+    writer = frame.write.format("oncelog.table").option("url", postgres_url).option("table", "numbers")
+    writer = writer.option("sink.name", "numbers").option("create", "true")
+    for _ in range(2):
+        writer.mode("append").option("run.id", "monday").save()
+    with psycopg.connect(postgres_url) as connection:
+        assert sorted(connection.execute("SELECT * FROM totals").fetchall()) == [("new", 3), ("paid", 1)]
+        assert connection.execute("SELECT count(*), max(id) FROM numbers").fetchall() == [(1000, 999)]
+        writer.mode("overwrite").option("run.id", "tuesday").save()
+        assert connection.execute("SELECT count(*), max(id) FROM numbers").fetchall() == [(1000, 999)]
+
+
+def test_what_does_not_fit_is_said_when_the_query_starts(
+    tables: SparkSession, postgres_url: str, tmp_path: Path
+) -> None:
+    shop = Shop(tables, tmp_path, url=postgres_url, table="orders", **{"sink.name": "shop"})
+    shop.put((1, 1, "new"))
+    with pytest.raises(Exception, match="did you mean 'version'"):
+        shop.run(versoin="x")
+    with pytest.raises(Exception, match="there is no table"):
+        shop.run(create="false")
+    with pytest.raises(Exception, match="cannot be reached"):
+        shop.run(url="postgresql://me@127.0.0.1:1/shop")
+    with psycopg.connect(postgres_url) as connection:
+        assert connection.execute("SELECT to_regclass('orders')").fetchall() == [(None,)]
