@@ -5,11 +5,15 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.support import parts
 from tests.support.postgres import PostgresServer
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @pytest.fixture(scope="session")
@@ -34,3 +38,11 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         return f"sqlite:///{tmp_path}/it's a shop.db"
     found: str = request.getfixturevalue("postgres_url")
     return found
+
+
+@pytest.fixture
+def tables(spark: SparkSession) -> SparkSession:
+    from oncelog.spark.table import OncelogTable
+
+    spark.dataSource.register(OncelogTable)
+    return spark

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,50 +9,10 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from oncelog.spark.table import OncelogTable
+from tests.spark.table.shop import Shop
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-SCHEMA = "id bigint, version bigint, state string"
-LIMIT_S = 120
-
-
-@pytest.fixture(scope="module")
-def tables(spark: SparkSession) -> SparkSession:
-    spark.dataSource.register(OncelogTable)
-    return spark
-
-
-class Shop:
-    """A folder of files, each a batch of the stream that reads it."""
-
-    def __init__(self, spark: SparkSession, folder: Path, **options: str) -> None:
-        self.spark = spark
-        self.inbox, self.checkpoint = folder / "inbox", folder / "checkpoint"
-        self.inbox.mkdir()
-        self.options = {"checkpointLocation": str(self.checkpoint), "create": "true", **options}
-
-    def put(self, *rows: tuple[int, int, str]) -> None:
-        number = len(list(self.inbox.iterdir()))
-        lines = [json.dumps({"id": row[0], "version": row[1], "state": row[2]}) for row in rows]
-        (self.inbox / f"{number:03}.json").write_text("\n".join(lines))
-
-    def stream(self) -> DataFrame:
-        return self.spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).json(str(self.inbox))
-
-    def run(self, frame: DataFrame | None = None, mode: str = "append", **options: str) -> None:
-        writer = (self.stream() if frame is None else frame).writeStream.format("oncelog.table").outputMode(mode)
-        given = {**self.options, **{name.replace("_", "."): value for name, value in options.items()}}
-        query = writer.options(**given).trigger(availableNow=True).start()
-        assert query.awaitTermination(LIMIT_S)
-
-    def forget_last_commit(self) -> int:
-        """As if the driver had died after the batch was published, before Spark noted it."""
-        last = max(int(path.name) for path in (self.checkpoint / "commits").iterdir() if path.name.isdigit())
-        for name in (f"{last}", f".{last}.crc"):
-            (self.checkpoint / "commits" / name).unlink(missing_ok=True)
-        return last
+    from pyspark.sql import SparkSession
 
 
 def test_a_stream_into_postgresql(tables: SparkSession, postgres_url: str, tmp_path: Path) -> None:
