@@ -29,7 +29,8 @@ from oncelog.client.sockets import monotonic_ms
 from oncelog.client.spool.errors import SpoolError
 from oncelog.client.table_result import OnTableDelivery, TableFuture
 from oncelog.client.transaction.command import Kind
-from oncelog.client.transaction.prepared import PreparedTransaction
+from oncelog.client.transaction.prepared import PreparedTransaction, SharedTransaction
+from oncelog.client.transaction_errors import TransactionMisuse
 from oncelog.producer.assembly import Serialized, assemble
 from oncelog.producer.callbacks import run_callbacks, tell
 from oncelog.producer.news import News
@@ -314,6 +315,21 @@ class Producer:
         `Admin.end_transaction`. Nothing but `close()` may follow. None if nothing was sent, so that there is nothing to
         end."""
         return self._of_transactions().prepare(timeout)
+
+    def share(self) -> SharedTransaction:
+        """Before the first record: let other producers write into the transaction, in whatever process (`join`), and
+        somebody end it, such as with `Admin.end_transaction`. Nothing but `close()` may follow."""
+        return self._of_transactions().share()
+
+    def join(self, shared: SharedTransaction) -> None:
+        """Write into a transaction that another producer has begun and shared, in the place of `init_transactions()`
+        and `begin()`; the transactional id is the same. No two that join may write to the same partition."""
+        if shared.transactional_id != self.config.transactional_id:
+            raise TransactionMisuse(
+                f"the shared transaction is of {shared.transactional_id!r}, this producer of "
+                f"{self.config.transactional_id!r}"
+            )
+        self._of_transactions().join(shared)
 
     def _of_transactions(self) -> Transactions:
         if self._transactions is None:

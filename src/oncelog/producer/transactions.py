@@ -15,7 +15,7 @@ from oncelog.client.producer_counters import ProducerCounters
 from oncelog.client.transaction.command import Command, Kind
 from oncelog.client.transaction.core import TransactionCore
 from oncelog.client.transaction.model import Phase
-from oncelog.client.transaction.prepared import PreparedTransaction
+from oncelog.client.transaction.prepared import PreparedTransaction, SharedTransaction
 from oncelog.client.transaction_errors import AbortNeeded, OutcomeUnknown, TransactionError, TransactionMisuse
 from oncelog.producer.news import News
 from oncelog.types import TopicPartition
@@ -66,6 +66,14 @@ class Transactions:
     def prepare(self, timeout: float | None) -> PreparedTransaction | None:
         self.end(Kind.PREPARE, timeout)
         return self._core.prepared
+
+    def share(self) -> SharedTransaction:
+        with self._asking:
+            return self._core.share()
+
+    def join(self, shared: SharedTransaction) -> None:
+        with self._asking:
+            self._core.join(shared)
 
     @contextmanager
     def block(self) -> Iterator[None]:

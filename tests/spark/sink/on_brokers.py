@@ -59,7 +59,7 @@ class Rig:
         return [self.write_slot(plan, batch_id, slot, rows) for slot, rows in enumerate(slots)]
 
     def write_slot(self, plan: TaskPlan, batch_id: int, slot: int, rows: Rows) -> TaskResult:
-        place = Place(self.query_id, batch_id, slot)
+        place = Place(self.query_id, batch_id, slot, 0)
         return write_slot(self.settings, plan, place, iter([arrow(rows)] if rows else []))
 
     def commit(self, batch_id: int, results: Sequence[TaskResult]) -> None:

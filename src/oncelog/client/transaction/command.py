@@ -15,6 +15,7 @@ class Kind(Enum):
     INIT = "init_transactions()"
     OFFSETS = "send_offsets_to_transaction()"
     PREPARE = "prepare()"
+    SHARE = "share()"
     COMMIT = "commit()"
     ABORT = "abort()"
 

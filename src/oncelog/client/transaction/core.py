@@ -36,7 +36,7 @@ from oncelog.client.transaction.model import (
     TransactionSettings,
     not_begun,
 )
-from oncelog.client.transaction.prepared import PreparedTransaction
+from oncelog.client.transaction.prepared import PreparedTransaction, SharedTransaction
 from oncelog.client.transaction.verdict import TransactionVerdict, is_fatal_for_records, is_fencing
 from oncelog.client.transaction_errors import (
     AbortNeeded,
@@ -107,6 +107,27 @@ class TransactionCore:
             raise TransactionMisuse(f"begin() now: {WHY_NOT_BEGIN[self.phase]}")
         self.phase = Phase.OPEN
         self._accumulator.resume()
+
+    def share(self) -> SharedTransaction:
+        """Others write the records, and somebody else ends it."""
+        self._check_open(Kind.SHARE)
+        identity = self._idempotence.identity
+        assert identity is not None
+        if self._accumulator.incomplete:
+            raise TransactionMisuse("share() comes before the first record")
+        self._accumulator.suspend(TransactionMisuse("the transaction is shared: others write into it"))
+        self.phase = Phase.PREPARED
+        return SharedTransaction(self._settings.transactional_id, *identity, self.uses_protocol_2)
+
+    def join(self, shared: SharedTransaction) -> None:
+        """In the place of `ask_init` and `begin`: the transaction was begun elsewhere."""
+        self._check_not_fatal()
+        if self.phase is not Phase.NEW or self._commands:
+            raise TransactionMisuse("join() is called once, in the place of init_transactions() and begin()")
+        self._idempotence.renew(Identity(shared.producer_id, shared.producer_epoch), self._flow.all_queues())
+        self._next_uses_protocol_2 = shared.uses_protocol_2
+        self._get_ready()
+        self.begin()
 
     def ask_offsets(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: GroupMetadata, on_end: Callable[[], None]

@@ -11,3 +11,12 @@ class PreparedTransaction(NamedTuple):
     transactional_id: str
     producer_id: int
     producer_epoch: int
+
+
+class SharedTransaction(NamedTuple):
+    """A transaction that several producers write into, each to partitions that no other one writes to."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    uses_protocol_2: bool

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from oncelog.admin.admin import Admin
+from oncelog.admin.transactions import PROTOCOL_2, TRANSACTION_FEATURE
 from oncelog.admin.values import ResourceType
 from oncelog.client.blocking import BlockingClient
 from oncelog.client.config import ClientConfig
@@ -71,6 +72,12 @@ class Brokers:
             raise BadOption(
                 f"the output topic {name!r} does not exist; create it first: oncelog topics create {name}"
             ) from None
+
+    def uses_protocol_2(self) -> bool:
+        """Of transactions."""
+        node = self.admin.describe_cluster().nodes[0]
+        features = self.client.connection_to((node.host, node.port)).features
+        return features.get(TRANSACTION_FEATURE, 0) >= PROTOCOL_2
 
     def transaction_timeout_ms(self, wanted: int | None) -> int:
         """The one that was wanted, or the longest that the cluster allows."""

@@ -24,6 +24,7 @@ from oncelog.spark.sink.settings import SinkSettings
 from oncelog.spark.sink.slot_transactions import SlotTransactions
 from oncelog.spark.sink.stored_records import StoredRecords
 from oncelog.spark.sink.task import TaskPlan
+from oncelog.spark.sink.whole_batch import as_whole, begin_whole
 
 logger = logging.getLogger(__name__)
 
@@ -35,14 +36,17 @@ def plan_batch(settings: SinkSettings) -> TaskPlan:
         Checkpoint(settings.checkpoint).claim(settings.name)
     with _opened(settings, Moment.PLANNING) as (sink, timeout_ms):
         planned = sink.plan()
+    whole = begin_whole(settings, timeout_ms) if settings.is_atomic else None
     reach(Moment.PLANNED)
-    return TaskPlan(planned, timeout_ms)
+    return TaskPlan(planned, timeout_ms, whole)
 
 
 def commit_batch(settings: SinkSettings, batch_id: int, results: Sequence[TaskResult]) -> None:
     offsets = None if settings.checkpoint is None else Checkpoint(settings.checkpoint).source_offsets(batch_id)
     digest = None if offsets is None else digest_of(offsets)
-    with _opened(settings, Moment.COMMITTING) as (sink, _):
+    with _opened(settings, Moment.COMMITTING) as (sink, timeout_ms):
+        if settings.is_atomic:
+            results = as_whole(settings, timeout_ms, results)
         sink.commit(batch_id, results, digest, clock.now_ms())
     if settings.group_id is not None:
         _commit_group_offsets(settings, offsets or ())

@@ -11,13 +11,15 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from oncelog import clock
+from oncelog.client.delivery import RecordFuture
 from oncelog.client.table_result import TableFuture, TableMetadata
+from oncelog.client.transaction.prepared import SharedTransaction
 from oncelog.records.model import Record
 from oncelog.spark.moments import Moment, reach
 from oncelog.spark.sink.attempts import Place, Prepared, Range, decide_by_ms
 from oncelog.spark.sink.brokers import Brokers
 from oncelog.spark.sink.journal_topic import marker_partition
-from oncelog.types import TopicPartition
+from oncelog.types import NO_OFFSET, TopicPartition
 
 MAX_TABLES_IN_FLIGHT: Final = 32
 CLOSE_S: Final = 10.0
@@ -46,8 +48,18 @@ class Tally:
 
 
 class SlotWriter:
-    def __init__(self, brokers: Brokers, prefix: str, transactional_id: str, slot: int, timeout_ms: int) -> None:
+    def __init__(
+        self,
+        brokers: Brokers,
+        prefix: str,
+        transactional_id: str,
+        slot: int,
+        timeout_ms: int,
+        shared: SharedTransaction | None = None,
+    ) -> None:
+        """Into a transaction of its own, or into one that it has a share in."""
         self._slot = slot
+        self._shared = shared
         self._transactional_id = transactional_id
         self._marker = marker_partition(prefix, slot)
         self._decide_by_ms = decide_by_ms(clock.now_ms(), timeout_ms)
@@ -57,8 +69,11 @@ class SlotWriter:
 
     def __enter__(self) -> Self:
         try:
-            self._producer.init_transactions()
-            self._producer.begin()
+            if self._shared is not None:
+                self._producer.join(self._shared)
+            else:
+                self._producer.init_transactions()
+                self._producer.begin()
         except BaseException:
             self._producer.close(CLOSE_S)
             raise
@@ -76,6 +91,9 @@ class SlotWriter:
             self._tally.add_table(self._tables.popleft().result())
         reach(Moment.WRITING)
 
+    def partitions_of(self, topic: str) -> int:
+        return self._producer.partitions_for(topic)
+
     def copy(self, partition: TopicPartition, record: Record) -> None:
         def stored(metadata: Any, _error: Exception | None) -> None:
             if metadata is not None:  # else prepare() raises
@@ -92,16 +110,20 @@ class SlotWriter:
         )
 
     def prepare(self) -> Prepared:
-        """Everything is stored when it returns, and a marker beside it: by it the fate of all can be told later."""
-        marker = self._producer.send(
+        """Everything is stored when it returns, and a marker beside it: by it the fate of all can be told later. Of a
+        share there is none, it is for the committer to add."""
+        marker = None if self._shared is not None else self.mark()
+        transaction = self._producer.prepare()
+        assert transaction is not None, "something was sent"
+        for table in self._tables:
+            self._tally.add_table(table.result())
+        place = Place(self._marker, NO_OFFSET if marker is None else marker.result().offset)
+        return Prepared(self._slot, transaction, self._tally.ranges(), place, self._decide_by_ms)
+
+    def mark(self) -> RecordFuture:
+        return self._producer.send(
             self._marker.topic,
             MARKER,
             key=self._transactional_id.encode(),
             partition=self._marker.partition,
         )
-        transaction = self._producer.prepare()
-        assert transaction is not None, "a marker was sent"
-        for table in self._tables:
-            self._tally.add_table(table.result())
-        place = Place(self._marker, marker.result().offset)
-        return Prepared(self._slot, transaction, self._tally.ranges(), place, self._decide_by_ms)

@@ -11,9 +11,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from oncelog.client.table_result import TableFuture
+from oncelog.client.transaction.prepared import SharedTransaction
 from oncelog.spark.moments import Moment, reach
+from oncelog.spark.sink.atomic import check_attempt
 from oncelog.spark.sink.attempts import Nothing, Prepared, TaskResult
 from oncelog.spark.sink.brokers import Brokers
 from oncelog.spark.sink.columns import tables_by_topic
@@ -30,6 +33,8 @@ class TaskPlan:
 
     planned: Planned
     timeout_ms: int
+    whole: SharedTransaction | None
+    """The one that all tasks of an atomic batch write into."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +44,7 @@ class Place:
     query_id: str
     batch_id: int
     slot: int
+    attempt: int
 
 
 def write_slot(settings: SinkSettings, plan: TaskPlan, place: Place, batches: Iterator[pa.RecordBatch]) -> TaskResult:
@@ -57,18 +63,39 @@ def _written(
     writer: SlotWriter | None = None
     with ExitStack() as stack:
         for batch in batches:
-            if batch.num_rows and writer is None:
-                name = slot_id(settings.name, place.slot)
-                opened = SlotWriter(Brokers(settings.client), settings.name, name, place.slot, plan.timeout_ms)
-                writer = stack.enter_context(opened)
-            if writer is not None and batch.num_rows:
-                for topic, table in tables_by_topic(batch, settings.topic, settings.columns):
-                    writer.write(topic, table)
+            if not batch.num_rows:
+                continue
+            if writer is None:
+                writer = stack.enter_context(_new_writer(settings, plan, place))
+            for topic, table in tables_by_topic(batch, settings.topic, settings.columns):
+                writer.write(topic, _owned(table, place.slot, writer.partitions_of(topic)) if plan.whole else table)
         if writer is None:
             return Nothing.EMPTY
         prepared = writer.prepare()
     reach(Moment.FLUSHED)
     return prepared
+
+
+def _new_writer(settings: SinkSettings, plan: TaskPlan, place: Place) -> SlotWriter:
+    brokers = Brokers(settings.client)
+    if plan.whole is None:
+        name = slot_id(settings.name, place.slot)
+        return SlotWriter(brokers, settings.name, name, place.slot, plan.timeout_ms)
+    check_attempt(place.attempt)
+    name = plan.whole.transactional_id
+    return SlotWriter(brokers, settings.name, name, place.slot, plan.timeout_ms, plan.whole)
+
+
+def _owned(table: pa.Table, slot: int, partitions: int) -> pa.Table:
+    """Rows that any partition may take go to one that no other task takes for its own, as far as there are enough."""
+    if "partition" in table.column_names:
+        return table
+    own = pa.scalar(slot % partitions, pa.int32())
+    if "key" not in table.column_names:
+        chosen = pa.repeat(own, table.num_rows)
+    else:
+        chosen = pc.if_else(pc.is_null(table.column("key")), own, pa.scalar(None, pa.int32()))
+    return table.append_column("partition", chosen)
 
 
 def write_plainly(settings: SinkSettings, batches: Iterator[pa.RecordBatch]) -> int:

@@ -63,7 +63,7 @@ class ExactlyOnceStreamWriter(DataSourceStreamArrowWriter):
         batch_id = context.getLocalProperty(BATCH_ID_PROPERTY)
         assert query_id is not None
         assert batch_id is not None
-        place = Place(query_id, int(batch_id), context.partitionId())
+        place = Place(query_id, int(batch_id), context.partitionId(), context.attemptNumber())
         return SlotReport(write_slot(self._settings, self._plan, place, iterator))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
@@ -81,7 +81,8 @@ class ExactlyOnceWriter(DataSourceArrowWriter):
         self._batch_id = 0 if done is None else done.batch_id + 1
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        place = Place(BATCH_JOBS, self._batch_id, _context().partitionId())
+        context = _context()
+        place = Place(BATCH_JOBS, self._batch_id, context.partitionId(), context.attemptNumber())
         return SlotReport(write_slot(self._settings, self._plan, place, iterator))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
