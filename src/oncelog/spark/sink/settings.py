@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from oncelog.client.producer_config import ProducerConfig
 from oncelog.client.settings import LIKENESS
+from oncelog.errors import InvalidConfig
 from oncelog.spark.options import BadOption, Options
 
 WHAT: Final = "the oncelog sink"
@@ -122,7 +124,12 @@ def _client_settings(options: Options) -> dict[str, str]:
     for key, why in FORBIDDEN_CLIENT_KEYS.items():
         if key in given:
             raise BadOption(f"{WHAT}: the option 'kafka.{key}' cannot be set: {why}")
-    return {**DEFAULT_CLIENT_SETTINGS, **given}
+    settings = {**DEFAULT_CLIENT_SETTINGS, **given}
+    try:
+        ProducerConfig.of(settings)
+    except InvalidConfig as error:
+        raise BadOption(f"{WHAT}: {error}; it was given as an option that begins with 'kafka.'") from None
+    return settings
 
 
 def _checked_columns(types: Mapping[str, str], topic: str | None) -> tuple[str, ...]:
