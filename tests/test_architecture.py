@@ -65,6 +65,7 @@ SHELLS = {
     "oncelog.once.runner": "the loop over a consumer: its clock, its waits, and who stops it",
     "oncelog.processing.threads": "workers as threads: their clock, their waits, and who stops them",
     "oncelog.processing.tasks": "the event loop, with the same",
+    "oncelog.spark.package": "writes the files that bring oncelog to executors",
     "oncelog.spark.moments": "dies, waits or fails where a test says so",
     "oncelog.spark.sink.driver": "reads the clock for a commit",
     "oncelog.spark.sink.slot_writer": "reads the clock when a transaction begins",

@@ -106,6 +106,17 @@ class Driver:
         answer = self._answer()
         return None if "ended" in answer else str(answer["failed"])
 
+    def is_running(self) -> bool:
+        """Whether its query is; one that never began, or failed, is not."""
+        self.await_ready()
+        return bool(self._ask({"poll": True})["running"])
+
+    def look_around(self, tasks: int) -> list[dict[str, Any]]:
+        self.await_ready()
+        answer = self._ask({"look": tasks})
+        assert "seen" in answer, answer
+        return list(answer["seen"])
+
     def stop_query(self) -> None:
         self._ask({"stop": True})
 

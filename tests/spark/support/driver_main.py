@@ -1,8 +1,13 @@
 """A driver as users write it, in a process that tests may kill: `python -m tests.spark.support.driver_main SETTINGS`.
 
-Reads commands from its input, one JSON object a line, and answers on its output likewise. `{"run": {...}}` starts a
-query and answers with its id; `{"await": true}` waits for its end: `{"ended": true}`, or what failed; `{"stop": true}`
-stops it. The end of the input is the end of the driver.
+Reads commands from its input, one JSON object a line, and answers on its output likewise. The end of the input is the
+end of the driver.
+
+    {"run": {...}}     starts a query: {"query": ID}        {"await": true}    waits for its end: {"ended": true}
+    {"poll": true}     {"running": whether it is}           {"stop": true}     stops it
+    {"look": N}        what N tasks that run at the same time see around them
+
+Whatever fails is answered with {"failed": why}.
 """
 
 from __future__ import annotations
@@ -21,7 +26,7 @@ from oncelog.spark import register
 
 def transformed(frame: DataFrame, plan: dict[str, Any]) -> DataFrame:
     """Key and value as they are; which slot has which rows is the plan's."""
-    rows = frame.select("key", "value")
+    rows = frame.where(plan.get("where", "true")).select("key", "value")
     match plan.get("slots"):
         case None:
             return rows
@@ -49,6 +54,20 @@ def outcome(query: StreamingQuery) -> dict[str, Any]:
     return {"ended": True}
 
 
+def look_around(_: int) -> dict[str, Any]:
+    """Runs in a task, and needs nothing but what is there."""
+    import os
+    import sys
+    import time
+
+    import oncelog
+    from oncelog.records import kernel
+
+    time.sleep(1.0)  # so that one executor cannot do the work of all
+    home = os.environ.get("SPARK_LOCAL_IP")
+    return {"host": home, "python": sys.executable, "oncelog": oncelog.__file__, "native": kernel.NATIVE}
+
+
 def serve(spark: SparkSession) -> None:
     query: StreamingQuery | None = None
     for line in sys.stdin:
@@ -60,6 +79,11 @@ def serve(spark: SparkSession) -> None:
             elif "await" in command:
                 assert query is not None
                 answer = outcome(query)
+            elif "poll" in command:
+                answer = {"running": query is not None and query.isActive}
+            elif "look" in command:
+                numbers = spark.sparkContext.parallelize(range(command["look"]), command["look"])
+                answer = {"seen": numbers.map(look_around).collect()}
             else:
                 assert query is not None
                 query.stop()

@@ -18,11 +18,11 @@ LIMIT_S = 200
 class SessionRunner:
     def __init__(self, spark: SparkSession) -> None:
         register(spark)
-        self._spark = spark
+        self.spark = spark
         self._query: StreamingQuery | None = None
 
     def run(self, plan: Mapping[str, Any]) -> str:
-        self._query = start(self._spark, dict(plan))
+        self._query = start(self.spark, dict(plan))
         return self._query.id
 
     def outcome(self) -> str | None:
