@@ -46,7 +46,7 @@ class Comparison:
 def hold(rounds: int, brokers: Mapping[str, BrokerProcess], entries: Sequence[Entry], progress: Progress) -> Results:
     """Every entry once a round on every broker, each as often early as late."""
     results: Results = {}
-    order = [(kind, entry) for kind in KINDS for entry in entries]
+    order = [(kind, entry) for kind in KINDS if kind in brokers for entry in entries]
     for _ in range(rounds):
         for kind, entry in order:
             broker = brokers[kind]

@@ -59,17 +59,19 @@ def both_running() -> Iterator[dict[str, BrokerProcess]]:
 
 def resident_mb(broker: BrokerProcess) -> float:
     """Resident memory of the broker and whatever processes it started, in MB."""
-    return sum(_resident_kb(pid) for pid in _family(broker.pid)) / 1_000
+    return sum(resident_kb(pid) for pid in family(broker.pid)) / 1_000
 
 
-def _family(pid: int) -> Iterator[int]:
+def family(pid: int) -> Iterator[int]:
+    """The process and all that it started, but for those that end meanwhile."""
     yield pid
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        for child in (task / "children").read_text().split():
-            yield from _family(int(child))
+    with contextlib.suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            for child in (task / "children").read_text().split():
+                yield from family(int(child))
 
 
-def _resident_kb(pid: int) -> float:
+def resident_kb(pid: int) -> float:
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) * 1.024

@@ -28,6 +28,13 @@ class Scale:
     transactions: int
     open_transactions: int
     transactional_ids: int
+    spark_rounds: int
+    spark_rows: int
+    spark_waits: int
+    """Records that go through a running query one after the other."""
+    spark_booked_rows: int
+    spark_growth: tuple[int, int]
+    """Rows of a small batch, and of a large one."""
 
 
 FULL = Scale(
@@ -50,6 +57,11 @@ FULL = Scale(
     transactions=1_000,
     open_transactions=1_000,
     transactional_ids=100_000,
+    spark_rounds=3,
+    spark_rows=6_000_000,
+    spark_waits=40,
+    spark_booked_rows=1_000_000,
+    spark_growth=(1_000_000, 20_000_000),
 )
 
 QUICK = Scale(
@@ -72,4 +84,9 @@ QUICK = Scale(
     transactions=50,
     open_transactions=100,
     transactional_ids=1_000,
+    spark_rounds=1,
+    spark_rows=20_000,
+    spark_waits=5,
+    spark_booked_rows=5_000,
+    spark_growth=(5_000, 50_000),
 )
