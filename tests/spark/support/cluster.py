@@ -66,7 +66,8 @@ class SparkCluster:
         environment = {key: os.environ[key] for key in INHERITED if key in os.environ}
         environment |= {
             "SPARK_DAEMON_MEMORY": "256m",
-            "SPARK_DAEMON_JAVA_OPTS": f"{spark.QUICK_JVM} {spark.shared_classes()}",
+            # The service for submissions would take a port of its own choice.
+            "SPARK_DAEMON_JAVA_OPTS": f"{spark.QUICK_JVM} {spark.shared_classes()} -Dspark.master.rest.enabled=false",
             "SPARK_LAUNCHER_OPTS": spark.QUICK_JVM,
             "SPARK_LOCAL_IP": arguments[arguments.index("--host") + 1],
             "SPARK_LOCAL_DIRS": str(self._folder / "local"),

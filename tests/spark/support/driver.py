@@ -50,7 +50,9 @@ class DriverFailed(AssertionError):
 class Driver:
     """Starts at once, in the background; `run` waits until it is ready."""
 
-    def __init__(self, folder: Path, settings: Mapping[str, str], environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, folder: Path, settings: Mapping[str, str], environment: Mapping[str, str], cwd: Path | None = None
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._log_path = folder / "stderr.log"
         self._unread = b""
@@ -64,6 +66,7 @@ class Driver:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 env={**os.environ, **spark.environment(), **environment},
+                cwd=cwd,
                 start_new_session=True,
             )
 
