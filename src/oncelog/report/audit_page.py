@@ -27,6 +27,8 @@ from oncelog.report.values import (
 COLUMNS = ("sent", "stored", "lost", "duplicated", "out of order", "without id")
 MAX_REASONS = 5
 """Findings that the banner quotes; the tables below it have more."""
+MAX_OPEN_ROWS = 12
+"""A longer list of findings is shown when the reader asks for it."""
 HOW_TO_READ = (
     "Each record carries an id `STREAM/NUMBER`. A stream is what one producer sent to one partition, or for one key, "
     "numbered 0, 1, 2, ...\n\n"
@@ -58,7 +60,11 @@ def verdict(report: AuditReport) -> Verdict:
     )
     if report.clean:
         return Verdict(Tone.GOOD, "Nothing is lost, nothing is duplicated, everything is in order", tuple(silent))
-    examples = [f"{entry.partition}: {example}" for entry in report.partitions for example in entry.examples]
+    # One of each partition, then the second of each: what is wrong in several places is seen to be.
+    quoted = sorted(
+        (at, entry.partition, example) for entry in report.partitions for at, example in enumerate(entry.examples)
+    )
+    examples = [f"{partition}: {example}" for _, partition, example in quoted]
     found = ", ".join(f"{count:,} {name}" for name, count in _findings(total) if count)
     return Verdict(Tone.BAD, f"Found: {found}", (*examples[:MAX_REASONS], *silent))
 
@@ -121,9 +127,8 @@ def _places(audit: TopicAudit) -> Iterator[Part]:
         yield from _missing(gaps, audit.report.total.lost)
     rows = tuple((str(entry.partition), example) for entry in audit.report.partitions for example in entry.examples)
     if rows:
-        yield Table(
-            "Findings", ("partition", "finding"), rows, note="the first of each partition; the counts are complete"
-        )
+        note = "the first of each partition; the counts are complete"
+        yield Table("Findings", ("partition", "finding"), rows, note=note, folded=len(rows) > MAX_OPEN_ROWS)
 
 
 def _missing(gaps: list[tuple[str, Gap]], lost: int) -> Iterator[Part]:
@@ -140,4 +145,10 @@ def _missing(gaps: list[tuple[str, Gap]], lost: int) -> Iterator[Part]:
         "Missing numbers", bins.edges, (stack,), x_label="number within its stream", y_label="records", note=note
     )
     rows = tuple((gap.stream, where, gap.first, gap.last, len(gap)) for where, gap in gaps)
-    yield Table("Gaps", ("stream", "partition", "first missing", "last missing", "records"), rows, note=note)
+    yield Table(
+        "Gaps",
+        ("stream", "partition", "first missing", "last missing", "records"),
+        rows,
+        note=note,
+        folded=len(rows) > MAX_OPEN_ROWS,
+    )

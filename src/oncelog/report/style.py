@@ -40,10 +40,10 @@ footer { margin-top: 3rem; padding-top: 1rem; border-top: 1px solid var(--line);
 .verdict.tone-good .sign { background: var(--good); }
 .verdict.tone-bad .sign { background: var(--bad); }
 .verdict.tone-warning .sign { background: var(--warning); }
-.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(9.4rem, 1fr)); gap: 0.7rem; margin: 0.9rem 0; }
-.tile { background: var(--card); border: 1px solid var(--line); border-radius: 12px; padding: 0.75rem 0.95rem; }
+.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(9rem, 1fr)); gap: 0.7rem; margin: 0.9rem 0; }
+.tile { background: var(--card); border: 1px solid var(--line); border-radius: 12px; padding: 0.75rem 0.8rem; }
 .tile dt { color: var(--quiet); font-size: 0.875rem; }
-.tile dd { margin: 0.1rem 0 0; font-size: 1.3rem; font-weight: 600; line-height: 1.3;
+.tile dd { margin: 0.1rem 0 0; font-size: 1.25rem; font-weight: 600; line-height: 1.3;
   font-variant-numeric: tabular-nums; overflow-wrap: anywhere; }
 .tile dd.note { font-size: 0.8rem; font-weight: 400; }
 .tile.tone-good dd:not(.note) { color: var(--good); }
@@ -63,7 +63,7 @@ th, td { text-align: left; padding: 0.38rem 0.9rem 0.38rem 0; border-bottom: 1px
   vertical-align: baseline; }
 th:last-child, td:last-child { padding-right: 0; }
 thead th { color: var(--quiet); font-weight: 500; font-size: 0.85rem; }
-tbody th { font-weight: 400; overflow-wrap: anywhere; }
+tbody th { font-weight: 400; min-width: 7rem; overflow-wrap: break-word; }
 tbody tr:last-child th, tbody tr:last-child td { border-bottom: 0; }
 tfoot th, tfoot td { font-weight: 600; border-top: 1px solid var(--axis); border-bottom: 0; }
 .number { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
