@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 
 import pytest
 
@@ -8,7 +9,7 @@ from oncelog.spark.options import BadOption, Options
 from oncelog.spark.source.bounds import EARLIEST, LATEST
 from oncelog.spark.source.limits import Patience
 from oncelog.spark.source.ranges import Splitting
-from oncelog.spark.source.settings import WITHOUT_MEANING, SourceSettings, batch_settings, stream_settings
+from oncelog.spark.source.settings import KNOWN, WITHOUT_MEANING, SourceSettings, batch_settings, stream_settings
 from oncelog.types import IsolationLevel
 
 LEAST = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"}
@@ -102,3 +103,9 @@ def test_a_batch_has_its_own_contradictions(raw: dict[str, str], expected: str) 
 def test_brokers_must_be_named() -> None:
     with pytest.raises(BadOption, match=r"kafka\.bootstrap\.servers"):
         stream_settings(Options({"subscribe": "t"}, "the source"))
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_every_option_is_documented(name: str) -> None:
+    page = Path(__file__).parents[3] / "docs" / "spark-source.md"
+    assert f"`{name}`" in page.read_text()

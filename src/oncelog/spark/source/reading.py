@@ -19,7 +19,7 @@ from oncelog.client.consumer_errors import InvalidOffset
 from oncelog.consumer.consumer import Consumer
 from oncelog.errors import OncelogError, UnknownTopicId, UnknownTopicOrPartition
 from oncelog.spark.source.cluster import Cluster
-from oncelog.spark.source.columns import SparkBatches
+from oncelog.spark.source.columns import MAX_ROWS, SparkBatches
 from oncelog.spark.source.losses import Loss, SkipTo, stalled
 from oncelog.spark.source.pool import POOL
 from oncelog.spark.source.ranges import OffsetRange
@@ -34,9 +34,6 @@ WAIT_S = 0.02
 
 STALL_S = 2.0
 """After so long without progress the brokers are asked where the log begins and ends, and again and again."""
-
-MAX_TABLE_ROWS = 500_000
-"""More are not taken at once, however many were fetched."""
 
 _POSITION_LOST = (InvalidOffset, UnknownTopicId, UnknownTopicOrPartition)
 
@@ -66,7 +63,7 @@ class RangeReader:
         self._consumer.seek(partition, self._position)
         columns = yield from self._first()
         while self._position < end:
-            rows = min(end - self._position, MAX_TABLE_ROWS)
+            rows = min(end - self._position, MAX_ROWS)
             table = self._ask(lambda rows=rows: self._consumer.read_table(WAIT_S, max_records=rows))  # type: ignore[misc]
             if table is not None and table.num_rows:
                 assert columns is not None, "a record has come first"

@@ -67,7 +67,7 @@ _DEFAULTS = {
     # A topic that was deleted must not come back because somebody wants to read it.
     "allow.auto.create.topics": "false",
     # A task asks only for what is there: a broker that waits for more would hold up the next task.
-    "fetch.max.wait.ms": "20",
+    "fetch.max.wait.ms": "5",
     "max.partition.fetch.bytes": str(4 * 1024 * 1024),
 }
 
