@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -188,3 +189,9 @@ def test_all_problems_are_told_at_once_in_the_order_of_the_lines() -> None:
     lines = [int(problem.split(":")[1]) for problem in problems(text)]
     assert lines == sorted(lines)
     assert len(lines) == 3
+
+
+def test_the_pipelines_of_the_page_are_pipelines() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "pipelines.md").read_text()
+    blocks = re.findall(r"^```toml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    assert [len(read(text).sinks) for text in blocks if "[pipeline]" in text] == [1, 3]

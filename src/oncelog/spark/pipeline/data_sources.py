@@ -54,7 +54,8 @@ def table_sink_problem(sink: Sink, columns: Columns | None = None) -> Problem | 
 
 
 def problem_at(section: Section, text: str, *otherwise: str) -> Problem:
-    """At the first key that the text names and the section has."""
-    keys = {key.lower(): key for key in section.entries}
+    """At the first key that the text names, by itself or by its value, and that the section has."""
+    keys = {entry.value: key for key, entry in section.entries.items() if isinstance(entry.value, str)}
+    keys |= {key.lower(): key for key in section.entries}
     words = [name.lower() for word in _NAME.findall(text) for name in (word, f"{CLIENT_PREFIX}{word}")]
     return section.problem(text, *(keys[word] for word in words if word in keys), *otherwise)

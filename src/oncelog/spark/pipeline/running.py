@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 MAX_EVENTS: Final = 10_000
 """Reports that wait to be shown; above it the newest are dropped, for they only inform."""
 LOOK_AFTER_S: Final = 0.5
+QUIET_LOOKS: Final = 20
+"""How often nothing may be heard at the end before the last reports are given up."""
 STOP_POLL_S: Final = 0.1
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
@@ -36,11 +38,14 @@ class QueryFailed(OncelogError):
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class Event:
+    """Of a query: what Spark reports of a batch, or None when the query has ended."""
+
     query_id: str
+    report: str | None
 
 
-Events = queue.Queue[Progress | Ended]
+Show = Callable[[Progress], None]
 
 
 class StopRequest:
@@ -67,31 +72,32 @@ def run_queries(
     pipeline: Pipeline,
     frames: Mapping[str, DataFrame],
     stop: StopRequest,
-    show: Callable[[Progress], None],
+    show: Show,
     say: Callable[[str], None],
 ) -> None:
     """Returns when all queries have ended by themselves or were asked to stop. Raises QueryFailed."""
-    events: Events = queue.Queue(MAX_EVENTS)
-    listener = _listener(events)
+    queries = _Queries(show)
+    listener = _listener(queries.put)
     spark.streams.addListener(listener)
-    running: dict[str, StreamingQuery] = {}
     try:
         for sink in pipeline.sinks:
             if not stop.count:
-                query = _start(pipeline, sink, frames[sink.input])
-                running[query.id] = query
-        _follow(running, events, stop, show)
-        if running:
+                queries.add(sink.name, _start(pipeline, sink, frames[sink.input]))
+        queries.follow(stop)
+        if queries.running:
             say("stopping: running batches end first; a second signal stops at once")
     finally:
-        _stop_all(list(running.values()), stop)
-        _show_the_rest(set(running), events, show)
+        stopped = list(queries.running.values())
+        _stop_all(stopped, stop)
+        queries.show_the_rest()
         spark.streams.removeListener(listener)
+    for query in stopped:
+        queries.check(query)
 
 
 def _start(pipeline: Pipeline, sink: Sink, frame: DataFrame) -> StreamingQuery:
-    writer = frame.writeStream.format(sink.format).outputMode(sink.output_mode).queryName(sink.name)
-    writer = writer.options(**sink.options).option("checkpointLocation", pipeline.checkpoint_of(sink))
+    writer = frame.writeStream.format(sink.format).outputMode(sink.output_mode).options(**sink.options)
+    writer = writer.option("checkpointLocation", pipeline.checkpoint_of(sink))
     if sink.partition_by:
         writer = writer.partitionBy(*sink.partition_by)
     trigger: dict[str, Any] = {pipeline.trigger.argument: pipeline.trigger.value}
@@ -101,7 +107,63 @@ def _start(pipeline: Pipeline, sink: Sink, frame: DataFrame) -> StreamingQuery:
         raise QueryFailed(f"sink {sink.name} did not start: {sentence(str(error))}") from error
 
 
-def _listener(events: Events) -> Any:
+class _Queries:
+    """Those that have not ended, by id, and what Spark has reported of them. Spark's threads only put events."""
+
+    def __init__(self, show: Show) -> None:
+        self.running: dict[str, StreamingQuery] = {}
+        self._names: dict[str, str] = {}
+        self._reporting: set[str] = set()
+        self._events: queue.Queue[Event] = queue.Queue(MAX_EVENTS)
+        self._show = show
+
+    def put(self, event: Event) -> None:
+        with suppress(queue.Full):  # whoever hears nothing for a while looks at the queries
+            self._events.put_nowait(event)
+
+    def add(self, name: str, query: StreamingQuery) -> None:
+        self.running[query.id] = query
+        self._names[query.id] = name
+        self._reporting.add(query.id)
+
+    def follow(self, stop: StopRequest) -> None:
+        """Until all have ended, or are to stop. Raises QueryFailed."""
+        while self.running and not stop.count:
+            event = self._next()
+            if event is None:
+                ended = [query_id for query_id, query in self.running.items() if not query.isActive]
+            else:
+                ended = [event.query_id] if event.report is None else []
+            for query_id in ended:
+                query = self.running.pop(query_id, None)
+                if query is not None:
+                    self.check(query)
+
+    def show_the_rest(self) -> None:
+        """Spark reports a batch, and the end of a query, some time after it."""
+        for _ in range(QUIET_LOOKS):
+            while self._reporting and self._next() is not None:
+                pass
+
+    def check(self, query: StreamingQuery) -> None:
+        """Raises QueryFailed."""
+        error = query.exception()
+        if error is not None:
+            raise QueryFailed(f"sink {self._names[query.id]}: {sentence(str(error))}")
+
+    def _next(self) -> Event | None:
+        try:
+            event = self._events.get(timeout=LOOK_AFTER_S)
+        except queue.Empty:
+            return None
+        if event.report is None:
+            self._reporting.discard(event.query_id)
+        else:
+            self._show(read_progress(self._names[event.query_id], json.loads(event.report)))
+        return event
+
+
+def _listener(put: Callable[[Event], None]) -> Any:
     from pyspark.sql.streaming.listener import StreamingQueryListener
 
     class Listener(StreamingQueryListener):
@@ -112,50 +174,12 @@ def _listener(events: Events) -> Any:
             pass
 
         def onQueryProgress(self, event: Any) -> None:  # noqa: N802
-            with suppress(queue.Full):
-                events.put_nowait(read_progress(event.progress.name, json.loads(event.progress.json)))
+            put(Event(str(event.progress.id), event.progress.json))
 
         def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
-            with suppress(queue.Full):  # whoever hears nothing for a while looks at the queries
-                events.put_nowait(Ended(str(event.id)))
+            put(Event(str(event.id), None))
 
     return Listener()
-
-
-def _follow(
-    running: dict[str, StreamingQuery], events: Events, stop: StopRequest, show: Callable[[Progress], None]
-) -> None:
-    """Queries that have ended leave `running`."""
-    while running and not stop.count:
-        event = _next(events)
-        if isinstance(event, Progress):
-            show(event)
-            continue
-        ended = [event.query_id] if event else [key for key, query in running.items() if not query.isActive]
-        for query_id in ended:
-            _check_failed(running.pop(query_id))
-
-
-def _next(events: Events) -> Progress | Ended | None:
-    try:
-        return events.get(timeout=LOOK_AFTER_S)
-    except queue.Empty:
-        return None
-
-
-def _check_failed(query: StreamingQuery) -> None:
-    error = query.exception()
-    if error is not None:
-        raise QueryFailed(f"sink {query.name}: {sentence(str(error))}")
-
-
-def _show_the_rest(expected: set[str], events: Events, show: Callable[[Progress], None]) -> None:
-    """Spark reports a batch some time after it."""
-    while expected and (event := _next(events)) is not None:
-        if isinstance(event, Progress):
-            show(event)
-        else:
-            expected.discard(event.query_id)
 
 
 # --- stopping ---------------------------------------------------------------------------------------------------------

@@ -62,10 +62,12 @@ def open_session(pipeline: Pipeline, log: str) -> Iterator[SparkSession]:
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
+    from oncelog.spark.tools.ordering import PROVIDER, ROCKSDB
+
     if pipeline.master.startswith("local"):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(pipeline.name).master(pipeline.master)
-    builder = builder.config(map={**DEFAULTS, **pipeline.settings})
+    builder = builder.config(map={**DEFAULTS, PROVIDER: ROCKSDB, **pipeline.settings})
     try:
         with _stderr_to(log):
             session = builder.getOrCreate()

@@ -15,7 +15,7 @@ from oncelog.spark.pipeline.data_sources import problem_at
 from oncelog.spark.pipeline.document import Problem
 from oncelog.spark.pipeline.values import Sink
 from oncelog.spark.table.columns import columns_of
-from oncelog.spark.table.errors import UnfitTable
+from oncelog.spark.table.errors import UnfitTable, UnreachableDatabase
 from oncelog.spark.table.layout import Layout, check_creatable, check_fit
 from oncelog.spark.table.settings import SQLITE, Settings, read_settings
 
@@ -24,8 +24,10 @@ def table_problem(sink: Sink, columns: Columns) -> Problem | None:
     settings = read_settings(Options(sink.options, "a table sink"))
     try:
         _look(settings, columns)
+    except UnreachableDatabase as error:
+        return sink.problem(str(error), "url")
     except OncelogError as error:
-        return problem_at(sink.section, str(error), "table", "url")
+        return problem_at(sink.section, str(error), "table")
     return None
 
 
