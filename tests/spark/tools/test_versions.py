@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -31,7 +33,7 @@ def test_news_are_the_same_however_rows_are_cut_into_batches(rows: list[Row], cu
     news = []
     bounds = [0, *sorted(cuts), len(rows)]
     numbered = arrivals(rows)
-    for start, end in zip(bounds, bounds[1:], strict=False):
+    for start, end in itertools.pairwise(bounds):
         highest = Highest.parse(state)
         news += [row for row, is_news in judge(numbered[start:end], highest) if is_news]
         state = highest.dump()

@@ -12,8 +12,9 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
+from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from oncelog.spark.tools.avro_schema import Schema, parse_schema, spark_type
@@ -21,7 +22,6 @@ from oncelog.spark.tools.columns import HELPER, BadArgument, fields_of, named, n
 from oncelog.spark.tools.decoding import checked_names, delivered
 
 if TYPE_CHECKING:
-    import pyarrow as pa  # type: ignore[import-untyped]
     from pyspark.sql import DataFrame
 
 FRAME: Final = struct.Struct(">BI")
@@ -60,7 +60,7 @@ def decode_avro(
     checked_names(df.schema, into, on_error, error)
     answer = StructType([StructField("data", kind), StructField("error", StringType())])
     # Said to be nondeterministic so that Spark does not decode once more for every filter that looks at the outcome.
-    decode = arrow_udf(_decoder(reader, writers, answer), answer, ArrowUDFType.SCALAR).asNondeterministic()
+    decode = arrow_udf(_decoder(reader, writers, answer), answer).asNondeterministic()  # type: ignore[call-overload]
     column = F.col(quoted(source))
     decoded = df.withColumn(DECODED, decode(column))
     outcome = F.col(DECODED)
@@ -96,7 +96,7 @@ def encode_avro(
     assert isinstance(inner, StructType)
     _check_fields(writer, inner)
     frame = b"" if schema_id is None else FRAME.pack(MAGIC, _schema_id(schema_id))
-    encode = arrow_udf(_encoder(writer, frame), BinaryType(), ArrowUDFType.SCALAR)
+    encode = arrow_udf(_encoder(writer, frame), BinaryType())  # type: ignore[call-overload]
     names = [F.col(quoted(field.name)) for field in fields]
     return df.withColumn(into, encode(names[0] if is_struct else F.struct(*names)))
 
@@ -105,7 +105,6 @@ def _decoder(
     reader: Schema, writers: Mapping[int, Schema] | None, answer: StructType
 ) -> Callable[[pa.Array], pa.Array]:
     def decode(values: pa.Array) -> pa.Array:
-        import pyarrow as pa
         from pyspark.sql.pandas.types import to_arrow_type
 
         read = record_reader(reader, writers)
@@ -117,10 +116,8 @@ def _decoder(
 
 def _encoder(writer: Schema, frame: bytes) -> Callable[[pa.Array], pa.Array]:
     def encode(records: pa.Array) -> pa.Array:
-        import pyarrow as pa
-
         write = record_writer(writer, frame)
-        return pa.array([write(record) for record in records.to_pylist()], pa.binary())
+        return pa.array([write(record) for record in records.to_pylist(maps_as_pydicts="strict")], pa.binary())
 
     return encode
 

@@ -15,6 +15,7 @@ from oncelog.spark.tools.decoding import checked_names, delivered
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+INNER: Final = "value"
 BAD_TEXT: Final = HELPER + "bad_text"
 """The field into which Spark puts the text that it could not read."""
 
@@ -48,11 +49,12 @@ def decode_json(
     checked_names(df.schema, into, on_error, error)
     column = F.col(quoted(source.name))
     text = column.cast("string")
-    outer = StructType([*fields.fields, StructField(BAD_TEXT, StringType())])
-    read = F.from_json(text, outer, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": BAD_TEXT})
-    wrong = _complaint(column, text, read, fields)
-    data = F.struct(*(read.getField(name).alias(name) for name in fields.names))
-    return delivered(df, data, wrong, into=into, on_error=on_error, error=error, missing=column.isNull())
+    # Spark reads the first object of a text and takes no notice of what follows it; inside another object it has to.
+    outer = StructType([StructField(INNER, fields), StructField(BAD_TEXT, StringType())])
+    wrapped = F.concat(F.lit(f'{{"{INNER}":'), text, F.lit("}"))
+    read = F.from_json(wrapped, outer, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": BAD_TEXT})
+    wrong, missing = _complaint(column, text, read, fields), column.isNull()
+    return delivered(df, read.getField(INNER), wrong, into=into, on_error=on_error, error=error, missing=missing)
 
 
 def encode_json(df: DataFrame, columns: str | Sequence[str], *, into: str = "value") -> DataFrame:
@@ -89,11 +91,11 @@ def _parsed(schema: str) -> StructType:
 def _complaint(column: Column, text: Column, read: Column, fields: StructType) -> Column:
     """What is wrong with a value, or null."""
     wrong = F.when(~F.is_valid_utf8(text), F.lit("not UTF-8"))
-    wrong = wrong.when(~F.trim(text).rlike(r"(?s)^\{.*\}$"), F.lit("not a JSON object"))
-    wrong = wrong.when(
-        read.isNull() | read.getField(BAD_TEXT).isNotNull(), F.lit(f"not JSON of {fields.simpleString()}")
-    )
+    wrong = wrong.when(~text.rlike(r"(?s)^\s*\{.*\}\s*$"), F.lit("not a JSON object"))
+    inner = read.getField(INNER)
+    is_unlike = inner.isNull() | read.getField(BAD_TEXT).isNotNull()
+    wrong = wrong.when(is_unlike, F.lit(f"not JSON of {fields.simpleString()}"))
     for field in fields.fields:
         if not field.nullable:
-            wrong = wrong.when(read.getField(field.name).isNull(), F.lit(f"without the field {field.name!r}"))
+            wrong = wrong.when(inner.getField(field.name).isNull(), F.lit(f"without the field {field.name!r}"))
     return F.when(column.isNotNull(), wrong)
