@@ -78,7 +78,7 @@ SHELLS = {
     "oncelog.spark.pipeline.world": "folders, the master's port",
     "oncelog.spark.pipeline.tables": "whether the file of SQLite is there",
     "oncelog.spark.pipeline.running": "signals, the queue of Spark's reports, waiting for batches to end",
-    "oncelog.spark.audit.session": "where Java is, and which Python Spark's workers are to be",
+    "oncelog.spark.audit.session": "starts Spark's JVM, and sends its stderr to a file",
     "oncelog.spark.tools.avro_values": "bytes in memory as files, which is how fastavro reads and writes",
     "oncelog.faults.connection": "the two sockets of one client behind the fault proxy",
     "oncelog.faults.proxy": "listeners and their thread; makes the sources of chance from the seed",

@@ -11,7 +11,7 @@ from oncelog.report.values import Mark, Table, Tone, Unit
 WIDTH = 760
 LEFT, RIGHT, TOP, BOTTOM = 62, 16, 30, 44
 """Around what is plotted: for the labels of the axes, and of marks."""
-CHARACTER_WIDTH = 6.6
+CHARACTER_WIDTH = 7.2
 """Of a label, about."""
 SERIES_COLOURS = 6
 

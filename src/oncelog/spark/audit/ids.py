@@ -11,9 +11,21 @@ DIGITS = "0123456789"
 
 
 def with_ids(records: DataFrame) -> DataFrame:
-    """Of records with value and headers: partition, offset, stream and number; both null where there is no id."""
-    found = records.select("partition", "offset", _parsed(_text()).alias("id"))
-    return found.select("partition", "offset", "id.stream", "id.number")
+    """Of records with value and headers: partition, offset, stream and number; both null where there is no id.
+
+    One step for each name: what is used twice is not computed twice, as it would be within one expression."""
+    place = ["partition", "offset"]
+    return (
+        records.select(*place, _text().alias("text"))
+        # One byte more than an id may have: then an id that is too long is seen to be so.
+        .select(*place, F.substring("text", 1, MAX_ID_BYTES + 1).cast("string").alias("head"))
+        .select(*place, F.substring_index("head", " ", 1).alias("whole"))
+        .select(*place, "whole", F.substring_index("whole", "/", -1).alias("digits"))
+        .select(*place, "whole", "digits", _is_id().alias("is_id"))
+        .select(
+            *place, F.when(F.col("is_id"), _stream()).alias("stream"), F.when(F.col("is_id"), _number()).alias("number")
+        )
+    )
 
 
 def _text() -> Column:
@@ -22,17 +34,19 @@ def _text() -> Column:
     return F.coalesce(F.get(named, F.lit(0))["value"], F.col("value"))
 
 
-def _parsed(text: Column) -> Column:
-    # One byte more than an id may have: then an id that is too long is seen to be so.
-    head = F.substring(text, 1, MAX_ID_BYTES + 1).cast("string")
-    whole = F.substring_index(head, " ", 1)
-    digits = F.substring_index(whole, "/", -1)
-    stream = F.substring(whole, F.lit(1), F.length(whole) - F.length(digits) - 1)
-    is_id = (
-        (F.octet_length(whole) <= MAX_ID_BYTES)
-        & F.is_valid_utf8(whole)
-        & F.length(digits).between(1, MAX_NUMBER_DIGITS)
-        & (F.translate(digits, DIGITS, "") == "")
-        & (F.length(whole) > F.length(digits) + 1)
+def _is_id() -> Column:
+    return (
+        (F.octet_length("whole") <= MAX_ID_BYTES)
+        & (F.length("whole") > F.length("digits") + 1)
+        & F.length("digits").between(1, MAX_NUMBER_DIGITS)
+        & (F.translate("digits", DIGITS, "") == "")
+        & F.is_valid_utf8("whole")
     )
-    return F.when(is_id, F.struct(stream.alias("stream"), digits.try_cast("bigint").alias("number")))
+
+
+def _stream() -> Column:
+    return F.substring("whole", F.lit(1), F.length("whole") - F.length("digits") - 1)
+
+
+def _number() -> Column:
+    return F.col("digits").try_cast("bigint")

@@ -98,7 +98,7 @@ def _add_losses(sheet: Sheet, sent_topic: str, ids: DataFrame) -> None:
 
 def _add_finding(sheet: Sheet, row: Row, *, by_numbering: bool) -> None:
     place = TopicPartition(sheet.topic, row.partition)
-    if row.offset is not None:
+    if not row.is_gap:
         highest = None if row.duplicated else row.highest
         sheet.wrong.append(Wrong(place, row.offset, RecordId(row.stream, row.number), highest))
     elif by_numbering:

@@ -23,7 +23,7 @@ WHOLE = "decimal(38,0)"
 
 def judged(ids: DataFrame, truncated: Collection[int]) -> DataFrame:
     """Each record with what is to be said about it. In `truncated` partitions the head was removed by retention."""
-    share = F.when(F.col("stream").isNull(), F.col("offset") / SILENT_TOGETHER).cast("bigint")
+    share = F.when(F.col("stream").isNull(), F.expr(f"offset div {SILENT_TOGETHER}L"))
     by_stream = Window.partitionBy("stream", "share")
     by_number = by_stream.orderBy("number", "partition", "offset")
     so_far = by_number.rowsBetween(Window.unboundedPreceding, Window.currentRow)
@@ -73,20 +73,24 @@ def counts(records: DataFrame, bins: Bins) -> DataFrame:
 
 
 def findings(records: DataFrame) -> DataFrame:
-    """The first of each partition: duplicates and late records by offset, gaps by stream."""
-    wrong = records.where("duplicated OR late").select(
-        "partition", "offset", "stream", "number", F.lit(None).cast("bigint").alias("last"), "highest", "duplicated"
-    )
-    missing = records.where("missing > 0").select("home", "stream", "number", "missing")
-    gaps = missing.select(
+    """The first of each partition: duplicates and late records by offset, and gaps, which have none, by stream."""
+    wrong = F.struct("partition", "offset", "stream", "number", "highest", "duplicated", F.lit(None).alias("last"))
+    gap = F.struct(
         F.col("home").alias("partition"),
+        F.lit(None).alias("offset"),
         "stream",
         (F.col("number") - F.col("missing")).alias("number"),
+        F.lit(None).alias("highest"),
+        F.lit(False).alias("duplicated"),
         (F.col("number") - 1).alias("last"),
     )
-    return first_of_each(["partition"], wrong, ["offset"], MAX_EXAMPLES).unionByName(
-        first_of_each(["partition"], gaps, ["stream", "number"], MAX_GAPS), allowMissingColumns=True
+    both = F.array(
+        F.when(F.col("duplicated") | F.col("late"), wrong),
+        F.when(F.col("missing") > 0, gap),
     )
+    found = records.where("duplicated OR late OR missing > 0").select(F.explode(F.array_compact(both)).alias("found"))
+    rows = found.select("found.*").withColumn("is_gap", F.col("offset").isNull())
+    return first_of_each(["partition", "is_gap"], rows, ["offset", "stream", "number"], max(MAX_EXAMPLES, MAX_GAPS))
 
 
 def first_of_each(group: list[str], rows: DataFrame, order: list[str], limit: int) -> DataFrame:

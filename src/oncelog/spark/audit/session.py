@@ -1,18 +1,21 @@
-"""A Spark session for one audit: quiet, without a web page, stopped at the end."""
+"""A Spark session for one audit: without a web page, stopped at the end, its log in a file of its own."""
 
 from __future__ import annotations
 
 import os
-import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from oncelog.errors import OncelogError
+from oncelog.spark.pipeline.session import check_parts
 
-SETTINGS = {
+STDERR = 2
+SETTINGS: dict[str, bool | float | int | str | None] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
@@ -20,16 +23,39 @@ SETTINGS = {
 }
 
 
+class AuditFailed(OncelogError):
+    """Spark could not start, or could not read the topics to their end. Nothing is known about them."""
+
+
 @contextmanager
 def audit_session(master: str) -> Iterator[SparkSession]:
-    if not (os.environ.get("JAVA_HOME") or shutil.which("java")):
-        raise OncelogError("Spark needs Java 17 or newer (Debian: apt-get install default-jre-headless)")
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.master(master).appName("oncelog audit")
-    for key, value in SETTINGS.items():
-        builder = builder.config(key, value)
-    spark = builder.getOrCreate()
+    """Raises SparkMissing and AuditFailed."""
+    check_parts()
+    if master.startswith("local"):
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.master(master).appName("oncelog audit").config(map=SETTINGS)
+    with tempfile.NamedTemporaryFile("ab", prefix="oncelog-audit-", suffix=".spark.log", delete=False) as log:
+        try:
+            with _stderr_to(log.fileno()):
+                spark = builder.getOrCreate()
+            try:
+                yield spark
+            finally:
+                spark.stop()
+        except PySparkException as error:
+            reason = str(error).strip().splitlines()[0]
+            raise AuditFailed(f"Spark failed: {reason}; its log says more: {log.name}") from error
+    os.unlink(log.name)
+
+
+@contextmanager
+def _stderr_to(file: int) -> Iterator[None]:
+    """The JVM that is started meanwhile, and its workers, keep writing there."""
+    sys.stderr.flush()
+    own = os.dup(STDERR)
+    os.dup2(file, STDERR)
     try:
-        yield spark
+        yield
     finally:
-        spark.stop()
+        os.dup2(own, STDERR)
+        os.close(own)
