@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from rich.console import Console
+from rich.live import Live
 
 import oncelog
 from oncelog.cli.reader import Start, TopicReader
+from oncelog.cli.run_screen import TerminalScreen
 from oncelog.client.blocking import BlockingClient
 from oncelog.client.config import ClientConfig
+from oncelog.spark.pipeline.progress import Progress
 from oncelog.types import IsolationLevel
+from tests.cli.conftest import Run
 from tests.support import parts
 from tests.support import spark as support
 from tests.support.process import BrokerProcess
@@ -48,6 +55,97 @@ topic = "{sink}"
 create = true
 partitions = 2
 """
+
+
+@pytest.fixture
+def oncelog_command(request: pytest.FixtureRequest) -> Run:
+    """The fixture `oncelog`, under a name that leaves the package its own."""
+    command: Run = request.getfixturevalue("oncelog")
+    return command
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_problems_are_lines_that_name_lines(oncelog_command: Run, folder: Path) -> None:
+    (folder / "pipeline.toml").write_text(PIPELINE.format(source="a", sink="b").replace("topic =", "topci ="))
+    outcome = oncelog_command("run", "pipeline.toml", "-o", "pipeline.triger=once")
+    assert (outcome.code, outcome.out) == (1, "")
+    assert outcome.err.splitlines() == [
+        '-o pipeline.triger: [pipeline] "triger": did you mean "trigger"?',
+        'pipeline.toml:21: [sink] "topci": did you mean "topic"?',
+        'pipeline.toml:22: [sink] "create" makes the topic that "topic" names, and there is none',
+    ]
+
+
+def test_problems_for_scripts(oncelog_command: Run, folder: Path) -> None:
+    (folder / "pipeline.toml").write_text("[pipeline]\nname = \n")
+    outcome = oncelog_command("run", "pipeline.toml", "--check", "--json")
+    assert outcome.code == 1
+    assert (outcome.json["event"], outcome.json["file"], outcome.json["line"]) == ("problem", "pipeline.toml", 2)
+
+
+def test_what_is_missing_outside_is_told_before_spark_starts(oncelog_command: Run, folder: Path) -> None:
+    (folder / "pipeline.toml").write_text(PIPELINE.format(source="a", sink="b"))
+    outcome = oncelog_command("-b", "127.0.0.1:1", "run", "pipeline.toml", "--master", "spark://127.0.0.1:1")
+    assert outcome.code == 1
+    master, source, sink = outcome.err.splitlines()
+    assert master.startswith('-o pipeline.master: [pipeline] "master" does not answer (127.0.0.1:1: ')
+    assert source.startswith("pipeline.toml:6: [source] no broker answers (127.0.0.1:1: Connection refused)")
+    assert sink.startswith("pipeline.toml:19: [sink] no broker answers (127.0.0.1:1: Connection refused)")
+    assert list(folder.iterdir()) == [folder / "pipeline.toml"], "looking makes nothing"
+
+
+def test_without_java_one_line_names_the_package(
+    oncelog_command: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(folder))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    outcome = oncelog_command("run", "pipeline.toml")
+    assert outcome.code == 1
+    assert outcome.err.count("\n") == 1
+    assert "apt install openjdk-17-jre-headless" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ([], "oncelog: which pipeline? oncelog run PIPELINE.toml"),
+        (["gone.toml"], "oncelog: [Errno 2] No such file or directory: 'gone.toml'"),
+        (["latin.toml"], "oncelog: latin.toml is not a text in UTF-8"),
+    ],
+)
+def test_a_file_that_cannot_be_read(oncelog_command: Run, folder: Path, words: list[str], expected: str) -> None:
+    (folder / "latin.toml").write_bytes('name = "größe"'.encode("latin-1"))
+    outcome = oncelog_command("run", *words)
+    assert outcome.code == 1
+    assert outcome.err.startswith(expected)
+
+
+def test_the_example_is_printed(oncelog_command: Run) -> None:
+    outcome = oncelog_command("run", "--example")
+    assert outcome.code == 0
+    assert tomllib.loads(outcome.out)["pipeline"]["name"] == "billing"
+
+
+def test_a_terminal_shows_one_row_for_each_sink() -> None:
+    console = Console(file=io.StringIO(), width=120, force_terminal=True)
+    with Live(console=console, auto_refresh=False) as live:
+        screen = TerminalScreen(live)
+        for batch in range(2):
+            screen.progress(Progress("paid", batch, 1500, 2000.4, 750, 600, 50, 12_345))
+        screen.progress(Progress("files", 7, 1, 1.0, 10, 5, 2, None))
+    table = Console(file=io.StringIO(), width=120)
+    table.print(screen.table())
+    assert isinstance(table.file, io.StringIO)
+    rows = [line.strip("│").split("│") for line in table.file.getvalue().splitlines() if line.startswith("│")]
+    assert [[cell.strip() for cell in row] for row in rows] == [
+        ["paid", "1", "3,000", "1,500", "2,000", "12,345", "750", "600", "50"],
+        ["files", "7", "1", "1", "1", "-", "10", "5", "2"],
+    ]
 
 
 @pytest.fixture

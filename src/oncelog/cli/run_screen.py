@@ -89,9 +89,9 @@ class TerminalScreen(LineScreen):
     def progress(self, progress: Progress) -> None:
         self._last[progress.sink] = progress
         self._rows[progress.sink] = self._rows.get(progress.sink, 0) + progress.rows
-        self._live.update(self._table(), refresh=True)
+        self._live.update(self.table(), refresh=True)
 
-    def _table(self) -> Table:
+    def table(self) -> Table:
         from rich.table import Table
 
         table = Table()

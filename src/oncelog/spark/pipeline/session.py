@@ -29,7 +29,7 @@ DEFAULTS: Final = {"spark.ui.showConsoleProgress": "false"}
 
 
 class SparkMissing(OncelogError):
-    """Spark cannot start on this machine."""
+    """Spark cannot start on this machine, or did not stay."""
 
 
 def check_parts() -> None:
@@ -59,6 +59,7 @@ def log_file(pipeline: Pipeline, *, only_check: bool) -> str:
 def open_session(pipeline: Pipeline, log: str) -> Iterator[SparkSession]:
     """Raises SparkMissing."""
     check_parts()
+    from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
@@ -74,11 +75,14 @@ def open_session(pipeline: Pipeline, log: str) -> Iterator[SparkSession]:
     except PySparkException as error:
         raise SparkMissing(f"Spark did not start ({error.getCondition()}); its log says why: {log}") from error
     _keep_quiet()
-    register(session)
     try:
-        yield session
-    finally:
-        session.stop()
+        register(session)
+        try:
+            yield session
+        finally:
+            session.stop()
+    except (Py4JNetworkError, ConnectionError) as error:
+        raise SparkMissing(f"Spark's JVM has ended (killed, or out of memory?); its log: {log}") from error
 
 
 def _keep_quiet() -> None:
