@@ -127,7 +127,7 @@ class Stream:
     """The same query, again and again with one checkpoint: AvailableNow into a list."""
 
     def __init__(self, spark: SparkSession, kind: str, broker: BrokerProcess, folder: Path, topic: str) -> None:
-        self._spark, self._kind, self._broker, self._topic = spark, kind, broker, topic
+        self._spark, self.kind, self._broker, self._topic = spark, kind, broker, topic
         self._checkpoint = folder / kind
         self._rows: list[str] = []
 
@@ -140,7 +140,7 @@ class Stream:
             **COMMITTED,
             **options,
         }
-        stream = self._spark.readStream.format(self._kind).options(**everything).load()
+        stream = self._spark.readStream.format(self.kind).options(**everything).load()
         query = (
             stream.select(*COLUMNS)
             .writeStream.foreachBatch(lambda frame, _: self._rows.extend(rows_of(frame)))
@@ -183,13 +183,19 @@ def test_streams_have_the_same_rows_batches_and_checkpoints(
         assert ours.offsets() == theirs.offsets()
         assert ours.rows() == theirs.rows()
 
+        send(broker, topic, "moved", partition=3)
+        theirs.kind = "oncelog"  # a job moves over with its checkpoint
+        before = len(theirs.rows())
+        theirs.run()
+        assert len(theirs.rows()) - before == len("moved")
+
         send(broker, topic, map(str, range(20)), partition=2)
         admin.delete_records({TopicPartition(topic, 2): 30})
         with pytest.raises(Exception, match=rf"offsets 23 to 30 of partition {topic}-2 were removed"):
             ours.run()
         before = len(ours.rows())
         ours.run(failOnDataLoss="false")
-        assert len(ours.rows()) - before == 43 - 30
+        assert len(ours.rows()) - before == 43 - 30 + len("moved")
 
 
 def test_a_mistake_is_told_at_the_start(spark: SparkSession, broker: BrokerProcess, topic: str, tmp_path: Path) -> None:

@@ -59,6 +59,7 @@ def test_transactions_show_what_was_committed_and_end_ranges_without_records(bro
     assert rows_of(settings, topic, 3, 7) == []
     assert rows_of(settings, topic, 9, 13) == []
     assert values_of(rows_of(settings, topic, 4, 8)) == [b"f"]
+    assert values_of(rows_of(settings, topic, 0, 8)) == [b"a", b"b", b"c", b"f"]
     everything = settings_for(broker, topic, **{"kafka.isolation.level": "read_uncommitted"})
     assert b"".join(values_of(rows_of(everything, topic, 0, 13))) == b"abcdefghi"
 
