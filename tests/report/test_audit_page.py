@@ -9,6 +9,7 @@ from oncelog.audit.account import Audit
 from oncelog.audit.ids import RecordId
 from oncelog.audit.spread import Bins, SpreadCounter, TopicAudit
 from oncelog.report.audit_page import audit_page
+from oncelog.report.values import MAX_ROWS
 from oncelog.types import TopicPartition
 
 
@@ -57,6 +58,17 @@ def test_a_damaged_topic_shows_each_finding_and_where_it_lies() -> None:
 def test_a_gap_wider_than_a_bin_is_spread_over_its_bins() -> None:
     root = shown(audited("orders", ["a/0", "a/1000"]))
     assert sum(int(count) for _, count in tables(root)["Missing numbers: the numbers"]) == 999
+
+
+def test_of_many_partitions_those_with_findings_are_shown() -> None:
+    audit = Audit()
+    for partition in range(MAX_ROWS + 10):
+        audit.observe(TopicPartition("orders", partition), 0, RecordId(f"a/{partition}", 0))
+    audit.observe(TopicPartition("orders", MAX_ROWS + 9), 1, RecordId(f"a/{MAX_ROWS + 9}", 2))
+    root = shown(TopicAudit("orders", audit.report(), SpreadCounter(Bins()).spread()))
+    rows = tables(root)["Audit"]
+    assert len(rows) == MAX_ROWS
+    assert rows[0][:4] == [f"orders-{MAX_ROWS + 9}", "3", "2", "1"]
 
 
 def test_each_topic_has_a_place_of_its_own() -> None:

@@ -8,6 +8,7 @@ from oncelog.audit.account import AuditReport, Counts, Gap
 from oncelog.audit.spread import Bins, TopicAudit, all_partitions
 from oncelog.report.page import page
 from oncelog.report.values import (
+    MAX_ROWS,
     Bar,
     BarPlot,
     Cell,
@@ -76,7 +77,10 @@ def tiles(total: Counts) -> Tiles:
 
 
 def counts_table(report: AuditReport) -> Table:
-    rows = tuple((str(entry.partition), *_cells(entry.counts)) for entry in report.partitions)
+    entries = report.partitions
+    if len(entries) > MAX_ROWS:  # what is left out should be what is clean
+        entries = tuple(sorted(entries, key=lambda entry: entry.counts.clean))
+    rows = tuple((str(entry.partition), *_cells(entry.counts)) for entry in entries)
     return Table("Audit", ("partition", *COLUMNS), rows, total=("total", *_cells(report.total)))
 
 
