@@ -10,26 +10,28 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
-import pyarrow as pa  # type: ignore[import-untyped]
 from psycopg import errors as found_by_server
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from oncelog.spark.table.copy_rows import HEADER, TRAILER, encode
 from oncelog.spark.table.errors import BadValue, StagingLost, UnfitTable, UnreachableDatabase
 from oncelog.spark.table.layout import Found, FoundColumn, Layout
 from oncelog.spark.table.names import TableName, quote
 from oncelog.spark.table.postgres_dialect import PostgresDialect
 from oncelog.spark.table.settings import Settings, Upsert
 from oncelog.spark.table.store import NO_VALUES, Row, Session, Store
-from oncelog.spark.table.values import checked
+
+if TYPE_CHECKING:
+    import pyarrow as pa  # type: ignore[import-untyped]
 
 CONNECT_TIMEOUT_S: Final = 20
 DROP_PATIENCE_MS: Final = 1_000
 LOCK_PATIENCE_MS: Final = 120_000
 """How long a plan or a committer waits for whoever holds the sink."""
+SORT_MEMORY_MB: Final = 64
+"""Of the server, while a batch is published: with less it would sort an ordinary batch on the disk."""
 IDLE_PATIENCE_MS: Final = 60_000
 """After which the server ends the transaction of a committer that has stopped in the middle of it."""
 KEEPALIVE: Final = {"keepalives": 1, "keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
@@ -105,6 +107,8 @@ class PostgresStore(Store):
         with self.transaction() as session:
             if session.rows("SHOW synchronous_commit") == [("off",)]:
                 session.change("SET LOCAL synchronous_commit = on")
+            session.change(f"SET LOCAL work_mem = '{SORT_MEMORY_MB}MB'")
+            session.change("SET LOCAL jit = off")  # to compile the one statement takes longer than to run it
             try:
                 yield session, self.dialect.escaped(stage.sql)
             except (psycopg.DataError, psycopg.IntegrityError) as error:
@@ -173,6 +177,9 @@ class PostgresStore(Store):
                 connection.execute(f"DROP TABLE IF EXISTS {stage.sql}".encode())
 
     def fill(self, stage: TableName, layout: Layout, attempt: int, batches: Iterator[pa.RecordBatch]) -> int:
+        from oncelog.spark.table.copy_rows import HEADER, TRAILER, encode  # pyarrow, which a committer does not need
+        from oncelog.spark.table.values import checked
+
         connection, rows = self._connected(), 0
         proper = checked(
             batches, layout, nul_replacement=self._settings.nul_replacement, keeps_nul=False, keeps_nan=True

@@ -14,10 +14,8 @@ import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from itertools import repeat
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote as quote_path
-
-import pyarrow as pa  # type: ignore[import-untyped]
 
 from oncelog.once.sqlite_database import is_sqlite_outage
 from oncelog.spark.options import BadOption
@@ -28,7 +26,9 @@ from oncelog.spark.table.names import TableName
 from oncelog.spark.table.settings import SQLITE, Settings
 from oncelog.spark.table.sqlite_dialect import STAGE_SCHEMA, STAGE_TABLE, SqliteDialect
 from oncelog.spark.table.store import NO_VALUES, Row, Session, Store
-from oncelog.spark.table.values import checked
+
+if TYPE_CHECKING:
+    import pyarrow as pa  # type: ignore[import-untyped]
 
 BUSY_TIMEOUT_S: Final = 120.0
 AS_TEXT: Final = frozenset({Kind.DECIMAL, Kind.TIMESTAMP, Kind.LOCAL_TIMESTAMP, Kind.DATE})
@@ -155,6 +155,8 @@ class SqliteStore(Store):
                 os.unlink(self._stage_path(stage) + suffix)
 
     def fill(self, stage: TableName, layout: Layout, attempt: int, batches: Iterator[pa.RecordBatch]) -> int:
+        from oncelog.spark.table.values import checked  # pyarrow, which a committer does not need
+
         path, rows = self._stage_path(stage), 0
         try:
             connection = _open(path, "rw")
@@ -188,7 +190,7 @@ def _rows(batch: pa.RecordBatch, layout: Layout, attempt: int, first_ordinal: in
     if layout.has_ordinals:
         columns.append(range(first_ordinal, first_ordinal + batch.num_rows))
     for column, values in zip(layout.columns, batch.columns, strict=True):
-        columns.append((values.cast(pa.string()) if column.kind in AS_TEXT else values).to_pylist())
+        columns.append((values.cast("string") if column.kind in AS_TEXT else values).to_pylist())
     return zip(*columns, strict=True)
 
 
