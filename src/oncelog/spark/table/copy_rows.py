@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from array import array
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any, Final
 
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -23,6 +24,9 @@ TRAILER: Final = struct.pack("!h", -1)
 NULL_LENGTH: Final = struct.pack("!i", -1)
 MAX_CHUNK_BYTES: Final = 64 << 20
 """Of one batch that is encoded at once; a larger one is cut by rows."""
+
+KEPT_SIZES: Final = 16
+"""Of batches, for which offsets are kept: all but the last of a task have the same."""
 
 EPOCH_2000_DAYS: Final = 10_957
 EPOCH_2000_US: Final = EPOCH_2000_DAYS * 86_400_000_000
@@ -48,8 +52,8 @@ def _rows(batch: pa.RecordBatch, layout: Layout, attempt: int, first_ordinal: in
     fields = len(layout.columns) + 1 + layout.has_ordinals
     parts: list[Any] = [pa.scalar(struct.pack("!hiq", fields, 8, attempt), pa.binary())]
     if layout.has_ordinals:
-        ordinals = array("q", range(first_ordinal, first_ordinal + batch.num_rows))
-        parts += [_length(8), _swapped(ordinals)]
+        ordinals = pc.add(_numbers(batch.num_rows), pa.scalar(first_ordinal))
+        parts += [_length(8), _swapped(_array("q", ordinals))]
     for column, values in zip(layout.columns, batch.columns, strict=True):
         parts += _field(column.kind, values)
     joined = pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.binary()), null_handling="replace")
@@ -118,5 +122,14 @@ def _swapped(numbers: array[int]) -> pa.Array:
     """In network order, each as bytes of its own."""
     numbers.byteswap()
     size, count = numbers.itemsize, len(numbers)
-    offsets = array("i", range(0, size * (count + 1), size))
-    return pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(numbers)])
+    return pa.Array.from_buffers(pa.binary(), count, [None, _offsets(size, count), pa.py_buffer(numbers)])
+
+
+@lru_cache(KEPT_SIZES)
+def _offsets(size: int, count: int) -> pa.Buffer:
+    return pa.py_buffer(array("i", range(0, size * (count + 1), size)))
+
+
+@lru_cache(KEPT_SIZES)
+def _numbers(count: int) -> pa.Array:
+    return pa.array(range(count), pa.int64())
