@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 import oncelog
+from oncelog.client.blocking import BrokersUnreachable
+from oncelog.records.arrow import table_of
 from oncelog.spark.source import reading
+from oncelog.spark.source.cluster import Cluster
 from oncelog.spark.source.columns import MAX_ROWS
-from oncelog.spark.source.losses import DataLoss
+from oncelog.spark.source.losses import DataLoss, LogBounds
 from oncelog.spark.source.pool import POOL
 from oncelog.spark.source.ranges import OffsetRange
 from oncelog.spark.source.reading import ReadTimedOut, read_range
 from oncelog.types import TopicPartition
 from tests.spark.source.support import Transactions, rows_of, send, settings_for, values_of
+from tests.support.broker import OncelogBroker
 from tests.support.process import BrokerProcess
 
 pytestmark = pytest.mark.on_both_brokers
+
+SMALL = {"kafka.max.partition.fetch.bytes": "1000"}
+"""So that little is there before it is asked for."""
 
 
 @pytest.fixture(autouse=True)
@@ -150,3 +161,51 @@ def test_a_broker_that_stays_silent_is_named(
     send(broker, topic, map(str, range(10)))
     with pytest.raises(ReadTimedOut, match=rf"nothing came from {topic}-0 at offset 3"):
         rows_of(settings_for(broker, topic, **{"kafkaConsumer.pollTimeoutMs": "300"}), topic, 3, 10)
+
+
+def test_a_slow_query_is_not_taken_for_a_silent_broker(
+    broker: BrokerProcess, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passed_s = 0.0
+    read_table = oncelog.Consumer.read_table
+    late = iter([table_of([])])
+
+    def late_table(self: oncelog.Consumer, timeout: float, **limits: Any) -> Any:
+        table = next(late, None)
+        return read_table(self, timeout, **limits) if table is None else table
+
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + passed_s, sleep=time.sleep)
+    monkeypatch.setattr(reading, "time", clock)
+    monkeypatch.setattr(oncelog.Consumer, "read_table", late_table)
+    send(broker, topic, map(str, range(100)))
+    batches = read_range(settings_for(broker, topic), OffsetRange(TopicPartition(topic, 0), 0, 100))
+    rows = next(batches).num_rows
+    passed_s = 1_000_000.0
+    assert rows + sum(batch.num_rows for batch in batches) == 100
+
+
+def test_a_broker_that_dies_and_comes_back_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with OncelogBroker(tmp_path) as own:
+        looks: list[str] = []
+
+        class Looking(Cluster):
+            def log_bounds(self, partition: TopicPartition) -> LogBounds | None:
+                try:
+                    return super().log_bounds(partition)
+                except BrokersUnreachable:
+                    looks.append(str(partition))
+                    own.start()
+                    raise
+
+        monkeypatch.setattr(reading, "STALL_S", 0.1)
+        monkeypatch.setattr(reading, "Cluster", Looking)
+        with oncelog.Admin(own.bootstrap) as admin:
+            admin.create_topic("t", partitions=1)
+        for _ in range(20):
+            send(own, "t", map(str, range(100)))
+        batches = read_range(settings_for(own, "t", **SMALL), OffsetRange(TopicPartition("t", 0), 0, 2000))
+        rows = next(batches).num_rows
+        own.kill()
+        assert rows + sum(batch.num_rows for batch in batches) == 2000
+        assert looks == ["t-0"]
+        POOL.close()

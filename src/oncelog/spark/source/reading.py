@@ -15,6 +15,7 @@ from typing import TypeVar
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
+from oncelog.client.blocking import BrokersUnreachable, ConnectionLost
 from oncelog.client.consumer_errors import InvalidOffset
 from oncelog.consumer.consumer import Consumer
 from oncelog.errors import OncelogError, UnknownTopicId, UnknownTopicOrPartition
@@ -63,11 +64,15 @@ class RangeReader:
         self._consumer.seek(partition, self._position)
         columns = yield from self._first()
         while self._position < end:
-            rows = min(end - self._position, MAX_ROWS)
-            table = self._ask(lambda rows=rows: self._consumer.read_table(WAIT_S, max_records=rows))  # type: ignore[misc]
+            table = self._ask(self._table)
             if table is not None and table.num_rows:
                 assert columns is not None, "a record has come first"
                 yield from columns.of(_before(end, table))
+                self._moved_at = time.monotonic()  # Spark may have taken its time; that was not the broker's
+
+    def _table(self) -> pa.Table:
+        """No more than the range may have left; what lies behind its end after gaps is cut off later."""
+        return self._consumer.read_table(WAIT_S, max_records=min(self._wanted.end - self._position, MAX_ROWS))
 
     def _first(self) -> Generator[pa.RecordBatch, None, SparkBatches | None]:
         """The first record goes alone: it tells of what type the timestamps are, which tables do not."""
@@ -78,6 +83,7 @@ class RangeReader:
                         self._wanted.partition, record.timestamp_type, include_headers=self._settings.include_headers
                     )
                     yield columns.of_record(record)
+                    self._moved_at = time.monotonic()
                     return columns
         return None
 
@@ -102,9 +108,17 @@ class RangeReader:
         """Nothing comes. Goes on where something can be read, or raises."""
         waited_ms = (time.monotonic() - self._moved_at) * 1000
         is_patient = waited_ms < self._settings.poll_timeout_ms
-        with Cluster(self._settings) as cluster:
-            log = cluster.log_bounds(self._wanted.partition)
-        self._looked_at = time.monotonic()
+        try:
+            with Cluster(self._settings) as cluster:
+                log = cluster.log_bounds(self._wanted.partition)
+        except (BrokersUnreachable, ConnectionLost):
+            if not is_patient:
+                raise
+            if error is not None:
+                self._consumer.seek(self._wanted.partition, self._position)
+            return  # the consumer goes on trying to connect
+        finally:
+            self._looked_at = time.monotonic()
         if isinstance(error, UnknownTopicId):
             self._lost(Loss(f"topic {self._wanted.partition.topic!r} was deleted and created again while it was read"))
         verdict = stalled(self._wanted, self._position, log, is_patient=is_patient)
