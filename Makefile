@@ -20,6 +20,7 @@ native: setup
 
 test: setup native
 	@$(BIN)/python -m tests.support.parts
+	@$(BIN)/python -m tests.support.spark
 	@$(BIN)/python -m pytest tests -n 3 --dist loadfile
 
 lint: setup
@@ -37,9 +38,11 @@ conformance: setup native
 	@$(BIN)/python -m tests.support.parts
 	@$(BIN)/python -m pytest tests/conformance --brokers=oncelog,kafka
 
-# Minutes: transactions under 200 kills for each client.
+# Half an hour: transactions under 200 kills for each client; pipelines on Spark through every fault, and 120 random kills.
 faults: setup native
-	@ONCELOG_SOAK=1 $(BIN)/python -m pytest -s tests/faults/test_transactions_kill.py
+	@$(BIN)/python -m tests.support.parts
+	@$(BIN)/python -m tests.support.spark
+	@ONCELOG_SOAK=1 $(BIN)/python -m pytest -s tests/faults/test_transactions_kill.py tests/spark/faults tests/spark/cluster
 
 clean:
 	rm -rf $(VENV) build src/oncelog/*/_*.c src/oncelog/*/_*.so

@@ -126,4 +126,7 @@ def _leave_classes(archive: Path) -> None:
 
 
 if __name__ == "__main__":
-    print(f"spark_classes: {shared_classes().split()[0].partition('=')[2]}")
+    try:
+        print(f"spark_classes: {shared_classes().split()[0].partition('=')[2]}")
+    except parts.PartMissingError as reason:
+        print(f"spark_classes: missing: {reason}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 import oncelog
 from oncelog.faults import FaultProxy, Rule
 from oncelog.spark.moments import Moment
+from tests.spark.faults.sizes import only_at_full_size
 from tests.spark.faults.test_salvage import fence
 from tests.spark.support.moments import Moments
 from tests.spark.support.rig import Rig
@@ -97,7 +97,7 @@ LAST_EPOCHS = 32_760
 """The next but few have no number left: then a transactional id gets another producer id."""
 
 
-@pytest.mark.skipif("ONCELOG_SOAK" not in os.environ, reason="ONCELOG_SOAK: sixty thousand requests")
+@only_at_full_size("sixty thousand requests")
 def test_epochs_that_run_out(rig: Rig, runner: SessionRunner) -> None:
     with RawClient(rig.broker.address) as client:
         for name in (f"{rig.prefix}-driver", f"{rig.prefix}-0"):

@@ -6,17 +6,14 @@ it finishes that. The successor starts while its predecessor works: a JVM takes 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-import pytest
-
 from oncelog.spark.moments import Moment
+from tests.spark.faults.sizes import IS_SOAK, long_at_full_size, on_both_brokers_at_full_size
 from tests.spark.support.rig import Rig
 from tests.support.process import BrokerProcess
 
-IS_SOAK = "ONCELOG_SOAK" in os.environ
 ROWS = 40
 MANY_SLOTS = 18
 """More than are committed at once, so that there is a moment with some committed and others not."""
@@ -53,8 +50,8 @@ def die_at_each(rig: Rig, moments: Iterable[Moment], **changes: object) -> None:
     driver.close()
 
 
-@pytest.mark.timeout(3_600 if IS_SOAK else 300)
-@pytest.mark.parametrize("broker", ["oncelog", "kafka"] if IS_SOAK else ["oncelog"], indirect=True)
+@long_at_full_size
+@on_both_brokers_at_full_size
 def test_a_driver_that_is_killed_at_any_moment_of_a_batch(
     broker: BrokerProcess, tmp_path: Path, new_topic: Callable[[], str]
 ) -> None:

@@ -17,12 +17,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.spark.faults.sizes import IS_SOAK, long_at_full_size
 from tests.spark.support.rig import Rig
 from tests.support.broker import OncelogBroker
 from tests.support.kafka import KafkaBroker
 from tests.support.process import BrokerProcess
 
-IS_SOAK = "ONCELOG_SOAK" in os.environ
 KILLS = 120 if IS_SOAK else 3
 ROWS = 200
 MAX_LIFE_S = 4.0
@@ -82,7 +82,7 @@ class Scene:
         self.rig.run_to_the_end(self.driver)
 
 
-@pytest.mark.timeout(3_600 if IS_SOAK else 300)
+@long_at_full_size
 def test_whoever_is_killed_whenever_rows_come_out_once(mortal: BrokerProcess, tmp_path: Path) -> None:
     seed = int(os.environ.get("ONCELOG_SEED", random.SystemRandom().getrandbits(32)))
     print(f"ONCELOG_SEED={seed}")

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from oncelog.spark.moments import Moment
+from tests.spark.faults.sizes import only_at_full_size
 from tests.spark.support.driver import command_line
 from tests.spark.support.rig import Rig
 from tests.spark.support.session import SessionRunner
 from tests.support.patience import eventually
 from tests.support.process import BrokerProcess
 
-IS_SOAK = "ONCELOG_SOAK" in os.environ
 ROWS = 40
 
 
@@ -48,7 +48,7 @@ def test_a_checkpoint_is_not_continued_under_another_prefix(rig: Rig, runner: Se
     rig.check()
 
 
-@pytest.mark.skipif(not IS_SOAK, reason="ONCELOG_SOAK: two drivers for each")
+@only_at_full_size("two drivers for each")
 @pytest.mark.parametrize("moment", [Moment.COMMITTING, Moment.DECIDED])
 def test_a_committer_that_outlives_its_driver_decides_nothing_any_more(
     oncelog_broker: BrokerProcess, tmp_path: Path, new_topic: Callable[[], str], moment: Moment

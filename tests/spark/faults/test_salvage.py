@@ -6,21 +6,18 @@ long is written again.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 import oncelog
 from oncelog.spark.moments import Moment
+from tests.spark.faults.sizes import long_at_full_size, on_both_brokers_at_full_size, only_at_full_size
 from tests.spark.support.oracle import ENDED
 from tests.spark.support.rig import Rig
 from tests.spark.support.session import SessionRunner
 from tests.support.patience import eventually
 from tests.support.process import BrokerProcess
 
-IS_SOAK = "ONCELOG_SOAK" in os.environ
 ROWS = 40
 SHORT_TIMEOUT_MS = 20_000
 """Three quarters of it are enough for a small batch on any machine, and a test can wait for all of it."""
@@ -62,7 +59,7 @@ def test_an_attempt_that_wakes_after_the_decision_and_takes_its_slot(rig: Rig, r
     rig.check()
 
 
-@pytest.mark.parametrize("broker", ["oncelog", "kafka"] if IS_SOAK else ["oncelog"], indirect=True)
+@on_both_brokers_at_full_size
 def test_an_outage_longer_than_the_transaction_timeout(rig: Rig, runner: SessionRunner) -> None:
     """After the decision all of the batch is copied. Before it nothing is decided any more: the batch fails, and its
     rows are written again."""
@@ -102,8 +99,9 @@ def test_a_salvage_whose_process_dies_is_taken_up_by_the_next(rig: Rig, runner: 
     rig.check()
 
 
-@pytest.mark.skipif(not IS_SOAK, reason="ONCELOG_SOAK: several lives of drivers")
-@pytest.mark.on_both_brokers
+@only_at_full_size("several lives of drivers")
+@long_at_full_size
+@on_both_brokers_at_full_size
 def test_a_driver_that_is_killed_in_a_salvage(
     broker: BrokerProcess, tmp_path: Path, new_topic: Callable[[], str]
 ) -> None:

@@ -5,15 +5,13 @@ One driver goes through all of it. What a batch was when its worker died, the ne
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from oncelog.spark.moments import Moment
+from tests.spark.faults.sizes import IS_SOAK
 from tests.spark.support.rig import Rig
 from tests.spark.support.session import SessionRunner
 
-IS_SOAK = "ONCELOG_SOAK" in os.environ
 ROWS = 40
 TASK = (Moment.FENCED_IN, Moment.WRITING, Moment.FLUSHED)
 ALL = (
