@@ -12,6 +12,10 @@ from oncelog.spark.table.settings import Insert, Upsert, check_columns, read_set
 GIVEN = {"url": "postgresql://me:secret@db:5432/shop", "table": "orders", "sink.name": "shop"}
 
 
+def test_passwords_are_not_shown() -> None:
+    assert "secret" not in repr(read_settings(Options({**GIVEN, "password": "more secrets"}, "it")))
+
+
 def test_what_is_written_follows_from_what_is_given() -> None:
     assert read_settings(Options(GIVEN, "it")).write == Insert(())
     assert read_settings(Options({**GIVEN, "message.id": "a, b"}, "it")).write == Insert(("a", "b"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from oncelog.spark.options import BadOption, Options
@@ -37,9 +37,9 @@ class Insert:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    url: str
+    url: str = field(repr=False)  # may hold a password as well
     user: str | None
-    password: str | None
+    password: str | None = field(repr=False)
     table: TableName
     write: Upsert | Insert
     sink: str
