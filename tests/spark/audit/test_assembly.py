@@ -27,7 +27,8 @@ def test_cells_are_added_up_by_partition_and_by_bin() -> None:
     assert audit.report.partitions[0].counts == Counts(4, 4, 1, 1, 1, 0, 1)
     assert audit.report.partitions[1].counts == Counts(5, 5)
     assert (audit.spread.stored[0], audit.spread.stored[7], audit.spread.out_of_order[7]) == (2, 7, 1)
-    assert not filled.is_clean
+    assert filled.has_losses
+    assert filled.has_wrong_records
 
 
 def test_a_stream_of_which_nothing_arrived_is_lost_where_it_was_sent() -> None:

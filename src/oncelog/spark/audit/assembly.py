@@ -76,8 +76,12 @@ class Sheet:
         return counts
 
     @property
-    def is_clean(self) -> bool:
-        return all(counts.clean for counts in self.counts.values())
+    def has_losses(self) -> bool:
+        return any(sent.lost for sent in self.sent)
+
+    @property
+    def has_wrong_records(self) -> bool:
+        return any(cell.duplicated or cell.out_of_order for cell in self.cells)
 
     def audit(self) -> TopicAudit:
         examples, gaps = self._examples(), defaultdict(list)

@@ -23,7 +23,7 @@ def compared(sent: DataFrame, stored: DataFrame) -> DataFrame:
     )
 
 
-def streams(ids: DataFrame) -> DataFrame:
+def streams_of(ids: DataFrame) -> DataFrame:
     """Each stream that was sent: how many records, how many are lost, and the partition that is told so.
 
     That is the one that holds the lowest of its numbers (`is_stored`), or the one it was sent to if all are lost."""
@@ -47,12 +47,12 @@ def streams(ids: DataFrame) -> DataFrame:
     )
 
 
-def losses(ids: DataFrame) -> DataFrame:
+def losses(streams: DataFrame) -> DataFrame:
     """How many records were sent, and lost, by the partition that is told so."""
-    return streams(ids).groupBy("is_stored", "partition").agg(F.sum("sent").alias("sent"), F.sum("lost").alias("lost"))
+    return streams.groupBy("is_stored", "partition").agg(F.sum("sent").alias("sent"), F.sum("lost").alias("lost"))
 
 
-def gaps(ids: DataFrame) -> DataFrame:
+def gaps(ids: DataFrame, streams: DataFrame) -> DataFrame:
     """The first ranges of lost numbers, by the partition that is told so."""
     in_row = F.row_number().over(Window.partitionBy("stream").orderBy("number"))
     ranges = (
@@ -61,5 +61,5 @@ def gaps(ids: DataFrame) -> DataFrame:
         .groupBy("stream", "run")
         .agg(F.min("number").alias("number"), F.max("number").alias("last"))
     )
-    placed = ranges.join(streams(ids).select("stream", "is_stored", "partition"), "stream")
+    placed = ranges.join(streams.select("stream", "is_stored", "partition"), "stream")
     return first_of_each(["is_stored", "partition"], placed, ["stream", "number"], MAX_GAPS)

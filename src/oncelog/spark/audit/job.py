@@ -1,6 +1,7 @@
 """The job: asks the brokers where topics begin and end, lets Spark read and judge them, puts the answer together.
 
-A clean topic is read once. One with findings is read a second time, for the first of them.
+A clean topic is read once. One with findings is read a second time, for the first of them. A comparison with what was
+sent reads both topics once more, and if something was lost, twice.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def audit_ids(
         _add_count(sheet, row, by_numbering=sent is None)
     if sent is not None:
         _add_losses(sheet, sent_topic, between.compared(sent, stored))
-    if not sheet.is_clean:
+    if sheet.has_wrong_records or (sent is None and sheet.has_losses):
         for row in judging.findings(records).collect():
             _add_finding(sheet, row, by_numbering=sent is None)
     return sheet.audit()
@@ -91,9 +92,14 @@ def _add_losses(sheet: Sheet, sent_topic: str, ids: DataFrame) -> None:
     def place(row: Row) -> TopicPartition:
         return TopicPartition(sheet.topic if row.is_stored else sent_topic, row.partition)
 
-    sheet.sent += [Sent(place(row), row.sent, row.lost) for row in between.losses(ids).collect()]
-    if any(sent.lost for sent in sheet.sent):
-        sheet.gaps += [(place(row), Gap(row.stream, row.number, row.last)) for row in between.gaps(ids).collect()]
+    streams = between.streams_of(ids).persist()  # few, and dear: both topics are read for them
+    try:
+        sheet.sent += [Sent(place(row), row.sent, row.lost) for row in between.losses(streams).collect()]
+        if sheet.has_losses:
+            gaps = between.gaps(ids, streams).collect()
+            sheet.gaps += [(place(row), Gap(row.stream, row.number, row.last)) for row in gaps]
+    finally:
+        streams.unpersist()
 
 
 def _add_finding(sheet: Sheet, row: Row, *, by_numbering: bool) -> None:
