@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,7 +10,7 @@ import psycopg
 import pytest
 
 from oncelog.spark.table import writer
-from oncelog.spark.table.errors import StagingLost
+from oncelog.spark.table.errors import StagingLost, UnreachableDatabase
 from oncelog.spark.table.writer import BatchTableWriter, TableMessage
 from tests.spark.table.support import ORDER_TYPES, Job, settings_of
 from tests.support import parts
@@ -66,3 +67,10 @@ def test_a_commit_whose_answer_is_lost_is_asked_for_again(
     assert len(calls) == 2
     assert job.look(ALL) == [(1,), (2,)]
     assert job.areas(planned) == []
+
+
+def test_a_python_without_the_driver_of_postgresql(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "oncelog.spark.table.postgres_store", raising=False)
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(UnreachableDatabase, match=r"no psycopg.*oncelog\[postgres\]"):
+        writer.open_store(settings_of("postgresql://db/shop"))

@@ -18,7 +18,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from oncelog.spark.moments import Moment, reach
 from oncelog.spark.table.checkpoint import digest_at
-from oncelog.spark.table.errors import Disagreement
+from oncelog.spark.table.errors import Disagreement, UnreachableDatabase
 from oncelog.spark.table.ledger import RUNS, Report, Staged
 from oncelog.spark.table.procedure import Plan, abort, commit
 from oncelog.spark.table.settings import Settings
@@ -42,8 +42,13 @@ class TableMessage(WriterCommitMessage):
 def open_store(settings: Settings) -> Store:
     """psycopg is imported only by those who have PostgreSQL."""
     if settings.is_postgres:
-        from oncelog.spark.table.postgres_store import PostgresStore
-
+        try:
+            from oncelog.spark.table.postgres_store import PostgresStore
+        except ModuleNotFoundError as error:
+            raise UnreachableDatabase(
+                f'this Python has no {error.name}, by which PostgreSQL is reached: pip install "oncelog[postgres]", on '
+                "the driver and for the executors"
+            ) from None
         return PostgresStore(settings)
     from oncelog.spark.table.sqlite_store import SqliteStore
 
