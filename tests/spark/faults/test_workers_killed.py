@@ -8,11 +8,14 @@ from __future__ import annotations
 import pytest
 
 from oncelog.spark.moments import Moment
-from tests.spark.faults.sizes import IS_SOAK
+from tests.spark.faults.sizes import IS_SOAK, only_at_full_size
+from tests.spark.support.driver import command_line
 from tests.spark.support.rig import Rig
 from tests.spark.support.session import SessionRunner
+from tests.support.patience import eventually
 
 ROWS = 40
+IDLE_LIMIT_S = 240.0
 TASK = (Moment.FENCED_IN, Moment.WRITING, Moment.FLUSHED)
 ALL = (
     Moment.PLANNING,
@@ -56,4 +59,22 @@ def test_a_commit_that_fails_after_its_decision_is_not_undone_by_the_abort_that_
         rig.moments.release(Moment.ABORTING)
         assert "told to fail" in (runner.outcome() or "")
         rig.run_to_the_end(runner)
+    rig.check()
+
+
+@only_at_full_size("Spark ends workers after a minute")
+def test_workers_that_spark_ended_for_idleness(rig: Rig, runner: SessionRunner) -> None:
+    """A query that has nothing to do for long goes on in new ones, which know nothing but the journal."""
+    rig.feed(ROWS)
+    rig.moments.arm(Moment.COMMITTING)
+    runner.run(rig.plan(every="0 seconds"))
+    committer = rig.moments.await_reached(Moment.COMMITTING)
+    rig.moments.release(Moment.COMMITTING)
+    eventually(lambda: not command_line(committer), "Spark ends the committer", IDLE_LIMIT_S)
+    rig.feed(ROWS)
+    rig.moments.arm(Moment.COMMITTING)
+    assert rig.moments.await_reached(Moment.COMMITTING) != committer
+    rig.moments.release(Moment.COMMITTING)
+    runner.stop()
+    rig.run_to_the_end(runner)
     rig.check()

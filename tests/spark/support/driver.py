@@ -81,9 +81,9 @@ class Driver:
     def members(self) -> list[int]:
         return session_members(self.pid)
 
-    def workers(self, module: str = "pyspark.daemon") -> list[int]:
-        """Python's processes that run for the JVM: daemons and what they forked."""
-        return [pid for pid in self.members() if module in command_line(pid)]
+    def workers(self, mark: str = "-m pyspark.") -> list[int]:
+        """Its processes with this in their command line; by default Python's, which run for the JVM."""
+        return [pid for pid in self.members() if mark in command_line(pid)]
 
     # --- commands -----------------------------------------------------------------------------------------------
 
