@@ -46,6 +46,19 @@ def test_whoever_dies_at_whatever_moment_rows_come_out_once(rig: Rig, runner: Se
     rig.check()
 
 
+def test_an_atomic_batch_whose_workers_die(rig: Rig, runner: SessionRunner) -> None:
+    """Its tasks share one transaction, and none of them can be tried again: the whole batch is."""
+    shared = {"sink": {"atomic": "batch"}, "slots": {"by_partition": 4}}
+    for moment in (*TASK, *ALL[-6:]) if IS_SOAK else CORE:
+        rig.feed(ROWS)
+        rig.moments.arm(moment, "kill")
+        assert rig.outcome(runner, **shared) is not None
+        assert rig.moments.reached(moment), f"nobody came to {moment.value!r}"
+    rig.feed(ROWS)
+    rig.run_to_the_end(runner, **shared)
+    rig.check()
+
+
 def test_a_commit_that_fails_after_its_decision_is_not_undone_by_the_abort_that_follows(
     rig: Rig, runner: SessionRunner
 ) -> None:

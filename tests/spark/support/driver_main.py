@@ -26,12 +26,15 @@ from oncelog.spark import register
 
 def transformed(frame: DataFrame, plan: dict[str, Any]) -> DataFrame:
     """Key and value as they are; which slot has which rows is the plan's."""
-    rows = frame.where(plan.get("where", "true")).select("key", "value")
+    wanted = frame.where(plan.get("where", "true"))
+    rows = wanted.select("key", "value")
     match plan.get("slots"):
         case None:
             return rows
         case {"by_key": count}:
             return rows.repartition(count, "key")
+        case {"by_partition": count}:  # rows stay in the partition that they come from
+            return wanted.select("key", "value", "partition").repartition(count, "partition")
         case {"at_random": count}:  # each start of the query has another seed
             return rows.repartition(count, rand())
         case unknown:
