@@ -21,12 +21,13 @@ from oncelog.types import TopicPartition
 from tests.support.process import BrokerProcess
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from pyspark.sql import SparkSession
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 LIMIT_S = 120
+PARTITIONS = "spark.sql.shuffle.partitions"
 
 
 def example(name: str) -> ModuleType:
@@ -57,15 +58,25 @@ def rows(path: Path, query: str) -> list[tuple[Any, ...]]:
         return database.execute(query).fetchall()
 
 
+@pytest.fixture
+def small(spark: SparkSession) -> Iterator[SparkSession]:
+    """One partition of state for each operator: the examples have few rows, and many operators."""
+    before = spark.conf.get(PARTITIONS)
+    spark.conf.set(PARTITIONS, "1")
+    yield spark
+    assert before is not None
+    spark.conf.set(PARTITIONS, before)
+
+
 def test_orders_are_joined_and_counted_once(
-    spark: SparkSession, broker: BrokerProcess, new_topic: Callable[[], str], tmp_path: Path
+    small: SparkSession, broker: BrokerProcess, new_topic: Callable[[], str], tmp_path: Path
 ) -> None:
     orders, prefix = example("orders"), f"{new_topic()}-"
     words = ["-b", broker.bootstrap, "--prefix", prefix, "--checkpoint", str(tmp_path / "checkpoint")]
     arguments = orders.parse([*words, "--database", f"sqlite:///{tmp_path / 'shop.db'}"])
     orders.send_sample(broker.bootstrap, prefix)
-    orders.run(spark, arguments)
-    orders.run(spark, arguments)  # nothing is new: nothing may change
+    orders.run(small, arguments)
+    orders.run(small, arguments)  # nothing is new: nothing may change
 
     sample = orders.sample()
     placed = {order["order_id"]: order for _, order in sample["orders"]}
@@ -108,13 +119,13 @@ def test_orders_are_joined_and_counted_once(
 
 
 def test_changes_become_the_latest_state_and_dead_letters(
-    spark: SparkSession, broker: BrokerProcess, new_topic: Callable[[], str], tmp_path: Path
+    small: SparkSession, broker: BrokerProcess, new_topic: Callable[[], str], tmp_path: Path
 ) -> None:
     changes, prefix = example("changes"), f"{new_topic()}-"
     words = ["-b", broker.bootstrap, "--prefix", prefix, "--checkpoint", str(tmp_path / "checkpoint")]
     arguments = changes.parse([*words, "--database", f"sqlite:///{tmp_path / 'state.db'}"])
     changes.send_sample(broker.bootstrap, prefix)
-    changes.run(spark, arguments)
+    changes.run(small, arguments)
 
     latest: dict[int, dict[str, Any]] = {}
     bad: list[bytes] = []
