@@ -11,6 +11,7 @@ import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -21,14 +22,18 @@ from oncelog.cli.reader import Start, TopicReader
 from oncelog.cli.run_screen import TerminalScreen
 from oncelog.client.blocking import BlockingClient
 from oncelog.client.config import ClientConfig
+from oncelog.spark.moments import Moment
 from oncelog.spark.pipeline.progress import Progress
 from oncelog.types import IsolationLevel
 from tests.cli.conftest import Run
+from tests.spark.support.moments import Moments
 from tests.support import parts
 from tests.support import spark as support
 from tests.support.process import BrokerProcess
 
 PATIENCE_S = 240
+RECORDS = 250
+ROWS_PER_BATCH = 100
 
 PIPELINE = """\
 [pipeline]
@@ -39,7 +44,7 @@ trigger = "available-now"
 [source]
 subscribe = "{source}"
 startingOffsets = "earliest"
-maxOffsetsPerTrigger = 100
+maxOffsetsPerTrigger = {rows}
 
 [[step]]
 name = "loud"
@@ -57,6 +62,10 @@ partitions = 2
 """
 
 
+def pipeline_file(source: str, sink: str) -> str:
+    return PIPELINE.format(source=source, sink=sink, rows=ROWS_PER_BATCH)
+
+
 @pytest.fixture
 def oncelog_command(request: pytest.FixtureRequest) -> Run:
     """The fixture `oncelog`, under a name that leaves the package its own."""
@@ -71,7 +80,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_problems_are_lines_that_name_lines(oncelog_command: Run, folder: Path) -> None:
-    (folder / "pipeline.toml").write_text(PIPELINE.format(source="a", sink="b").replace("topic =", "topci ="))
+    (folder / "pipeline.toml").write_text(pipeline_file(source="a", sink="b").replace("topic =", "topci ="))
     outcome = oncelog_command("run", "pipeline.toml", "-o", "pipeline.triger=once")
     assert (outcome.code, outcome.out) == (1, "")
     assert outcome.err.splitlines() == [
@@ -89,7 +98,7 @@ def test_problems_for_scripts(oncelog_command: Run, folder: Path) -> None:
 
 
 def test_what_is_missing_outside_is_told_before_spark_starts(oncelog_command: Run, folder: Path) -> None:
-    (folder / "pipeline.toml").write_text(PIPELINE.format(source="a", sink="b"))
+    (folder / "pipeline.toml").write_text(pipeline_file(source="a", sink="b"))
     outcome = oncelog_command("-b", "127.0.0.1:1", "run", "pipeline.toml", "--master", "spark://127.0.0.1:1")
     assert outcome.code == 1
     master, source, sink = outcome.err.splitlines()
@@ -156,7 +165,7 @@ def topics(new_topic: Callable[[], str]) -> tuple[str, str]:
 class Running:
     """A run of the command as a process of its own, whose lines can be waited for."""
 
-    def __init__(self, folder: Path, *words: str) -> None:
+    def __init__(self, folder: Path, moments: Moments, *words: str) -> None:
         parts.required(parts.java)
         settings = {**support.local_settings(folder / "spark"), "spark.log.level": "WARN"}
         master = settings.pop("spark.master")
@@ -165,14 +174,14 @@ class Running:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "oncelog", "run", *words, "--json", "--master", master, *overrides],
             cwd=folder,
-            env={**os.environ, **support.environment()},
+            env={**os.environ, **support.environment(), **moments.environment},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
-        self.events: list[dict[str, object]] = []
+        self.events: list[dict[str, Any]] = []
 
-    def wait_for(self, is_it: Callable[[dict[str, object]], bool]) -> dict[str, object]:
+    def wait_for(self, is_it: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             self.events.append(json.loads(line))
@@ -207,36 +216,35 @@ def received(bootstrap: str, topic: str) -> list[tuple[str, str]]:
     return found
 
 
-def is_progress(event: dict[str, object]) -> bool:
-    return event["event"] == "progress"
-
-
-def test_a_pipeline_is_stopped_between_batches_and_goes_on_without_loss_or_repetition(
+def test_a_stop_lets_the_running_batch_end_and_the_next_run_goes_on(
     broker: BrokerProcess, topics: tuple[str, str], tmp_path: Path
 ) -> None:
     source, sink = topics
     with oncelog.Admin(broker.bootstrap) as admin:
         admin.create_topic(source, partitions=2)
-    (tmp_path / "pipeline.toml").write_text(PIPELINE.format(source=source, sink=sink))
-    send(broker.bootstrap, source, range(1000))
+    (tmp_path / "pipeline.toml").write_text(pipeline_file(source=source, sink=sink))
+    send(broker.bootstrap, source, range(RECORDS))
+    moments = Moments(tmp_path / "moments")
+    moments.arm(Moment.FLUSHED, "hold")
 
-    first = Running(
-        tmp_path, "pipeline.toml", "-b", broker.bootstrap, "-o", "pipeline.trigger=processing-time 1 second"
-    )
-    first.wait_for(is_progress)
+    trigger = "pipeline.trigger=processing-time 100 milliseconds"
+    first = Running(tmp_path, moments, "pipeline.toml", "-b", broker.bootstrap, "-o", trigger)
+    moments.await_reached(Moment.FLUSHED)
     first.signal(signal.SIGTERM)
+    first.wait_for(lambda event: str(event.get("text")).startswith("stopping"))
+    moments.release(Moment.FLUSHED)
     assert first.end() == (0, "")
     plan = next(event for event in first.events if event["event"] == "plan")
-    assert plan["sinks"][0]["exactly_once"], plan  # type: ignore[index]
+    assert plan["sinks"][0]["exactly_once"]
+    [rows] = [event["rows"] for event in first.events if event["event"] == "progress"]
+    assert 0 < rows <= ROWS_PER_BATCH
+    assert len(received(broker.bootstrap, sink)) == rows
     with oncelog.Admin(broker.bootstrap) as admin:
         assert admin.list_transactions(states=["Ongoing"], pattern="shout.sink.*") == []
-    before = received(broker.bootstrap, sink)
-    assert 0 < len(before) < 1000
-    assert len(before) == sum(int(str(event["rows"])) for event in first.events if is_progress(event))
 
-    second = Running(tmp_path, "pipeline.toml", "-b", broker.bootstrap)
+    second = Running(tmp_path, moments, "pipeline.toml", "-b", broker.bootstrap)
     assert second.end() == (0, "")
-    expected = [(str(number % 7), f"ROW {number}") for number in range(1000)]
+    expected = [(str(number % 7), f"ROW {number}") for number in range(RECORDS)]
     after = received(broker.bootstrap, sink)
     assert sorted(after) == sorted(expected)
     for key in "0123456":

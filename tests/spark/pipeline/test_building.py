@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from oncelog.spark import register
 from oncelog.spark.pipeline.building import build
 from oncelog.spark.pipeline.document import read_document
 from oncelog.spark.pipeline.functions import load_function
@@ -103,3 +105,18 @@ def test_sources_steps_and_outputs_are_views_for_those_after_them(session: Spark
     assert frames.problems == []
     assert list(frames.columns()) == ["ticks", "names", "one", "other", "joined"]
     assert frames.columns()["joined"] == [("key", "string"), ("value", "string")]
+
+
+def test_the_complete_example_of_the_page_is_analysed(session: SparkSession, tmp_path: Path) -> None:
+    register(session)
+    (tmp_path / "customers.csv").write_text("customer,country\n")
+    (tmp_path / "steps.py").write_text(
+        "def with_watermark(frame): return frame.withWatermark('timestamp', '10 minutes')\n"
+    )
+    page = (Path(__file__).parents[3] / "docs" / "pipelines.md").read_text()
+    text = re.findall(r"^```toml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)[-1]
+    assert "postgresql://" in text
+    here = text.replace('"postgresql://shop@db/shop"', '"sqlite:///shop.db"\ncreate = true')
+    frames = built(session, tmp_path, here)
+    assert frames.problems == []
+    assert frames.columns()["per_hour"] == [("key", "string"), ("value", "string")]

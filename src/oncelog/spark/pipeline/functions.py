@@ -10,6 +10,7 @@ import importlib
 import importlib.util
 import inspect
 import os
+import re
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -77,7 +78,7 @@ def _by_name(name: str, folder: str) -> Any:
 def _from_file(path: str) -> Any:
     if not os.path.isfile(path):
         raise NoFunction(f"there is no file {path}")
-    name = os.path.splitext(os.path.basename(path))[0]
+    name = re.sub(r"\W", "_", f"pipeline_{path.removesuffix('.py')}")  # hides no module that is called the same
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None, path
     assert spec.loader is not None, path

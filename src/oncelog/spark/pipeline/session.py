@@ -86,12 +86,14 @@ def open_session(pipeline: Pipeline, log: str) -> Iterator[SparkSession]:
 
 
 def _keep_quiet() -> None:
-    """PySpark prints errors of queries as JSON before it raises them; they are told in one line."""
+    """PySpark prints errors of queries as JSON, and Py4J those of its sockets, before they raise them. They are told in
+    one line."""
     from pyspark.logger import PySparkLogger
 
     logger = PySparkLogger.getLogger("SQLQueryContextLogger")
     logger.handlers = [logging.NullHandler()]
     logger.propagate = False
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
 
 
 @contextmanager
