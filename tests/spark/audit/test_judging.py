@@ -78,7 +78,7 @@ def damaged(log: Log, seed: int) -> Log:
             held.insert(chance.randrange(len(held)), held.pop(chance.randrange(len(held))))
         held[chance.randrange(len(held))] = None
         held.append(RecordId("p/0", 10**18 - 1 - chance.randrange(5)))
-        held.append(RecordId(f"key-{chance.randrange(3)}", chance.randrange(100)))
+        held += [RecordId(f"key-{chance.randrange(3)}", chance.randrange(20)) for _ in range(30)]
     return ids
 
 
