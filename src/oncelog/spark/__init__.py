@@ -2,16 +2,44 @@
 
     from oncelog.spark import register
     register(spark)                      # the formats "oncelog" and "oncelog.table"
+
+The stream tools are here as well (`from oncelog.spark import deduplicate`); they are imported when they are asked for, as
+every Python process of Spark imports this module.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["register"]
+    from oncelog.spark.tools import (
+        dead_letter_split,
+        decode_avro,
+        decode_json,
+        deduplicate,
+        encode_avro,
+        encode_json,
+        latest_version,
+        reject_out_of_order,
+    )
+
+__all__ = [
+    "dead_letter_split",
+    "decode_avro",
+    "decode_json",
+    "deduplicate",
+    "encode_avro",
+    "encode_json",
+    "latest_version",
+    "register",
+    "reject_out_of_order",
+]
+
+FILTER_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+"""Off by default: without it a batch read of one partition reads them all."""
 
 
 def register(spark: SparkSession) -> None:
@@ -21,3 +49,10 @@ def register(spark: SparkSession) -> None:
 
     spark.dataSource.register(OncelogSource)
     spark.dataSource.register(OncelogTable)
+    spark.conf.set(FILTER_PUSHDOWN, "true")
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        return getattr(import_module("oncelog.spark.tools"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,7 +1,8 @@
 """The data source `oncelog`, as Spark meets it: topics as tables and streams, in both directions.
 
 Spark makes it in one process, sends it by pickle to others, and asks it there for readers and writers. One that came by
-pickle is never asked to plan a write: Spark plans with one that it has just made.
+pickle is never asked to plan a write: Spark plans with one that it has just made. Only who writes imports the sink: most
+processes of Spark read.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from pyspark.sql.types import StructType
 
 from oncelog.spark import source
 from oncelog.spark.options import Options
-from oncelog.spark.sink import writers
 
 SOURCE = "the oncelog source"
 
@@ -47,8 +47,12 @@ class OncelogSource(DataSource):
         return source.stream_reader(Options(self.options, SOURCE))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from oncelog.spark.sink import writers
+
         return writers.batch_writer(writers.settings_of(self.options, schema))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        from oncelog.spark.sink import writers
+
         settings = writers.settings_of(self.options, schema)
         return writers.stream_writer(settings, is_planning=not self._came_by_pickle)
