@@ -3,7 +3,7 @@
     from oncelog.spark import register
     register(spark)                      # the formats "oncelog" and "oncelog.table"
 
-The stream tools are here as well (`from oncelog.spark import deduplicate`); they are imported when they are asked for, as
+The stream tools are here as well (`from oncelog.spark import deduplicate`), and are imported when they are asked for:
 every Python process of Spark imports this module.
 """
 

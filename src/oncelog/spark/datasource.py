@@ -1,8 +1,8 @@
 """The data source `oncelog`, as Spark meets it: topics as tables and streams, in both directions.
 
 Spark makes it in one process, sends it by pickle to others, and asks it there for readers and writers. One that came by
-pickle is never asked to plan a write: Spark plans with one that it has just made. Only who writes imports the sink: most
-processes of Spark read.
+pickle is never asked to plan a write: Spark plans with one that it has just made. Only who writes imports the sink:
+most processes of Spark read.
 """
 
 from __future__ import annotations
