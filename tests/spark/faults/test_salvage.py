@@ -39,15 +39,16 @@ def slots_of(rig: Rig) -> list[str]:
 
 def fence(rig: Rig) -> None:
     """As a stopped attempt does that wakes now: InitProducerId aborts what its successor had left open."""
+    eventually(lambda: bool(slots_of(rig)), "a slot has something to lose")
     open_slots = slots_of(rig)
-    assert open_slots
     with oncelog.Admin(rig.broker.bootstrap) as admin:
         admin.fence_producers(open_slots)
 
 
-def test_an_attempt_that_wakes_after_the_decision_and_takes_its_slot(rig: Rig, runner: SessionRunner) -> None:
-    """What it aborts is copied at once, within the same commit; it may do the same to each copy's slot again."""
-    for moment in (Moment.COMMITTING, Moment.DECIDED):
+def test_an_attempt_that_wakes_late_and_takes_its_slot(rig: Rig, runner: SessionRunner) -> None:
+    """While another writes, that one is fenced, and tried again. When all is prepared, or decided, what it aborts is
+    copied at once, within the same commit."""
+    for moment in (Moment.WRITING, Moment.COMMITTING, Moment.DECIDED):
         rig.feed(ROWS)
         rig.moments.arm(moment)
         runner.run(rig.plan())
