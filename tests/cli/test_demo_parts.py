@@ -1,15 +1,21 @@
-"""The demo's parts alone: the script that the load must not outrun, the trap, and what the screen says."""
+"""The demo's parts alone: the script that the load must not outrun, the trap, the chronicle, what the screen says."""
 
 from __future__ import annotations
 
 from io import StringIO
 from pathlib import Path
 
+import pytest
 from rich.console import Console
 
+from oncelog.cli import demo_driver
+from oncelog.cli.demo_chronicle import Chronicle, Who
+from oncelog.cli.demo_pipeline import LEAD as PIPELINE_LEAD
+from oncelog.cli.demo_rows import Rows
 from oncelog.cli.demo_screen import progress_screen
-from oncelog.cli.demo_script import STEPS, Act, Script, Step
+from oncelog.cli.demo_script import CLIENT_STEPS, LEAD, PIPELINE_STEPS, Act, Script, Step
 from oncelog.cli.demo_trap import Trap
+from oncelog.report import Event, Span, Tone
 
 
 class TestScript:
@@ -33,18 +39,22 @@ class TestScript:
         script.done()
         assert script.allowed == 1_000
 
-    def test_each_step_lets_more_come(self) -> None:
-        """Or a trap that is set when all is booked would wait for ever."""
-        script = Script(1_000)
-        for step in STEPS:
+    @pytest.mark.parametrize(("steps", "lead"), [(CLIENT_STEPS, LEAD), (PIPELINE_STEPS, PIPELINE_LEAD)])
+    def test_each_step_lets_more_come(self, steps: tuple[Step, ...], lead: float) -> None:
+        """Or a trap that is set when all has arrived would wait for ever."""
+        script = Script(1_000, steps, lead)
+        for step in steps:
             allowed = script.allowed
             assert allowed >= step.share * 1_000, "what makes the step due can be sent"
             script.done()
             assert script.allowed > allowed
 
     def test_the_demo_kills_broker_processors_and_members(self) -> None:
-        acts = [step.act for step in STEPS]
-        assert [acts.count(act) for act in Act] == [3, 4, 3, 1, 1, 1]
+        acts = [step.act for step in CLIENT_STEPS]
+        assert [acts.count(act) for act in Act] == [3, 4, 3, 1, 1, 1, 0, 0]
+
+    def test_the_demo_kills_spark(self) -> None:
+        assert {step.act for step in PIPELINE_STEPS} == {Act.KILL_DRIVER, Act.KILL_WORKER, Act.KILL_BROKER}
 
 
 class TestTrap:
@@ -71,21 +81,63 @@ class TestTrap:
 
 def test_progress_in_a_pipe_is_a_line_now_and_then() -> None:
     said = StringIO()
-    with progress_screen(Console(file=said), 1_000) as screen:
+    with progress_screen(Console(file=said), 1_000, ("acknowledged", "booked"), lambda: 3.0) as screen:
         for number in range(1_001):
             screen.advance(number, number)
         screen.tell("and more")
     lines = said.getvalue().splitlines()
     assert len(lines) == 12
     assert lines[-2].split()[2:] == ["1,000", "of", "1,000", "acknowledged,", "1,000", "booked"]
-    assert lines[-1].endswith(" s  and more")
+    assert lines[-1] == "  3.0 s  and more"
 
 
-def test_progress_on_a_terminal_is_two_bars() -> None:
+def test_progress_on_a_terminal_is_a_bar_for_each_place() -> None:
     said = StringIO()
-    with progress_screen(Console(file=said, force_terminal=True, width=100), 1_000) as screen:
-        screen.advance(1_000, 500)
+    console = Console(file=said, force_terminal=True, width=100)
+    with progress_screen(console, 1_000, ("acknowledged", "shipped", "rows"), lambda: 3.0) as screen:
+        screen.advance(1_000, 500, 250)
         screen.tell("and more")
     assert " s  and more" in said.getvalue()
     assert "1000/1000" in said.getvalue()
     assert "500/1000" in said.getvalue()
+    assert "250/1000" in said.getvalue()
+
+
+def test_the_chronicle_knows_lives_kills_and_rates() -> None:
+    now = 100.0
+    chronicle = Chronicle(lambda: now)
+    chronicle.begins(Who.BROKER)
+    chronicle.sample({"rows": 0})
+    now = 100.5
+    chronicle.sample({"rows": 7})
+    now = 102.0
+    chronicle.ends(Who.BROKER)
+    chronicle.note(Who.BROKER, "kill -9", Tone.BAD)
+    chronicle.sample({"rows": 50})
+    chronicle.begins(Who.BROKER)
+    now = 104.0
+    chronicle.ends(Who.DRIVER)
+    (lane,) = chronicle.lanes()
+    assert lane.spans == (Span(0.0, 2.0, "runs from"), Span(2.0, 4.0, "runs from"))
+    assert lane.events == (Event(2.0, "kill -9", Tone.BAD),)
+    (rows,) = chronicle.rates()
+    assert rows.points == ((2.0, 25),), "a sample that comes too soon is left out"
+
+
+def test_rows_of_a_table_that_is_not_there_yet(tmp_path: Path) -> None:
+    assert Rows(tmp_path / "shipments.db").count == 0
+    assert list(tmp_path.iterdir()) == [], "looking makes nothing"
+
+
+class TestMissingParts:
+    def test_pyspark(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(demo_driver, "find_spec", lambda name: None)
+        assert "pip install 'oncelog[spark]'" in str(demo_driver.missing_parts())
+
+    def test_java(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        monkeypatch.setattr(demo_driver, "find_spec", lambda name: object())
+        monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+        assert "Java 17" in str(demo_driver.missing_parts())
+        (tmp_path / "bin").mkdir()
+        (tmp_path / "bin" / "java").touch(0o755)
+        assert demo_driver.missing_parts() is None

@@ -1,4 +1,4 @@
-"""`oncelog demo`, small: what it prints, what it returns, and that Ctrl-C leaves nothing behind."""
+"""`oncelog demo`, small: what it prints, reports and returns, and that Ctrl-C leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -19,31 +20,56 @@ from oncelog.cli import demo
 from oncelog.cli.demo_crew import MemberFailed
 from oncelog.cli.demo_member import Way
 from oncelog.cli.demo_members import Members
-from oncelog.cli.demo_outcome import Evidence, Tally
+from oncelog.cli.demo_outcome import Evidence, Shipped, Tally
 from oncelog.types import TopicPartition
 from tests.support.patience import eventually
 
+RECORDS = 4_000
 COMMAND = [sys.executable, "-m", "oncelog", "demo"]
 
 
-def test_survives_its_faults() -> None:
-    command = [*COMMAND, "--records", "10000", "--json"]
+def test_survives_its_faults(tmp_path: Path) -> None:
+    command = [*COMMAND, "--records", str(RECORDS), "--json", "--report", str(tmp_path / "report")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=480, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "10,000 of 10,000 acknowledged" in done.stderr
+    assert f"{RECORDS:,} of {RECORDS:,} acknowledged" in done.stderr
+    assert f"{RECORDS:,} of {RECORDS:,} sent" in done.stderr
     audit = json.loads(done.stdout)
     assert audit["clean"]
-    assert (audit["kills"], audit["processor_kills"], audit["member_kills"]) == (3, 4, 6)
+    assert (audit["kills"], audit["processor_kills"], audit["member_kills"]) == (4, 4, 6)
+    assert (audit["driver_kills"], audit["worker_kills"]) == (1, 2)
     assert audit["answers_lost"] > 0
     assert audit["duplicates_recognised"] > 0, "no fault made the producer send anything twice"
-    assert (audit["total"]["sent"], audit["total"]["stored"]) == (10_000, 10_000)
-    assert (audit["processed"]["sent"], audit["processed"]["processed"]) == (10_000, 10_000)
+    assert (audit["total"]["sent"], audit["total"]["stored"]) == (RECORDS, RECORDS)
+    assert (audit["processed"]["sent"], audit["processed"]["processed"]) == (RECORDS, RECORDS)
     assert audit["processed_read_uncommitted"]["duplicated"] > 0, "no kill left an open transaction behind"
-    assert (audit["booked"]["sent"], audit["booked"]["booked"]) == (10_000, 10_000)
+    assert (audit["booked"]["sent"], audit["booked"]["booked"]) == (RECORDS, RECORDS)
     assert audit["without_idempotence"]["duplicated"] > 0
-    assert audit["without_idempotence"]["sent"] == 10_000
+    assert audit["without_idempotence"]["sent"] == RECORDS
     assert audit["booked_without_once"]["duplicated"] > 0
-    assert audit["booked_without_once"]["sent"] == 10_000
+    assert audit["booked_without_once"]["sent"] == RECORDS
+    shipped = audit["shipped"]
+    assert (shipped["stored"]["sent"], shipped["stored"]["stored"]) == (RECORDS, RECORDS)
+    for place, name in (("in_topic", "shipped"), ("in_table", "rows")):
+        findings = [shipped[place][finding] for finding in (name, "lost", "duplicated", "out_of_order", "unnumbered")]
+        assert findings == [RECORDS, 0, 0, 0, 0]
+    check_report(tmp_path / "report" / "index.html")
+
+
+def check_report(path: Path) -> None:
+    """Well-formed, with the verdict, the audit, the plot and a lane for each who was killed."""
+    text = path.read_text()
+    words = " ".join(ElementTree.fromstring(text.partition("\n")[2]).itertext())
+    assert "Nothing is lost, nothing is duplicated, everything is in order" in words
+    assert "Orders per second" in words
+    for place in ("stored in the first topic", "in the output topic", "rows in the table"):
+        assert place in words
+    for who, label in (
+        ("broker", "kill -9"),
+        ("Spark driver", "kill -9 inside a commit"),
+        ("Spark workers", "kill -9"),
+    ):
+        assert f"{who}: {label}" in words
 
 
 def audit_of(*numbers: int) -> AuditReport:
@@ -67,6 +93,7 @@ GOOD = Evidence(
     processed_plainly=DOUBLED,
     booked=CLEAN,
     booked_plainly=DOUBLED,
+    shipped=Shipped(stored=CLEAN, in_topic=CLEAN, in_table=CLEAN),
 )
 
 
@@ -74,10 +101,27 @@ GOOD = Evidence(
 def test_a_good_end(capsys: pytest.CaptureFixture[str], harm: AuditReport) -> None:
     """What people see, without the minute before it."""
     evidence = replace(GOOD, stored_plainly=harm, booked_plainly=harm)
-    assert demo.conclude(evidence, Tally(kills=3, duplicates_recognised=7), as_json=False) == 0
+    assert demo.conclude(evidence, Tally(kills=3, driver_kills=1, duplicates_recognised=7), as_json=False) == 0
     said = capsys.readouterr().out
     assert "7 duplicate batches recognised" in said
-    assert said.splitlines()[-1] == "sent 3, stored 3, processed 3, booked 3: lost 0, duplicated 0, out of order 0"
+    assert "kill -9 of the broker 3 times, a Spark driver once\n" in said
+    verdicts = [line.partition(": lost") for line in said.splitlines()[-2:]]
+    assert verdicts == [
+        ("sent 3, stored 3, processed 3, booked 3", ": lost", " 0, duplicated 0, out of order 0"),
+        (
+            "through Spark: sent 3, stored 3, in the output topic 3, rows in the table 3",
+            ": lost",
+            " 0, duplicated 0, out of order 0",
+        ),
+    ]
+
+
+def test_a_good_end_without_spark(capsys: pytest.CaptureFixture[str]) -> None:
+    evidence = replace(GOOD, shipped=None)
+    assert demo.conclude(evidence, Tally(), as_json=False) == 0
+    assert "Spark" not in capsys.readouterr().out
+    assert demo.conclude(evidence, Tally(), as_json=True) == 0
+    assert json.loads(capsys.readouterr().out)["shipped"] is None
 
 
 @pytest.mark.parametrize(
@@ -92,6 +136,16 @@ def test_a_good_end(capsys: pytest.CaptureFixture[str], harm: AuditReport) -> No
         (GOOD, Tally(failures=["demo/demo-0/1: timed out"]), "1 records could not be sent"),
         (replace(GOOD, stored_plainly=CLEAN), Tally(), "without idempotence nothing went wrong"),
         (replace(GOOD, booked_plainly=CLEAN), Tally(), "with automatic commits nothing went wrong"),
+        (
+            replace(GOOD, shipped=Shipped(stored=CLEAN, in_topic=DOUBLED, in_table=CLEAN)),
+            Tally(),
+            "Spark, in the output topic, demo-0: demo/demo-0/1 is stored again",
+        ),
+        (
+            replace(GOOD, shipped=Shipped(stored=CLEAN, in_topic=CLEAN, in_table=LOST)),
+            Tally(),
+            "rows in the table 2: lost 1, duplicated 0, out of order 0",
+        ),
     ],
     ids=[
         "booked twice",
@@ -103,6 +157,8 @@ def test_a_good_end(capsys: pytest.CaptureFixture[str], harm: AuditReport) -> No
         "not sent",
         "no harm sent",
         "no harm booked",
+        "shipped twice",
+        "no row",
     ],
 )
 def test_a_bad_end(capsys: pytest.CaptureFixture[str], evidence: Evidence, tally: Tally, word: str) -> None:
@@ -119,14 +175,15 @@ def test_too_few_records() -> None:
 
 def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
-    process = subprocess.Popen(COMMAND, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    command = [*COMMAND, "--report", str(tmp_path / "report")]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
     assert process.stdout is not None
     assert "broker ready" in process.stdout.readline()
     eventually(lambda: any(tmp_path.glob("oncelog-demo-*/plain.log")), "members are started")
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=120)
     assert process.returncode == 130
-    assert said.strip() == "interrupted; broker, processors and consumers are stopped and their data removed"
+    assert said.strip() == "interrupted; all processes are stopped and their data removed"
     assert list(tmp_path.iterdir()) == []
 
 

@@ -1,4 +1,4 @@
-"""What `oncelog demo` found: six audits and what was done meanwhile, as a table for people or JSON for scripts."""
+"""What `oncelog demo` found: audits and what was done meanwhile, as a table for people or JSON for scripts."""
 
 from __future__ import annotations
 
@@ -15,6 +15,27 @@ from oncelog.faults import Report
 
 
 @dataclass(frozen=True, slots=True)
+class Shipped:
+    """Orders on their way through Spark: sent to a topic, in the topic made of it, and in the table made of that."""
+
+    stored: AuditReport
+    in_topic: AuditReport
+    in_table: AuditReport
+
+    @property
+    def places(self) -> tuple[tuple[str, AuditReport], ...]:
+        return (
+            ("stored in the first topic", self.stored),
+            ("in the output topic", self.in_topic),
+            ("rows in the table", self.in_table),
+        )
+
+    @property
+    def is_clean(self) -> bool:
+        return all(report.clean for _, report in self.places)
+
+
+@dataclass(frozen=True, slots=True)
 class Evidence:
     """The same orders, our way and plainly: sent to the log, made payments of, and booked into a database."""
 
@@ -26,10 +47,13 @@ class Evidence:
     """As one that reads whatever is there sees the same topic."""
     booked: AuditReport
     booked_plainly: AuditReport
+    shipped: Shipped | None = None
+    """None without Spark."""
 
     @property
     def is_clean(self) -> bool:
-        return self.stored.clean and self.processed.clean and self.booked.clean
+        reports = (self.stored, self.processed, self.booked)
+        return all(report.clean for report in reports) and (self.shipped is None or self.shipped.is_clean)
 
     @property
     def shows_harm(self) -> bool:
@@ -45,6 +69,9 @@ class Tally:
     """Of the broker."""
     processor_kills: int = 0
     member_kills: int = 0
+    driver_kills: int = 0
+    worker_kills: int = 0
+    """Of Spark's driver, and of Python workers of its executor."""
     answers_lost: int = 0
     requests_overtaken: int = 0
     connections_cut: int = 0
@@ -69,8 +96,19 @@ def to_json(evidence: Evidence, tally: Tally) -> str:
         processed_read_uncommitted=_counts(evidence.processed_plainly, "processed"),
         booked=_counts(evidence.booked, "booked"),
         booked_without_once=_counts(evidence.booked_plainly, "booked"),
+        shipped=_shipped(evidence.shipped),
         **dataclasses.asdict(tally),
     )
+
+
+def _shipped(shipped: Shipped | None) -> dict[str, object] | None:
+    if shipped is None:
+        return None
+    return {
+        "stored": dataclasses.asdict(shipped.stored.total),
+        "in_topic": _counts(shipped.in_topic, "shipped"),
+        "in_table": _counts(shipped.in_table, "rows"),
+    }
 
 
 def _counts(report: AuditReport, done: str) -> dict[str, object]:
@@ -81,27 +119,56 @@ def _counts(report: AuditReport, done: str) -> dict[str, object]:
 def print_evidence(evidence: Evidence, tally: Tally, console: Console) -> None:
     console.print()
     console.print(_table(evidence))
+    if evidence.shipped is not None:
+        console.print(_shipped_table(evidence.shipped))
     console.print(
-        f"{tally.kills} times kill -9 of the broker, {tally.processor_kills} times of a processor,"
-        f" {tally.member_kills} times of a consumer\n"
+        f"kill -9 of {_kills(tally)}\n"
         f"{tally.answers_lost} answers lost, {tally.requests_overtaken} requests overtaken, {tally.connections_cut}"
         f" connections cut (seed {tally.seed})\n"
         f"{tally.duplicates_recognised:,} duplicate batches recognised and not stored again",
         highlight=False,
+        soft_wrap=True,
     )
-    for complaint in _complaints(evidence, tally):
+    for complaint in complaints(evidence, tally):
         console.print(complaint, style="red", highlight=False, soft_wrap=True)
     total = evidence.booked.total
     verdict = (
         f"sent {total.sent:,}, stored {evidence.stored.total.stored:,},"
-        f" processed {evidence.processed.total.stored:,}, booked {total.stored:,}: "
-        f"lost {total.lost:,}, duplicated {total.duplicated:,}, out of order {total.out_of_order:,}"
+        f" processed {evidence.processed.total.stored:,}, booked {total.stored:,}: {_findings(total)}"
     )
-    style = "green" if evidence.is_clean else "red"
-    console.print(f"[bold]{verdict}[/]", style=style, highlight=False, soft_wrap=True)
+    _print_verdict(verdict, total.clean, console)
+    if evidence.shipped is not None:
+        _print_verdict(_shipped_verdict(evidence.shipped), evidence.shipped.is_clean, console)
 
 
-def _complaints(evidence: Evidence, tally: Tally) -> Iterator[str]:
+def _kills(tally: Tally) -> str:
+    killed = {
+        "the broker": tally.kills,
+        "a processor": tally.processor_kills,
+        "a consumer": tally.member_kills,
+        "a Spark driver": tally.driver_kills,
+        "a Spark worker": tally.worker_kills,
+    }
+    return ", ".join(f"{who} {count} times" if count > 1 else f"{who} once" for who, count in killed.items() if count)
+
+
+def _shipped_verdict(shipped: Shipped) -> str:
+    total = shipped.in_table.total
+    return (
+        f"through Spark: sent {total.sent:,}, stored {shipped.stored.total.stored:,}, in the output topic"
+        f" {shipped.in_topic.total.stored:,}, rows in the table {total.stored:,}: {_findings(total)}"
+    )
+
+
+def _findings(total: Counts) -> str:
+    return f"lost {total.lost:,}, duplicated {total.duplicated:,}, out of order {total.out_of_order:,}"
+
+
+def _print_verdict(verdict: str, is_clean: bool, console: Console) -> None:
+    console.print(f"[bold]{verdict}[/]", style="green" if is_clean else "red", highlight=False, soft_wrap=True)
+
+
+def complaints(evidence: Evidence, tally: Tally) -> Iterator[str]:
     if tally.failures:
         yield f"{len(tally.failures):,} records could not be sent, first {tally.failures[0]}"
     if evidence.stored_plainly.clean:
@@ -110,10 +177,12 @@ def _complaints(evidence: Evidence, tally: Tally) -> Iterator[str]:
         yield "a reader of uncommitted records saw nothing wrong either: this run proves nothing"
     if evidence.booked_plainly.clean:
         yield "with automatic commits nothing went wrong either: this run proves nothing"
+    shipped = evidence.shipped.places if evidence.shipped else ()
     for place, report in (
         ("log", evidence.stored),
         ("payments", evidence.processed),
         ("database", evidence.booked),
+        *((f"Spark, {name}", report) for name, report in shipped),
     ):
         for entry in report.partitions:
             for example in entry.examples:
@@ -131,6 +200,17 @@ def _table(evidence: Evidence) -> Table:
     _add_audit(table, ("to process", "payments seen"), evidence.processed.total, evidence.processed_plainly.total)
     table.add_row("[bold]a group books the payments", "oncelog.once", "automatic commits")
     _add_audit(table, ("to book", "booked in SQLite"), evidence.booked.total, evidence.booked_plainly.total)
+    return table
+
+
+def _shipped_table(shipped: Shipped) -> Table:
+    table = Table("through Spark", "sent", "there", "lost", "duplicated", "out of order")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for name, report in shipped.places:
+        total = report.total
+        found = (total.lost, total.duplicated, total.out_of_order)
+        table.add_row(name, f"{total.sent:,}", f"{total.stored:,}", *map(_finding, found))
     return table
 
 

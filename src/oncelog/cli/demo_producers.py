@@ -15,9 +15,6 @@ from oncelog.faults import FaultProxy, Rule
 from oncelog.producer.producer import Producer
 
 RECORD_BYTES = 100
-RECORDS_PER_S = 5_000
-"""Not as fast as can be, so that every fault strikes records on their way, and readers keep up."""
-
 RULES = (
     Rule.drop_response("Produce", probability=0.01),
     Rule.reorder_requests("Produce", probability=0.02),
@@ -34,10 +31,13 @@ WAIT_S = 0.05
 class Sending:
     """Sends as fast as the pace and the script allow. Use as a context manager."""
 
-    def __init__(self, broker: Broker, topic: str, script: Script, seed: int, *, enable_idempotence: bool) -> None:
+    def __init__(
+        self, broker: Broker, topic: str, script: Script, seed: int, records_per_s: int, *, enable_idempotence: bool
+    ) -> None:
         self.topic = topic
         self._broker = broker
         self._script = script
+        self._records_per_s = records_per_s
         self._is_ending = threading.Event()
         self._enable_idempotence = enable_idempotence
         self.proxy = FaultProxy(broker.bootstrap_servers, RULES, seed=seed)
@@ -73,7 +73,7 @@ class Sending:
         try:
             while self.load.sent < records:
                 self.load.send(min(CHUNK, self._script.allowed - self.load.sent))
-                due = begun + self.load.sent / RECORDS_PER_S
+                due = begun + self.load.sent / self._records_per_s
                 wait_s = max(0.0, due - time.monotonic())
                 if self.load.sent >= self._script.allowed:
                     wait_s = max(WAIT_S, wait_s)

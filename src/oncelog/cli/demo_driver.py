@@ -1,0 +1,145 @@
+"""The demo's Spark driver from outside: started, told to begin, caught at a moment and killed, told to end.
+
+What belongs to it is its session (as in `setsid`): the Python driver, the JVM, and the Python workers that do the JVM's
+work. A killed driver takes them all with it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+
+from oncelog.errors import OncelogError
+from oncelog.spark.moments import VARIABLE, Moment
+
+END_TIMEOUT_S = 120.0
+WATCH_S = 0.01
+LOG_TAIL_BYTES = 3_000
+PROCESSES = Path("/proc")
+
+
+class DriverFailed(OncelogError):
+    """Spark's driver did not do as it should; the message shows the end of its log."""
+
+
+def missing_parts() -> str | None:
+    """What Spark lacks here, and how to get it."""
+    if find_spec("pyspark") is None or find_spec("pyarrow") is None:
+        return "pyspark is not installed (pip install 'oncelog[spark]')"
+    home = os.environ.get("JAVA_HOME")
+    if shutil.which("java", path=f"{home}/bin" if home else None) is None:
+        return "there is no Java 17 or later (Debian: apt install openjdk-17-jre-headless)"
+    return None
+
+
+class Driver:
+    """One after the other, each with the checkpoints that the one before has left. Use as a context manager."""
+
+    def __init__(self, bootstrap_servers: str, source: str, target: str, folder: Path) -> None:
+        self._words = [bootstrap_servers, source, target, str(folder)]
+        self._folder = folder
+        self._moments = folder / "moments"
+        self._log = folder / "spark.log"
+        self._started = folder / "started"
+        self._process: subprocess.Popen[bytes]
+
+    def __enter__(self) -> Driver:
+        self._moments.mkdir(parents=True)
+        self.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.kill()
+
+    def start(self) -> None:
+        self._started.unlink(missing_ok=True)
+        command = [sys.executable, "-m", "oncelog.cli.demo_spark", *self._words, str(self._started)]
+        places = {VARIABLE: str(self._moments), "TMPDIR": str(self._folder), "SPARK_LOCAL_IP": "127.0.0.1"}
+        with open(self._log, "ab") as log:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, **places},
+                start_new_session=True,
+            )
+
+    def begin(self) -> None:
+        """Its queries start as soon as Spark is ready."""
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):  # `check_alive` says why
+            self._process.stdin.write(b"\n")
+            self._process.stdin.flush()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its queries are."""
+        return self._started.exists()
+
+    def check_alive(self) -> None:
+        code = self._process.poll()
+        if code is not None:
+            raise self._failure(f"ended with exit code {code} although nobody killed it")
+
+    def set_trap(self, moment: Moment) -> None:
+        """The next process of Spark that comes to the moment stays there."""
+        (self._moments / f"{moment}.reached").unlink(missing_ok=True)
+        order = self._moments / f"{moment}.order"
+        order.write_text("hold")
+        order.rename(self._moments / moment)
+
+    def caught_at(self, moment: Moment) -> int | None:
+        """The id of the process that is held there."""
+        with suppress(FileNotFoundError, ValueError):  # a note that is not written yet is no number
+            return int((self._moments / f"{moment}.reached").read_text())
+        return None
+
+    def kill(self) -> None:
+        """SIGKILL to all of it at once."""
+        deadline = time.monotonic() + END_TIMEOUT_S
+        while members := _members(self._process.pid):
+            for member in members:
+                with suppress(ProcessLookupError):
+                    os.kill(member, signal.SIGKILL)
+            self._process.poll()
+            if time.monotonic() > deadline:
+                raise self._failure("does not go away although it was killed")
+            time.sleep(WATCH_S)
+        self._process.wait()
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+
+    def finish(self) -> None:
+        """Its queries work off what is there, and it ends in peace."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            code = self._process.wait(END_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            raise self._failure(f"did not end within {END_TIMEOUT_S:.0f} s") from None
+        if code:
+            raise self._failure(f"ended with exit code {code}")
+
+    def _failure(self, what: str) -> DriverFailed:
+        said = self._log.read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace").strip()
+        return DriverFailed(f"the Spark driver {what}; its log ends with:\n{said}")
+
+
+def _members(session: int) -> list[int]:
+    """The processes of a session that are not dead yet."""
+    found = []
+    for entry in PROCESSES.iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError):
+                state, *numbers = (entry / "stat").read_text().rpartition(")")[2].split()
+                if state != "Z" and int(numbers[2]) == session:
+                    found.append(int(entry.name))
+    return found
