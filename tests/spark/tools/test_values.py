@@ -30,6 +30,8 @@ UNREADABLE = {
     b"null": "not a JSON object",
     b'[{"id": 1}]': "not a JSON object",
     b'{"id": 1} junk': "not a JSON object",
+    b'{"id": 1}, "more": {"id": 2}': "not one JSON object",
+    b'{"id": 1}, "value": {"id": 2}': "not one JSON object",
     b'{"id": 1': "not a JSON object",
     b'{"id": "one"}': "not JSON of struct<id:bigint,name:string,paid:decimal(10,2)>",
     b'{"id": 1, }': "not JSON of struct<id:bigint,name:string,paid:decimal(10,2)>",

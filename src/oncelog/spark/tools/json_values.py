@@ -53,7 +53,7 @@ def decode_json(
     outer = StructType([StructField(INNER, fields), StructField(BAD_TEXT, StringType())])
     wrapped = F.concat(F.lit(f'{{"{INNER}":'), text, F.lit("}"))
     read = F.from_json(wrapped, outer, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": BAD_TEXT})
-    wrong, missing = _complaint(column, text, read, fields), column.isNull()
+    wrong, missing = _complaint(column, text, wrapped, read, fields), column.isNull()
     return delivered(df, read.getField(INNER), wrong, into=into, on_error=on_error, error=error, missing=missing)
 
 
@@ -88,10 +88,12 @@ def _parsed(schema: str) -> StructType:
     return found
 
 
-def _complaint(column: Column, text: Column, read: Column, fields: StructType) -> Column:
+def _complaint(column: Column, text: Column, wrapped: Column, read: Column, fields: StructType) -> Column:
     """What is wrong with a value, or null."""
     wrong = F.when(~F.is_valid_utf8(text), F.lit("not UTF-8"))
     wrong = wrong.when(~text.rlike(r"(?s)^\s*\{.*\}\s*$"), F.lit("not a JSON object"))
+    is_more = F.size(F.json_object_keys(wrapped)) != 1  # {...},"more":{...} would add a field to the outer object
+    wrong = wrong.when(is_more, F.lit("not one JSON object"))
     inner = read.getField(INNER)
     is_unlike = inner.isNull() | read.getField(BAD_TEXT).isNotNull()
     wrong = wrong.when(is_unlike, F.lit(f"not JSON of {fields.simpleString()}"))
