@@ -25,25 +25,27 @@ def run(command: list[str], folder: Path) -> str:
     return done.stdout
 
 
-def test_the_zip_has_all_of_the_package_and_nothing_compiled_to_machine_code(tmp_path: Path) -> None:
-    target = tmp_path / "oncelog.zip"
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("package") / "oncelog.zip"
     assert main([str(target)]) == 0
-    names = zipfile.ZipFile(target).namelist()
+    return target
+
+
+def test_the_zip_has_all_of_the_package_and_nothing_compiled_to_machine_code(package: Path, tmp_path: Path) -> None:
+    names = zipfile.ZipFile(package).namelist()
     assert {"oncelog/__init__.py", "oncelog/__init__.pyc", "oncelog/py.typed"} <= set(names)
     assert {"oncelog/spark/sink/task.py", "oncelog/wire/schemas/ApiVersionsRequest.json"} <= set(names)
     assert not [name for name in names if name.endswith((".so", ".pyx", ".c")) or "__pycache__" in name]
     again = tmp_path / "again.zip"
     write_zip(again)
-    assert target.read_bytes() == again.read_bytes()
+    assert package.read_bytes() == again.read_bytes()
 
 
-def test_a_python_without_oncelog_imports_it_from_the_zip(tmp_path: Path) -> None:
-    target = tmp_path / "oncelog.zip"
-    write_zip(target)
-    code = (
-        f"import sys; sys.path.insert(0, {str(target)!r})\nimport oncelog.wire.schema, oncelog\nprint(oncelog.__file__)"
-    )
-    assert run([str(BASE), "-I", "-S", "-c", code], tmp_path).startswith(str(target))
+def test_a_python_without_oncelog_imports_it_from_the_zip(package: Path, tmp_path: Path) -> None:
+    path = f"import sys; sys.path.insert(0, {str(package)!r})"
+    code = f"{path}; import oncelog.wire.schema, oncelog; print(oncelog.__file__)"
+    assert run([str(BASE), "-I", "-S", "-c", code], tmp_path).startswith(str(package))
 
 
 def test_the_environment_can_be_unpacked_anywhere(tmp_path: Path) -> None:

@@ -93,10 +93,15 @@ class Rig:
             "sink": {**sink, **changes.get("sink", {})},
         }
 
-    def driver(self, settings: Mapping[str, str] | None = None, environment: Mapping[str, str] | None = None) -> Driver:
+    def driver(
+        self,
+        settings: Mapping[str, str] | None = None,
+        environment: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+    ) -> Driver:
         """A new one, which starts in the background."""
         folder = self.folder / f"driver-{next(self._drivers)}"
-        driver = Driver(folder, settings or {}, {**self.moments.environment, **(environment or {})})
+        driver = Driver(folder, settings or {}, {**self.moments.environment, **(environment or {})}, cwd)
         self._running.append(driver)
         return driver
 
