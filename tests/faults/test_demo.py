@@ -22,6 +22,7 @@ from oncelog.cli.demo_member import Way
 from oncelog.cli.demo_members import Members
 from oncelog.cli.demo_outcome import Evidence, Shipped, Tally
 from oncelog.types import TopicPartition
+from tests.support import spark
 from tests.support.patience import eventually
 
 RECORDS = 4_000
@@ -30,7 +31,8 @@ COMMAND = [sys.executable, "-m", "oncelog", "demo"]
 
 def test_survives_its_faults(tmp_path: Path) -> None:
     command = [*COMMAND, "--records", str(RECORDS), "--json", "--report", str(tmp_path / "report")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=480, check=False)
+    environment = {**os.environ, "JAVA_TOOL_OPTIONS": spark.shared_classes()}  # two drivers start: let it be soon
+    done = subprocess.run(command, capture_output=True, text=True, timeout=480, check=False, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{RECORDS:,} of {RECORDS:,} acknowledged" in done.stderr
     assert f"{RECORDS:,} of {RECORDS:,} sent" in done.stderr
@@ -62,7 +64,7 @@ def check_report(path: Path) -> None:
     words = " ".join(ElementTree.fromstring(text.partition("\n")[2]).itertext())
     assert "Nothing is lost, nothing is duplicated, everything is in order" in words
     assert "Orders per second" in words
-    for place in ("stored in the first topic", "in the output topic", "rows in the table"):
+    for place in ("in the first topic", "in the output topic", "rows in the table"):
         assert place in words
     for who, label in (
         ("broker", "kill -9"),

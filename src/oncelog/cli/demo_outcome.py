@@ -25,7 +25,7 @@ class Shipped:
     @property
     def places(self) -> tuple[tuple[str, AuditReport], ...]:
         return (
-            ("stored in the first topic", self.stored),
+            ("in the first topic", self.stored),
             ("in the output topic", self.in_topic),
             ("rows in the table", self.in_table),
         )

@@ -52,7 +52,7 @@ def _verdict(evidence: Evidence, tally: Tally) -> Verdict:
 
 def _tiles(evidence: Evidence, tally: Tally) -> Tiles:
     spark = (
-        (Tile("kills of the Spark driver", tally.driver_kills), Tile("of Spark's workers", tally.worker_kills))
+        (Tile("kills of Spark's driver", tally.driver_kills), Tile("kills of its workers", tally.worker_kills))
         if evidence.shipped
         else ()
     )
@@ -61,8 +61,8 @@ def _tiles(evidence: Evidence, tally: Tally) -> Tiles:
             Tile("orders sent", sum(counts.sent for counts in _first_counts(evidence))),
             Tile("kills of the broker", tally.kills),
             *spark,
-            Tile("of processors", tally.processor_kills),
-            Tile("of consumers", tally.member_kills),
+            Tile("kills of processors", tally.processor_kills),
+            Tile("kills of consumers", tally.member_kills),
             Tile("answers lost", tally.answers_lost),
             Tile("connections cut", tally.connections_cut),
             Tile("duplicates recognised", tally.duplicates_recognised, "batches"),
@@ -79,13 +79,13 @@ def _tables(evidence: Evidence) -> Iterator[Table]:
         rows = tuple(_row(name, report.total) for name, report in evidence.shipped.places)
         yield Table("Spark: topic to topic to table", COLUMNS, rows)
     ours = (
-        _row("stored in the first topic", evidence.stored.total),
+        _row("in the first topic", evidence.stored.total),
         _row("payments, read_committed", evidence.processed.total),
         _row("booked with oncelog.once", evidence.booked.total),
     )
     yield Table("Processors in transactions, consumers that book once", COLUMNS, ours)
     plain = (
-        _row("stored, enable.idempotence=false", evidence.stored_plainly.total),
+        _row("in the first topic, enable.idempotence=false", evidence.stored_plainly.total),
         _row("payments, read_uncommitted", evidence.processed_plainly.total),
         _row("booked with automatic commits", evidence.booked_plainly.total),
     )

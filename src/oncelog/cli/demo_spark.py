@@ -39,6 +39,8 @@ SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.catalogImplementation": "in-memory",
     "spark.sql.shuffle.partitions": "2",
+    # Little is computed: code made for it would take longer to compile than it saves.
+    "spark.sql.codegen.wholeStage": "false",
     "spark.log.level": "WARN",
     # Nothing is kept for a web page that nobody opens.
     "spark.sql.ui.retainedExecutions": "1",
