@@ -84,7 +84,7 @@ SHELLS = {
     "oncelog.faults.proxy": "listeners and their thread; makes the sources of chance from the seed",
     "oncelog.spark.table.writer": "waits before a commit whose answer was lost is asked for again",
     "oncelog.spark.table.sqlite_store": "the files of SQLite and of its staging areas",
-    "oncelog.spark.table.checkpoint": "reads the files of a checkpoint",
+    "oncelog.spark.checkpoint": "reads the files of a checkpoint",
 }
 SHELL_ROOMS = {"cli"}
 

@@ -97,7 +97,7 @@ def run_queries(
 
 def _start(pipeline: Pipeline, sink: Sink, frame: DataFrame) -> StreamingQuery:
     writer = frame.writeStream.format(sink.format).outputMode(sink.output_mode).options(**sink.options)
-    writer = writer.option("checkpointLocation", pipeline.checkpoint_of(sink))
+    writer = writer.queryName(sink.name).option("checkpointLocation", pipeline.checkpoint_of(sink))
     if sink.partition_by:
         writer = writer.partitionBy(*sink.partition_by)
     trigger: dict[str, Any] = {pipeline.trigger.argument: pipeline.trigger.value}

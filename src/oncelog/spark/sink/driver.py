@@ -13,10 +13,11 @@ from contextlib import contextmanager
 from oncelog import clock
 from oncelog.client.blocking import BrokersUnreachable, ConnectionLost
 from oncelog.errors import KafkaError
+from oncelog.spark.checkpoint import Checkpoint
 from oncelog.spark.moments import Moment, reach
 from oncelog.spark.sink.attempts import TaskResult
 from oncelog.spark.sink.brokers import Brokers
-from oncelog.spark.sink.checkpoint import Checkpoint, topic_offsets
+from oncelog.spark.sink.checkpoint import claim, topic_offsets
 from oncelog.spark.sink.journal import digest_of
 from oncelog.spark.sink.journal_topic import JournalTopic
 from oncelog.spark.sink.procedure import Sink
@@ -33,7 +34,7 @@ def plan_batch(settings: SinkSettings) -> TaskPlan:
     if settings.topic is not None:
         Brokers(settings.client).check_topic(settings.topic)
     if settings.checkpoint is not None:
-        Checkpoint(settings.checkpoint).claim(settings.name)
+        claim(Checkpoint(settings.checkpoint), settings.name)
     with _opened(settings, Moment.PLANNING) as (sink, timeout_ms):
         planned = sink.plan()
     whole = begin_whole(settings, timeout_ms) if settings.is_atomic else None

@@ -16,8 +16,8 @@ from typing import Any
 from pyspark.sql.datasource import DataSource, DataSourceStreamWriter, DataSourceWriter
 from pyspark.sql.types import StructType
 
+from oncelog.spark.checkpoint import Checkpoint
 from oncelog.spark.options import BadOption, Options
-from oncelog.spark.table.checkpoint import query_at
 from oncelog.spark.table.columns import columns_of
 from oncelog.spark.table.procedure import Plan, plan
 from oncelog.spark.table.settings import WHAT, Settings, read_settings
@@ -45,7 +45,7 @@ class OncelogTable(DataSource):
             raise BadOption(f"{WHAT} has the option 'run.id', which names a batch write; a stream's batches have names")
         if self._is_committers:
             return StreamTableWriter(settings, None)
-        query = query_at(settings.checkpoint)
+        query = None if settings.checkpoint is None else Checkpoint(settings.checkpoint).query_id()
         return StreamTableWriter(settings, _plan(settings, schema, overwrite, query))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:

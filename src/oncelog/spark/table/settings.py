@@ -17,6 +17,7 @@ SQLITE: Final = "sqlite:///"
 KNOWN: Final = (
     "url", "user", "password", "dbtable", "table", "write", "key", "version", "message.id", "sink.name", "create",
     "new.query", "nul.replacement", "run.id", "checkpointLocation",
+    "queryName",
 )  # fmt: skip
 
 

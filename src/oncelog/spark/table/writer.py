@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
+from oncelog.spark.checkpoint import Checkpoint
 from oncelog.spark.moments import Moment, reach
-from oncelog.spark.table.checkpoint import digest_at
 from oncelog.spark.table.errors import Disagreement, UnreachableDatabase
 from oncelog.spark.table.ledger import RUNS, Report, Staged
 from oncelog.spark.table.procedure import Plan, abort, commit
@@ -73,7 +73,8 @@ class StreamTableWriter(DataSourceStreamArrowWriter):
         found = _reported(messages)
         if any(one.report.batch != batchId for one in found):
             raise Disagreement(f"batch {batchId} is committed with reports of batch {found[0].report.batch}")
-        _commit(self._settings, found, digest_at(self._settings.checkpoint, batchId))
+        checkpoint = self._settings.checkpoint
+        _commit(self._settings, found, None if checkpoint is None else Checkpoint(checkpoint).digest(batchId))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         _abort(self._settings, messages)

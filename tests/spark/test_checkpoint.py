@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from oncelog.spark.table.checkpoint import digest_at, query_at
+from oncelog.spark.checkpoint import Checkpoint
 
 
 @pytest.fixture
@@ -20,18 +20,17 @@ def checkpoint(tmp_path: Path) -> Path:
 
 
 def test_a_digest_is_that_of_the_source_offsets(checkpoint: Path) -> None:
-    same, again, other = (digest_at(str(checkpoint), batch) for batch in range(3))
+    same, again, other = (Checkpoint(str(checkpoint)).digest(batch) for batch in range(3))
     assert same is not None
     assert same == again != other
-    assert digest_at(checkpoint.as_uri(), 0) == same
-    assert query_at(str(checkpoint)) == "1-2-3"
+    assert Checkpoint(checkpoint.as_uri()).digest(0) == same
+    assert Checkpoint(str(checkpoint)).query_id() == "1-2-3"
 
 
 def test_what_cannot_be_read_is_not_guessed(checkpoint: Path) -> None:
-    assert digest_at(str(checkpoint), 9) is None
-    assert digest_at(None, 0) is None
-    assert digest_at("hdfs://host/checkpoint", 0) is None
+    assert Checkpoint(str(checkpoint)).digest(9) is None
+    assert Checkpoint("nowhere://host/checkpoint").digest(0) is None
     (checkpoint / "offsets" / "0").write_text("v9\n{}\n{}")
-    assert digest_at(str(checkpoint), 0) is None
+    assert Checkpoint(str(checkpoint)).digest(0) is None
     (checkpoint / "metadata").write_text("{")
-    assert query_at(str(checkpoint)) is None
+    assert Checkpoint(str(checkpoint)).query_id() is None
