@@ -67,6 +67,7 @@ SHELLS = {
     "oncelog.processing.tasks": "the event loop, with the same",
     "oncelog.spark.package": "writes the files that bring oncelog to executors",
     "oncelog.spark.moments": "dies, waits or fails where a test says so",
+    "oncelog.spark.reaching": "waits for a broker",
     "oncelog.spark.sink.driver": "reads the clock for a commit",
     "oncelog.spark.sink.slot_writer": "reads the clock when a transaction begins",
     "oncelog.spark.sink.stored_records": "waits for the last stable offset",

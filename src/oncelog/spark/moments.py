@@ -29,13 +29,14 @@ class Moment(StrEnum):
     # the topic sink
     PLANNING = "planning"  # the journal is taken over, nothing is finished yet
     PLANNED = "planned"
+    ENTERING = "entering"  # a task is about to take its transactional id
     FENCED_IN = "fenced-in"  # a task has its producer id
     WRITING = "writing"  # a task has sent some rows
     FLUSHED = "flushed"  # all rows are stored, the task has not reported
     COMMITTING = "committing"  # the committer has taken the journal over
     DECIDED = "decided"
-    ENDING = "ending"  # about to commit one slot; comes once for each
-    ENDED_SOME = "ended-some"  # one slot is committed, others may not be
+    ENDING = "ending"  # about to commit the slots
+    ENDED_SOME = "ended-some"  # the first slots are committed, others may not be
     ENDED_ALL = "ended-all"
     DONE = "done"
     ABORTING = "aborting"

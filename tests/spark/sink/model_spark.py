@@ -117,7 +117,7 @@ class Driver:
         """Also as a zombie: a worker that goes on without its driver."""
         was_alive = self.alive
         results = list(self.results.values())
-        self._do(lambda: self.world.sink().commit(self.batch_id, results, self.digest, now_ms=0))
+        self._do(lambda: self.world.sink().commit(self.batch_id, results, self.digest, now_ms=lambda: 0))
         if was_alive and self.alive and commit_file:
             self.checkpoint.committed += 1
         self.alive = False

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import oncelog
+from oncelog import clock
 from oncelog.client.transaction.prepared import PreparedTransaction
 from oncelog.spark import moments as hooks
 from oncelog.spark.moments import Moment
@@ -19,6 +20,7 @@ from oncelog.spark.sink.attempts import Nothing, Prepared
 from oncelog.spark.sink.errors import (
     ForeignCheckpoint,
     JournalFenced,
+    NearExpiry,
     PrefixInUse,
     RecordsGone,
     RolledBack,
@@ -203,6 +205,21 @@ def test_a_committer_that_outlives_its_driver_decides_nothing(rig: Rig, monkeypa
     with pytest.raises(JournalFenced):
         rig.commit(0, results)
     rig.commit(0, rig.write(planned_meanwhile[0], 0, FIRST))
+    rig.check(FIRST)
+
+
+def test_a_committer_that_slept_too_long_decides_nothing(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its transactions are about to time out; they were not when it began."""
+    results = rig.write(rig.plan(), 0, FIRST)
+
+    taken_over: list[Moment] = []
+    now_ms = clock.now_ms
+    monkeypatch.setattr(clock, "now_ms", lambda: 2**62 if taken_over else now_ms())
+    monkeypatch.setattr("oncelog.spark.sink.journal_topic.reach", taken_over.append)
+    with pytest.raises(NearExpiry, match="smaller"):
+        rig.commit(0, results)
+    monkeypatch.undo()
+    rig.run(0, FIRST)
     rig.check(FIRST)
 
 

@@ -19,6 +19,7 @@ from oncelog.client.settings import dotted, kinds_of
 from oncelog.errors import ClusterAuthorizationFailed, UnknownTopicOrPartition
 from oncelog.producer.producer import Producer
 from oncelog.spark.options import BadOption
+from oncelog.spark.reaching import reached
 
 MAX_TIMEOUT_KEY: Final = "transaction.max.timeout.ms"
 DEFAULT_MAX_TIMEOUT_MS: Final = 15 * 60 * 1000
@@ -58,7 +59,7 @@ class Brokers:
     def _questions(self) -> _Asking:
         if self._key not in _asking:
             settings = dict(self._key)
-            _asking[self._key] = _Asking(Admin(settings), BlockingClient(ClientConfig.of(settings)))
+            _asking[self._key] = _Asking(reached(settings), BlockingClient(ClientConfig.of(settings)))
         return _asking[self._key]
 
     def producer(self, **settings: Any) -> Producer:

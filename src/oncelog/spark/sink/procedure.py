@@ -6,7 +6,7 @@ are started, and nowhere else: it fences every open transaction that is not deci
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -59,14 +59,17 @@ class Sink:
         last_done = done(self._finish_all(ledger))
         return Planned(self.journal.held(), last_done)
 
-    def commit(self, batch_id: int, results: Sequence[TaskResult], digest: str | None, now_ms: int) -> None:
-        """Returns when the batch is visible. When it raises, the batch is decided or not: only the journal tells."""
+    def commit(
+        self, batch_id: int, results: Sequence[TaskResult], digest: str | None, now_ms: Callable[[], int]
+    ) -> None:
+        """Returns when the batch is visible. When it raises, the batch is decided or not: only the journal tells. The
+        time is read when it is decided: what comes before may take long."""
         if not results:
             return
         check_term(self.journal.term(), results)
         self.journal.take_over()
         ledger = self._finish_all(fold(self.journal.read()))
-        match decide(ledger, batch_id, results, digest, now_ms):
+        match decide(ledger, batch_id, results, digest, now_ms()):
             case Decide(decided):
                 self.journal.append(decided)
                 self._finish(decided)

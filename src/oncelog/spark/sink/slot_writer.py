@@ -68,6 +68,7 @@ class SlotWriter:
         self._producer = brokers.producer(transactional_id=transactional_id, transaction_timeout_ms=timeout_ms)
 
     def __enter__(self) -> Self:
+        reach(Moment.ENTERING)
         try:
             if self._shared is not None:
                 self._producer.join(self._shared)

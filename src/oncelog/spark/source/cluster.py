@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from types import TracebackType
 from uuid import UUID
 
-from oncelog.admin.admin import Admin
 from oncelog.client.leaders import EARLIEST_OFFSET, LATEST_OFFSET
 from oncelog.errors import UnknownTopicOrPartition
+from oncelog.spark.reaching import reached
 from oncelog.spark.source import bounds
 from oncelog.spark.source.bounds import Bound
 from oncelog.spark.source.losses import LogBounds
@@ -34,7 +34,7 @@ class Layout:
 
 class Cluster:
     def __init__(self, settings: SourceSettings) -> None:
-        self._admin = Admin(settings.admin)
+        self._admin = reached(settings.admin)
         self._isolation_level = settings.isolation_level
 
     def __enter__(self) -> Cluster:
