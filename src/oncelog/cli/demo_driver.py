@@ -1,4 +1,4 @@
-"""The demo's Spark driver from outside: started, told to begin, caught at a moment and killed, told to end.
+"""The demo's Spark driver from outside: started, caught at a moment and killed, told to end.
 
 What belongs to it is its session (as in `setsid`): the Python driver, the JVM, and the Python workers that do the JVM's
 work. A killed driver takes them all with it.
@@ -71,13 +71,6 @@ class Driver:
                 env={**os.environ, **places},
                 start_new_session=True,
             )
-
-    def begin(self) -> None:
-        """Its queries start as soon as Spark is ready."""
-        assert self._process.stdin is not None
-        with suppress(BrokenPipeError):  # `check_alive` says why
-            self._process.stdin.write(b"\n")
-            self._process.stdin.flush()
 
     @property
     def is_running(self) -> bool:

@@ -38,7 +38,7 @@ MAX_POLLS = 20
 
 
 class Pipeline:
-    """Use as a context manager: Spark starts with it, since that takes long, and is needed later."""
+    """Use as a context manager: Spark and its queries start with it, since that takes long, and are needed later."""
 
     def __init__(self, broker: MortalBroker, folder: Path, tally: Tally, chronicle: Chronicle) -> None:
         self._broker = broker
@@ -52,7 +52,7 @@ class Pipeline:
             for topic in (SOURCE, TARGET):
                 admin.create_topic(topic, partitions=PARTITIONS)
         self._driver.__enter__()
-        self._chronicle.note(Who.DRIVER, "JVM starts")
+        self._chronicle.begins(Who.DRIVER)
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -130,7 +130,6 @@ class _Stage:
         """Where a process of Spark is to be caught."""
         self._is_starting = True
         chronicle.begins(Who.PRODUCER)
-        driver.begin()
 
     @property
     def counts(self) -> dict[str, int]:
@@ -167,8 +166,8 @@ class _Stage:
         self._driver.check_alive()
         if self._is_starting and self._driver.is_running:
             self._is_starting = False
-            for who in (Who.DRIVER, Who.WORKERS):
-                self._chronicle.begins(who)
+            self._chronicle.begins(Who.WORKERS)
+            self._chronicle.note(Who.DRIVER, "ready", Tone.GOOD)
             screen.tell("the Spark driver is up, and its two queries run")
         victim = self._awaited and self._driver.caught_at(self._awaited)
         if not victim:
@@ -187,7 +186,7 @@ class _Stage:
         screen.tell("kill -9 of the Spark driver inside a commit: the batch is decided, no transaction is committed")
         self._tally.driver_kills += 1
         self._driver.start()
-        self._driver.begin()
+        self._chronicle.begins(Who.DRIVER)
         self._is_starting = True
         screen.tell("another driver starts with the same checkpoints")
 

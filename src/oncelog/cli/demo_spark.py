@@ -3,8 +3,8 @@
     orders -> shipments       format("oncelog") to format("oncelog"), with transactions
     shipments -> a table      format("oncelog") to format("oncelog.table")
 
-Spark starts at once, the queries when the standard input brings a line. When it ends, which also happens when the demo
-is killed, the queries finish what is there and the process ends. A query that fails ends it with exit code 1.
+When its standard input ends, which also happens when the demo is killed, the queries finish what is there and the
+process ends. A query that fails ends it with exit code 1.
 """
 
 from __future__ import annotations
@@ -107,8 +107,6 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("started", type=Path, help="a file to make when the queries run")
     args = parser.parse_args(words)
     spark = open_session(args.folder)
-    if not sys.stdin.readline():
-        return 0
     queries = Pipeline(spark, args.bootstrap_servers, args.source, args.target, args.folder).start()
     args.started.touch()
     ending = threading.Thread(target=_stop_when_input_ends, args=(queries,), daemon=True)
