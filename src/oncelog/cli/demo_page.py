@@ -24,6 +24,7 @@ from oncelog.report import (
 )
 
 COLUMNS = ("where", "sent", "there", "lost", "duplicated", "out of order")
+LANES_NOTE = "a cross is a kill, a bar a life; Spark's workers from the second act on, and when their driver is ready"
 HOW_TO_READ = (
     "Each order carries an id `STREAM/NUMBER`. The audit looks for every id that a producer was told is stored: in the "
     "topic, in what was made of it, and among the rows of a database.\n\n"
@@ -98,7 +99,7 @@ def _row(name: str, counts: Counts) -> tuple[str | int | Toned, ...]:
 
 
 def _timeline(chronicle: Chronicle) -> Timeline:
-    return Timeline("Who ran, and who was killed", chronicle.lanes(), note="a cross is a kill, a bar a life")
+    return Timeline("Who ran, and who was killed", chronicle.lanes(), note=LANES_NOTE)
 
 
 def _throughput(chronicle: Chronicle) -> LinePlot:

@@ -167,7 +167,6 @@ class _Stage:
         if self._is_starting and self._driver.is_running:
             self._is_starting = False
             self._chronicle.begins(Who.WORKERS)
-            self._chronicle.note(Who.DRIVER, "ready", Tone.GOOD)
             screen.tell("the Spark driver is up, and its two queries run")
         victim = self._awaited and self._driver.caught_at(self._awaited)
         if not victim:
