@@ -16,7 +16,7 @@ ROWS = (
     *("producer_send", "producer_async", "producer_latency", "producer_compression", "producer_memory"),
     *("producer_partitions", "consumer_read", "consumer_memory", "groups", "effects"),
     *("transactions", "transactional_ids", "process"),
-    *("spark_source", "spark_sink", "spark_latency", "spark_table", "spark_memory", "spark_growth"),
+    *("spark_source", "spark_sink", "spark_latency", "spark_table", "spark_growth"),
 )
 
 

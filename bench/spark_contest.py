@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from bench.contest import Entry, Results, hold
-from bench.figures import KINDS, OURS, Progress, Samples
+from bench.figures import OURS, Progress
 from bench.scale import Scale
 from bench.spark_drivers import Job, fill
 from tests.support.process import BrokerProcess
@@ -33,21 +33,17 @@ def held(
     return hold(rounds, brokers, filled, progress)
 
 
-def of_both_sizes(
-    value: str, scale: Scale, brokers: Mapping[str, BrokerProcess], progress: Progress
-) -> tuple[str, dict[str, Samples]]:
-    """A value of our copying for a small batch and for a large one, by broker; and what the small one is called."""
-    small, large = scale.spark_growth
+def of_both_sizes(scale: Scale, brokers: Mapping[str, BrokerProcess], progress: Progress) -> Results:
+    """Our copying of a small batch and of a large one."""
     entries = []
     for rows in scale.spark_growth:
         for broker in brokers.values():
             fill(broker.bootstrap, f"{SOURCE}-{rows}", rows)
-        entries.append(Entry(f"{rows:,} rows", f"copy {OURS}", Job("", f"{SOURCE}-{rows}", WARM, rows)))
+        entries.append(Entry(called(rows), f"copy {OURS}", Job("", f"{SOURCE}-{rows}", WARM, rows)))
     for broker in brokers.values():
-        fill(broker.bootstrap, WARM, max(1, small // WARM_SHARE))
-    results = hold(scale.spark_rounds, brokers, entries, progress)
-    name = f"{small:,} rows"
-    sides = {name: name, OURS: f"{large:,} rows"}
-    return name, {
-        kind: {side: [one[value] for one in results[kind, entry]] for side, entry in sides.items()} for kind in KINDS
-    }
+        fill(broker.bootstrap, WARM, max(1, min(scale.spark_growth) // WARM_SHARE))
+    return hold(scale.spark_rounds, brokers, entries, progress)
+
+
+def called(rows: int) -> str:
+    return f"{rows:,} rows"
