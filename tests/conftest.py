@@ -11,6 +11,7 @@ from __future__ import annotations
 import gc
 import itertools
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -23,6 +24,9 @@ from tests.support.process import BrokerProcess
 KINDS = ("oncelog", "kafka")
 BOTH_BY_DEFAULT = "conformance"
 BOTH_MARKER = "on_both_brokers"
+BUSY_ROOMS = ("spark",)
+BUSY_UNTIL = 0.8
+"""Of the whole run."""
 # Tests write records with old timestamps; retention must not take them away meanwhile. Quotas look back three seconds
 # instead of eleven, so that nobody waits long for a throttled client. The first member of a group need not wait for
 # others, and members of KIP-848 groups, whose news come with heartbeats, send them often. Kafka looks for transactions
@@ -69,11 +73,23 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    _mix(items)
     for item in items:
         fixtures = getattr(item, "fixturenames", ())
         parameters = getattr(getattr(item, "callspec", None), "params", {})
         if "kafka_broker" in fixtures or parameters.get("broker") == "kafka":
             item.add_marker(pytest.mark.kafka)
+
+
+def _mix(items: list[pytest.Item]) -> None:
+    """Files that keep processors busy come between those that mostly wait, and end before them: `make test` runs
+    several at a time, in this order."""
+    files = list(dict.fromkeys(item.path for item in items))
+    busy = [path for path in files if path.relative_to(Path(__file__).parent).parts[0] in BUSY_ROOMS]
+    others = [path for path in files if path not in set(busy)]
+    place = {path: number / len(others) for number, path in enumerate(others)}
+    place |= {path: BUSY_UNTIL * number / len(busy) for number, path in enumerate(busy)}
+    items.sort(key=lambda item: place[item.path])
 
 
 def pytest_collection_finish() -> None:

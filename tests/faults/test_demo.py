@@ -184,7 +184,7 @@ def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
     eventually(lambda: any(tmp_path.glob("oncelog-demo-*/plain.log")), "members are started")
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=120)
-    assert process.returncode == 130
+    assert process.returncode == 130, said
     assert said.strip() == "interrupted; all processes are stopped and their data removed"
     assert list(tmp_path.iterdir()) == []
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import signal
 import sys
 import tempfile
 from contextlib import ExitStack
@@ -29,6 +30,7 @@ from oncelog.cli.demo_broker import MortalBroker
 from oncelog.cli.demo_chronicle import Chronicle
 from oncelog.cli.demo_outcome import Evidence, Tally, print_evidence, to_json
 from oncelog.cli.demo_page import demo_page
+from oncelog.cli.demo_play import interrupted
 
 RECORDS = 60_000
 MIN_RECORDS = 1_000
@@ -66,6 +68,7 @@ def _record_count(text: str) -> int:
 def run(args: argparse.Namespace) -> int:
     console = Console(stderr=args.json)
     tally, chronicle = Tally(seed=args.seed), Chronicle()
+    signal.signal(signal.SIGINT, _interrupt)
     try:
         evidence = _perform(args.records, not args.without_spark, tally, chronicle, console)
     except KeyboardInterrupt:
@@ -77,6 +80,11 @@ def run(args: argparse.Namespace) -> int:
     path.write_text(demo_page(evidence, tally, chronicle), encoding="utf-8")
     console.print(f"report: {path}", highlight=False, soft_wrap=True)
     return code
+
+
+def _interrupt(*_: object) -> None:
+    interrupted.set()
+    raise KeyboardInterrupt
 
 
 def conclude(evidence: Evidence, tally: Tally, *, as_json: bool) -> int:

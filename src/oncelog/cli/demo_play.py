@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Mapping
 from typing import Protocol
@@ -12,6 +13,9 @@ from oncelog.cli.demo_script import Act, Script
 from oncelog.errors import OncelogError
 
 WATCH_S = 0.05
+
+interrupted = threading.Event()
+"""Set by Ctrl-C. The exception alone may be lost: Python drops it where it comes up in a finalizer."""
 
 
 class DemoStalled(OncelogError):
@@ -51,6 +55,8 @@ def play(stage: Stage, script: Script, screen: Screen, chronicle: Chronicle, sta
             script.done()
         stage.tend(screen)
         time.sleep(WATCH_S)
+        if interrupted.is_set():
+            raise KeyboardInterrupt
         counts = stage.counts
         screen.advance(*counts.values())
         chronicle.sample(counts)

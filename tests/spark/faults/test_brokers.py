@@ -10,7 +10,7 @@ import pytest
 import oncelog
 from oncelog.faults import FaultProxy, Rule
 from oncelog.spark.moments import Moment
-from tests.spark.faults.sizes import only_at_full_size
+from tests.spark.faults.sizes import IS_SOAK, only_at_full_size
 from tests.spark.faults.test_salvage import fence
 from tests.spark.support.moments import Moments
 from tests.spark.support.rig import Rig
@@ -25,7 +25,7 @@ LOST = 4
 """More than a decision and the two slots have, so that one of them is lost twice."""
 
 
-@pytest.fixture(params=[2, 1], ids=["v2", "v1"])
+@pytest.fixture(params=[2, 1] if IS_SOAK else [2], ids="v{}".format)
 def mortal(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[OncelogBroker]:
     """One of its own, which speaks protocol 2 of transactions (KIP-890), or protocol 1 alone."""
     config = {"log.retention.ms": "-1", "oncelog.transaction.version": str(request.param)}
@@ -75,6 +75,7 @@ FORGETFUL = {
 }
 
 
+@only_at_full_size("a broker that is started twice")
 def test_a_broker_that_has_forgotten_the_transactional_ids_meanwhile(
     runner: SessionRunner, moments: Moments, tmp_path: Path
 ) -> None:

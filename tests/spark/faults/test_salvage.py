@@ -82,6 +82,7 @@ def test_an_outage_longer_than_the_transaction_timeout(rig: Rig, runner: Session
     rig.check()
 
 
+@only_at_full_size("as tests/spark/sink shows it on brokers, with Spark in between")
 def test_a_salvage_whose_process_dies_is_taken_up_by_the_next(rig: Rig, runner: SessionRunner) -> None:
     rig.feed(ROWS)
     rig.moments.arm(Moment.DECIDED)

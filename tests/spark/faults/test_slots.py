@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 
 from oncelog.spark.moments import Moment
+from tests.spark.faults.sizes import only_at_full_size
 from tests.spark.support.rig import Rig
 from tests.spark.support.session import SessionRunner
 
@@ -26,6 +27,7 @@ def test_a_replay_has_other_slots_and_rows_in_them(rig: Rig, runner: SessionRunn
         rig.check()
 
 
+@only_at_full_size("as tests/spark/sink shows it on brokers, with Spark in between")
 def test_a_replay_deals_rows_by_chance(rig: Rig, runner: SessionRunner) -> None:
     """A slot has other rows then. To skip by slot would lose some, and repeat others."""
     for moment in (Moment.COMMITTING, Moment.ENDING):
@@ -37,6 +39,7 @@ def test_a_replay_deals_rows_by_chance(rig: Rig, runner: SessionRunner) -> None:
     rig.check(in_order=False)
 
 
+@only_at_full_size("as tests/spark/sink shows it on brokers, with Spark in between")
 def test_slots_and_batches_without_rows(rig: Rig, runner: SessionRunner) -> None:
     rig.feed(10, only=0)  # all in one input partition, and in one of three slots at most five keys
     rig.run_to_the_end(runner, slots={"by_key": 8})
@@ -50,6 +53,7 @@ def test_slots_and_batches_without_rows(rig: Rig, runner: SessionRunner) -> None
     rig.check()
 
 
+@only_at_full_size("as tests/spark/sink shows it on brokers, with Spark in between")
 def test_a_deleted_checkpoint_begins_again_and_skips_nothing(rig: Rig, runner: SessionRunner) -> None:
     """A new query, whose batch 0 is not the batch 0 that the journal knows."""
     rig.feed(ROWS)
@@ -78,6 +82,7 @@ def test_a_checkpoint_that_was_rolled_back_stops_the_query(rig: Rig, runner: Ses
     rig.check()
 
 
+@only_at_full_size("as tests/spark/sink shows it on brokers, with Spark in between")
 def test_a_checkpoint_rolled_back_by_one_batch_whose_input_has_grown_since(rig: Rig, runner: SessionRunner) -> None:
     """Its last batch comes again under the same number with more rows: to skip it would lose them."""
     older = rig.folder / "older"

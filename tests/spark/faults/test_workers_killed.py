@@ -46,6 +46,7 @@ def test_whoever_dies_at_whatever_moment_rows_come_out_once(rig: Rig, runner: Se
     rig.check()
 
 
+@only_at_full_size("as tests/spark/sink shows it on brokers, with Spark in between")
 def test_an_atomic_batch_whose_workers_die(rig: Rig, runner: SessionRunner) -> None:
     """Its tasks share one transaction, and none of them can be tried again: the whole batch is."""
     shared = {"sink": {"atomic": "batch"}, "slots": {"by_partition": 4}}
@@ -59,6 +60,7 @@ def test_an_atomic_batch_whose_workers_die(rig: Rig, runner: SessionRunner) -> N
     rig.check()
 
 
+@only_at_full_size("as tests/spark/sink shows it on brokers, with Spark in between")
 def test_a_commit_that_fails_after_its_decision_is_not_undone_by_the_abort_that_follows(
     rig: Rig, runner: SessionRunner
 ) -> None:

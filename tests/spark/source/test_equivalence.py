@@ -87,7 +87,6 @@ def read(spark: SparkSession, kind: str, broker: BrokerProcess, options: Mapping
     return spark.read.format(kind).options(**everything).load()
 
 
-@pytest.mark.on_both_brokers
 def test_batch_queries_give_the_same_rows(spark: SparkSession, broker: BrokerProcess, topic: str) -> None:
     from pyspark.sql import functions as f
 

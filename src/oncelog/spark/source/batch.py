@@ -37,7 +37,7 @@ class BatchReader(DataSourceReader):
         self._pruning = Pruning()
 
     def partitions(self) -> list[InputPartition]:
-        with Cluster(self._settings) as cluster:
+        with Cluster(self._settings, is_patient=True) as cluster:
             ranges = self._ranges(cluster)
         return [RangePartition(one) for one in split(ranges, self._settings.splitting)]
 

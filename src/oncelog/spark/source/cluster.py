@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from uuid import UUID
 
+from oncelog.admin.admin import Admin
 from oncelog.client.leaders import EARLIEST_OFFSET, LATEST_OFFSET
 from oncelog.errors import UnknownTopicOrPartition
 from oncelog.spark.reaching import reached
@@ -33,8 +34,9 @@ class Layout:
 
 
 class Cluster:
-    def __init__(self, settings: SourceSettings) -> None:
-        self._admin = reached(settings.admin)
+    def __init__(self, settings: SourceSettings, *, is_patient: bool = False) -> None:
+        """A patient one waits for a broker that is being started."""
+        self._admin = reached(settings.admin) if is_patient else Admin(settings.admin)
         self._isolation_level = settings.isolation_level
 
     def __enter__(self) -> Cluster:

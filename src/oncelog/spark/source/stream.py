@@ -159,7 +159,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @property
     def _cluster(self) -> Cluster:
         if self._open is None:
-            self._open = Cluster(self._settings)
+            self._open = Cluster(self._settings, is_patient=True)
         return self._open
 
 
