@@ -27,9 +27,10 @@ FULL_TIMEOUT_S = 120.0
 
 
 def produce(scene: Scene, partition: int) -> Message:
-    """What a Produce request with one small batch is answered. The record carries no id, so no audit counts it."""
+    """What a Produce request with one record is answered. It carries no id, so no audit counts it, and is large enough
+    to fill what is left where the load has come to a stop over the other partitions."""
     with RawClient((scene.broker.host, scene.broker.port)) as client:
-        records = {"index": partition, "records": make_batch([b"raw"])}
+        records = {"index": partition, "records": make_batch([b"raw" * 5_000])}
         message = {"acks": -1, "timeout": 5_000, "topic_data": [{"name": TOPIC, "partition_data": [records]}]}
         answer: Message = client.request("produce", 9, message)["responses"][0]["partition_responses"][0]
         return answer

@@ -7,6 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -83,13 +84,15 @@ def test_a_call_that_joins_while_another_works(scene: Scene, protocol: str) -> N
 def test_workers_share_the_work(scene: Scene) -> None:
     scene.fill()
     workers: set[int] = set()
-    together = threading.Barrier(2, timeout=WAIT_S)
+    # One that came first holds the group up while it waits in here: not for long, or nobody gets on.
+    together = threading.Barrier(2, timeout=3)
 
     def function(records: list[oncelog.ConsumerRecord]) -> Any:
         name = threading.current_thread().name
         if name not in seen:
             seen.add(name)
-            together.wait()  # until the other one has partitions too
+            with suppress(threading.BrokenBarrierError):
+                together.wait()  # until the other one has partitions too
         return double(records)
 
     seen: set[str] = set()
