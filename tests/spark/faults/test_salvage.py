@@ -60,6 +60,7 @@ def test_an_attempt_that_wakes_late_and_takes_its_slot(rig: Rig, runner: Session
     rig.check()
 
 
+@only_at_full_size("as tests/spark/sink shows it on brokers, with Spark in between")
 @on_both_brokers_at_full_size
 def test_an_outage_longer_than_the_transaction_timeout(rig: Rig, runner: SessionRunner) -> None:
     """After the decision all of the batch is copied. Before it nothing is decided any more: the batch fails, and its

@@ -64,6 +64,7 @@ def test_a_deleted_checkpoint_begins_again_and_skips_nothing(rig: Rig, runner: S
     rig.check()
 
 
+@only_at_full_size("as tests/spark/sink shows it on brokers, with Spark in between")
 def test_a_checkpoint_that_was_rolled_back_stops_the_query(rig: Rig, runner: SessionRunner) -> None:
     """It would write batches again that are visible; and, with the newest restored, goes on as if nothing had been."""
     older, newest = rig.folder / "older", rig.folder / "newest"
