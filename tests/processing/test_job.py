@@ -54,14 +54,16 @@ def test_settings_of_the_consumer() -> None:
 
 def test_settings_of_the_producers() -> None:
     shared = job(servers={"bootstrap.servers": "a:1", "client.id": "me"}, producer={"linger.ms": 1})
-    assert shared.producer_settings(0) == {
+    first, second = shared.producers_settings(0)
+    assert first == {
         "batch_size": 256 * 1024,
         "bootstrap_servers": "a:1",
         "client_id": "me",
         "linger_ms": 1,
         "transactional_id": "billing-1",
     }
-    names = [job(workers=3).producer_settings(worker)["transactional_id"] for worker in range(3)]
+    assert second == {**first, "transactional_id": "billing-1-turn"}
+    names = [job(workers=3).producers_settings(worker)[0]["transactional_id"] for worker in range(3)]
     assert names == ["billing-1", "billing-1-1", "billing-1-2"]
     with pytest.raises(InvalidConfig, match="transactional_id"):
-        job(producer={"transactional.id": "another"}).producer_settings(0)
+        job(producer={"transactional.id": "another"}).producers_settings(0)

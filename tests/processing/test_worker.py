@@ -73,7 +73,7 @@ class FakeConsumer:
         return GroupMetadata("group", self.generation, "me")
 
 
-class FakeProducer:
+class FakeCluster:
     """Remembers what became visible, and fails when it is told to."""
 
     def __init__(self) -> None:
@@ -81,57 +81,80 @@ class FakeProducer:
         self.committed: dict[TopicPartition, int] = {}
         self.commit_failures: deque[Exception | None] = deque()
         self.aborts = 0
+        self.aborted: list[bytes] = []
         self.unheard = 0
-        self._open: list[bytes] | None = None
+        self.most_open = 0
+        self.is_offset_under_way = False
+        """An offset that is sent now may be written before it."""
+        self.open: list[FakeProducer] = []
+
+
+class FakeProducer:
+    def __init__(self, cluster: FakeCluster) -> None:
+        self._cluster = cluster
+        self._records: list[bytes] = []
         self._offsets: dict[TopicPartition, int] = {}
         self.config = type("Config", (), {"transactional_id": "id"})
 
     def init_transactions(self) -> None: ...
 
     def begin(self) -> None:
-        assert self._open is None
-        self._open, self._offsets = [], {}
+        cluster = self._cluster
+        assert self not in cluster.open
+        cluster.open.append(self)
+        cluster.most_open = max(cluster.most_open, len(cluster.open))
+        self._records, self._offsets = [], {}
 
     def send(self, topic: str, value: bytes) -> None:
-        assert self._open is not None
-        self._open.append(value)
+        assert self._cluster.open == [self], "records of the batch before could still be stored behind it"
+        self._records.append(value)
 
     def send_offsets_to_transaction(self, offsets: Any, group: GroupMetadata, *, wait: bool) -> None:
         assert not wait, "the commit tells"
         assert group.generation_id != NO_GENERATION, "brokers would take offsets of nobody in particular"
+        assert not self._cluster.is_offset_under_way, "that one would be believed"
         self._offsets = {partition: committed.offset for partition, committed in offsets.items()}
+        self._cluster.is_offset_under_way = True
+
+    def flush_transaction(self) -> None:
+        self._cluster.is_offset_under_way = False
 
     def commit(self, *, wait: bool = True) -> None:
         if not wait:
             return
-        failure = self.commit_failures.popleft() if self.commit_failures else None
+        cluster = self._cluster
+        assert self is cluster.open[0]
+        failure = cluster.commit_failures.popleft() if cluster.commit_failures else None
         if failure is not None:
-            self.unheard += isinstance(failure, OutcomeUnknown)
+            cluster.unheard += isinstance(failure, OutcomeUnknown)
             raise failure
-        assert self._open is not None
-        self.visible += self._open
-        self.committed.update(self._offsets)
-        self._open = None
+        cluster.visible += self._records
+        cluster.committed.update(self._offsets)
+        self._end()
 
     def abort(self) -> None:
-        assert self._open is not None
-        self.aborts += 1
-        self._open = None
+        self._cluster.aborts += 1
+        self._cluster.aborted += self._records
+        self._end()
+
+    def _end(self) -> None:
+        self._cluster.open.remove(self)
+        self._cluster.is_offset_under_way = self._cluster.is_offset_under_way and bool(self._cluster.open)
 
 
 class InlineShell:
     """Commits happen when somebody waits for them. Stops when everything was read and nothing is left to do."""
 
-    def __init__(self, consumer: FakeConsumer, producer: FakeProducer) -> None:
+    def __init__(self, consumer: FakeConsumer, cluster: FakeCluster) -> None:
         self.rests = 0
         self.is_told_to_stop = False
         self._now_ms = 0
         self._consumer = consumer
-        self._producer = producer
+        self._cluster = cluster
 
     def is_stopping(self) -> bool:
         wanted = {partition: len(LOG[partition]) for partition in self._consumer.positions}
-        is_done = all(self._producer.committed.get(partition) == end for partition, end in wanted.items())
+        is_done = all(self._cluster.committed.get(partition) == end for partition, end in wanted.items())
         return self.is_told_to_stop or is_done
 
     def run(self, steps: Steps[Any]) -> Any:
@@ -168,8 +191,8 @@ class InlineShell:
 
 class Scene:
     def __init__(self, **changes: Any) -> None:
-        self.consumer, self.producer = FakeConsumer(), FakeProducer()
-        self.shell = InlineShell(self.consumer, self.producer)
+        self.consumer, self.cluster = FakeConsumer(), FakeCluster()
+        self.shell = InlineShell(self.consumer, self.cluster)
         self.calls: list[bytes] = []
         usual: dict[str, Any] = {
             "source": "source",
@@ -182,7 +205,8 @@ class Scene:
             "batch_ms": 0,
             "retries": 2,
         }
-        self.worker = Worker(0, Job(**{**usual, **changes}), self.consumer, self.producer, self.shell, None)
+        producers = [FakeProducer(self.cluster), FakeProducer(self.cluster)]
+        self.worker = Worker(0, Job(**{**usual, **changes}), self.consumer, producers, self.shell, None)
 
     def function(self, records: list[ConsumerRecord]) -> list[bytes]:
         self.calls += [record.value for record in records]
@@ -208,66 +232,68 @@ def refusals(count: int) -> list[Exception]:
 def test_everything_once_in_order() -> None:
     scene = Scene()
     scene.run()
-    assert scene.producer.visible == scene.calls == ALL
+    assert scene.cluster.visible == scene.calls == ALL
     assert scene.worker.report.batches == 4
+    assert scene.cluster.most_open == 2, "a batch enters while the one before lands"
 
 
 def test_a_batch_that_was_aborted_is_read_again_and_so_is_the_next_one() -> None:
-    """The next one was transformed while the first was to be committed: its results are thrown away."""
+    """The next one was transformed while the first was to be committed: its results are never sent."""
     scene = Scene()
-    scene.producer.commit_failures.extend([None, lost(IllegalGeneration(""))])
+    scene.cluster.commit_failures.extend([None, lost(IllegalGeneration(""))])
     scene.run()
-    assert scene.producer.visible == ALL
+    assert scene.cluster.visible == ALL
     assert scene.calls == [*LOG[A], *LOG[B][:3], *LOG[A][3:], *LOG[B]]
-    assert (scene.producer.aborts, scene.worker.report.aborted) == (1, 1)
+    assert (scene.cluster.aborts, scene.worker.report.aborted) == (2, 1)
+    assert scene.cluster.aborted == LOG[A][3:]
 
 
 def test_a_batch_that_is_aborted_again_while_it_is_tried_again() -> None:
     scene = Scene()
-    scene.producer.commit_failures.extend([*refusals(1), lost(IllegalGeneration(""))])
+    scene.cluster.commit_failures.extend([*refusals(1), lost(IllegalGeneration(""))])
     scene.run()
-    assert scene.producer.visible == ALL
+    assert scene.cluster.visible == ALL
     assert scene.calls == [*LOG[A], *LOG[A][:3], *ALL]
 
 
 def test_a_batch_that_is_committed_at_last_does_not_disturb_the_next_one() -> None:
     scene = Scene()
-    scene.producer.commit_failures.extend(refusals(2))
+    scene.cluster.commit_failures.extend(refusals(2))
     scene.run()
-    assert scene.producer.visible == ALL
+    assert scene.cluster.visible == ALL
     assert scene.calls == [*LOG[A], *LOG[A][:3], *LOG[A][:3], *LOG[B]]
 
 
 def test_an_outcome_is_asked_for_until_it_is_known() -> None:
     scene = Scene()
-    scene.producer.commit_failures.extend([OutcomeUnknown("?"), OutcomeUnknown("?"), None])
+    scene.cluster.commit_failures.extend([OutcomeUnknown("?"), OutcomeUnknown("?"), None])
     scene.run()
-    assert scene.producer.unheard == 2
-    assert scene.producer.visible == scene.calls == ALL
+    assert scene.cluster.unheard == 2
+    assert scene.cluster.visible == scene.calls == ALL
 
 
 def test_whoever_stops_while_an_outcome_is_not_known_hears_so() -> None:
     scene = Scene()
-    scene.producer.commit_failures.append(OutcomeUnknown("?"))
+    scene.cluster.commit_failures.append(OutcomeUnknown("?"))
     scene.consumer.plans[2] = lambda: setattr(scene.shell, "is_told_to_stop", True)
     with pytest.raises(OutcomeUnknown):
         scene.run()
-    assert scene.producer.visible == []
-    assert scene.producer.aborts == 0, "perhaps it was committed"
+    assert scene.cluster.visible == []
+    assert scene.cluster.aborts == 0, "perhaps it was committed"
 
 
 def test_partitions_that_are_revoked_go_with_their_batch_committed() -> None:
     scene = Scene()
     scene.consumer.plans[2] = lambda: scene.consumer.revoke(A)
     scene.run()
-    assert scene.producer.committed == {A: 3, B: 6}
-    assert scene.producer.visible == [*LOG[A][:3], *LOG[B]]
+    assert scene.cluster.committed == {A: 3, B: 6}
+    assert scene.cluster.visible == [*LOG[A][:3], *LOG[B]]
 
 
 def test_partitions_that_are_revoked_are_left_alone_afterwards() -> None:
     """Their batch was aborted. Whoever has them now has committed more since, and gives them back."""
     scene = Scene()
-    scene.producer.commit_failures.append(lost(IllegalGeneration("")))
+    scene.cluster.commit_failures.append(lost(IllegalGeneration("")))
 
     def rebalance() -> None:
         scene.consumer.revoke(A)
@@ -275,7 +301,7 @@ def test_partitions_that_are_revoked_are_left_alone_afterwards() -> None:
 
     scene.consumer.plans[2] = rebalance
     scene.run()
-    assert scene.producer.visible == [b"a5", *LOG[B]]
+    assert scene.cluster.visible == [b"a5", *LOG[B]]
 
 
 def test_partitions_that_go_while_a_batch_is_gathered() -> None:
@@ -283,8 +309,8 @@ def test_partitions_that_go_while_a_batch_is_gathered() -> None:
     scene = Scene(batch_records=8, batch_ms=10)
     scene.consumer.plans[2] = lambda: scene.consumer.revoke(A)
     scene.run()
-    assert scene.producer.visible == LOG[B]
-    assert scene.producer.committed == {B: 6}
+    assert scene.cluster.visible == LOG[B]
+    assert scene.cluster.committed == {B: 6}
 
 
 def test_records_of_one_who_was_put_out_of_the_group_are_not_processed() -> None:
@@ -292,33 +318,33 @@ def test_records_of_one_who_was_put_out_of_the_group_are_not_processed() -> None
     scene.consumer.plans[1] = lambda: setattr(scene.consumer, "generation", NO_GENERATION)
     scene.consumer.plans[2] = lambda: setattr(scene.consumer, "generation", 2)
     scene.run()
-    assert scene.producer.visible == scene.calls == ALL
+    assert scene.cluster.visible == scene.calls == ALL
 
 
 def test_what_brokers_refuse_again_and_again_is_raised() -> None:
     scene = Scene()
-    scene.producer.commit_failures.extend(refusals(3))
+    scene.cluster.commit_failures.extend(refusals(3))
     with pytest.raises(AbortNeeded) as raised:
         scene.run()
     assert "source-0" in raised.value.__notes__[0]
-    assert scene.producer.visible == []
-    assert scene.producer.aborts == 3
+    assert scene.cluster.visible == []
+    assert scene.cluster.aborts == 4, "three attempts, and the batch that was about to follow the first"
 
 
 def test_what_brokers_refuse_now_and_then_is_not() -> None:
     scene = Scene()
-    scene.producer.commit_failures.extend([*refusals(2), None, *refusals(2)])
+    scene.cluster.commit_failures.extend([*refusals(2), None, *refusals(2)])
     scene.run()
-    assert sorted(scene.producer.visible) == ALL
+    assert sorted(scene.cluster.visible) == ALL
 
 
 @pytest.mark.parametrize("error", [TransactionalProducerFenced("another"), lost(FencedInstanceId(""))])
 def test_whoever_was_replaced_gives_up(error: Exception) -> None:
     scene = Scene()
-    scene.producer.commit_failures.extend([None, error])
+    scene.cluster.commit_failures.extend([None, error])
     with pytest.raises(type(error)):
         scene.run()
-    assert scene.producer.visible == LOG[A][:3]
+    assert scene.cluster.visible == LOG[A][:3]
 
 
 def test_a_stop_between_attempts_leaves_the_batch_to_the_next_one() -> None:
@@ -329,4 +355,4 @@ def test_a_stop_between_attempts_leaves_the_batch_to_the_next_one() -> None:
     scene = Scene(function=function)
     scene.run()
     assert scene.worker.report.failures == 1
-    assert scene.producer.committed == {}
+    assert scene.cluster.committed == {}

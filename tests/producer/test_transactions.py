@@ -290,6 +290,23 @@ def test_offsets_that_nobody_waits_for_are_committed(broker: BrokerProcess, topi
     assert seen(broker, topic) == [b"a", b"b", b"c"]
 
 
+@both
+def test_a_transaction_is_flushed_before_its_end_is_known(
+    broker: BrokerProcess, topic: str, producer: Producer
+) -> None:
+    partition = TopicPartition(topic, 0)
+    with producer:
+        producer.init_transactions()
+        producer.begin()
+        producer.send_offsets_to_transaction({partition: 3}, f"group-of-{topic}", wait=False)
+        stored = producer.send(topic, b"a")
+        producer.commit(wait=False)
+        producer.flush_transaction()
+        assert stored.done()
+        producer.commit()
+    assert seen(broker, topic) == [b"a"]
+
+
 def commit_with(producer: Producer, offsets: dict[TopicPartition, int], group: GroupMetadata) -> None:
     with producer.transaction():
         producer.send_offsets_to_transaction(offsets, group, wait=False)

@@ -61,11 +61,12 @@ class Job:
         own = {"group_id": self.group, "enable_auto_commit": False}
         return self._merged(CONSUMER_DEFAULTS, given, own)
 
-    def producer_settings(self, worker: int) -> dict[str, Any]:
-        """Each worker has a transactional id of its own. The first one's stays the same however many there are, so
-        that whoever starts next ends what a crash left open."""
+    def producers_settings(self, worker: int) -> list[dict[str, Any]]:
+        """Of the two that take turns. Each worker has transactional ids of its own. The first one's stay the same
+        however many there are, so that whoever starts next ends what a crash left open."""
         name = self.transactional_id if worker == 0 else f"{self.transactional_id}-{worker}"
-        return self._merged(PRODUCER_DEFAULTS, _underscored(self.producer), {"transactional_id": name})
+        given = _underscored(self.producer)
+        return [self._merged(PRODUCER_DEFAULTS, given, {"transactional_id": one}) for one in (name, f"{name}-turn")]
 
     def _merged(self, defaults: Mapping[str, Any], given: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
         for name, value in own.items():

@@ -7,6 +7,7 @@ import inspect
 import random
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
 from typing import Any
 
 from oncelog.consumer.async_consumer import AsyncConsumer
@@ -92,12 +93,12 @@ class _Crew:
 
     async def _work(self, number: int) -> None:
         job = self._job
-        async with (
-            AsyncProducer(**job.producer_settings(number)) as producer,
-            AsyncConsumer(**job.consumer_settings()) as consumer,
-        ):
+        async with AsyncExitStack() as stack:
+            enter = stack.enter_async_context
+            producers = [await enter(AsyncProducer(**settings)) for settings in job.producers_settings(number)]
+            consumer = await enter(AsyncConsumer(**job.consumer_settings()))
             shell = _TaskShell(self.is_stopping)
-            worker = Worker(number, job, consumer, producer, shell, self._ends)
+            worker = Worker(number, job, consumer, producers, shell, self._ends)
             try:
                 await shell.run(worker.run())
             except BaseException:  # if one fails, all end: who is left would go on with less than was asked for

@@ -9,6 +9,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from typing import Any
 
 from oncelog.consumer.consumer import Consumer
@@ -53,7 +54,7 @@ def process(
     Goes on until `stop` is set, or with `until_end` until all is read that was there. A function that raises is called
     `retries` times more; then the records that it cannot process go to the topic `dead_letter`, in the same
     transaction, or, if there is none, its error is raised: nothing of the batch is visible, and it is read again by the
-    next call. Each of the `workers` is a thread, a member of the group, and has a transactional id of its own. Only one
+    next call. Each of the `workers` is a thread, a member of the group, and has transactional ids of its own. Only one
     call at a time may use a `transactional_id`: the latest one fences those before it, which raise
     `TransactionalProducerFenced`.
 
@@ -102,12 +103,11 @@ class _Crew:
 
     def work(self, number: int) -> None:
         job = self._job
-        with (
-            Producer(**job.producer_settings(number)) as producer,
-            Consumer(**job.consumer_settings()) as consumer,
-        ):
+        with ExitStack() as stack:
+            producers = [stack.enter_context(Producer(**settings)) for settings in job.producers_settings(number)]
+            consumer = stack.enter_context(Consumer(**job.consumer_settings()))
             shell = _ThreadShell(self.is_stopping)
-            worker = Worker(number, job, consumer, producer, shell, self._ends)
+            worker = Worker(number, job, consumer, producers, shell, self._ends)
             try:
                 shell.run(worker.run())
             except BaseException:

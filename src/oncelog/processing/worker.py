@@ -4,9 +4,13 @@
 transaction. What cannot be committed is aborted, and its records are processed again: by this worker, which goes back
 to where the batch began, or by whoever has the partitions by then.
 
-**While one batch is sent and committed, the next one is read and transformed.** It takes off when the batch before has
-landed; if that one was aborted, its results are thrown away. A transaction is begun when its results are there, so the
-user's function may take its time.
+**While one batch is sent and committed, the next one is read and transformed.** A transaction is begun when its results
+are there, so the user's function may take its time. Two producers take turns: the offsets of a batch enter its
+transaction while the batch before lands; its results follow when that one has landed. If it was aborted, so is the
+other.
+
+**Offsets in order.** The group's coordinator believes what was written last. Hence a batch's offsets are sent only when
+those of the batch before are known to be written, and not under way once more.
 
 **Who may commit?** The coordinator of the group checks who read the batch (KIP-447). Partitions are given up only when
 the batch in flight has ended, one way or the other. Offsets go first into the transaction: whoever may not commit sends
@@ -19,7 +23,8 @@ whose result or error it sends back.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Generator, Iterable
+from collections import deque
+from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -71,6 +76,7 @@ class Shell(Protocol):
 class _InFlight:
     """Its commit was asked for."""
 
+    producer: Any
     batch: Batch
     outputs: int
     dead_letters: int
@@ -79,12 +85,15 @@ class _InFlight:
 
 
 class Worker:
-    def __init__(self, number: int, job: Job, consumer: Any, producer: Any, shell: Shell, ends: Ends | None) -> None:
+    def __init__(
+        self, number: int, job: Job, consumer: Any, producers: Sequence[Any], shell: Shell, ends: Ends | None
+    ) -> None:
         self.report = ProcessReport()
         self._number = number
         self._job = job
         self._consumer = consumer
-        self._producer = producer
+        self._producers = deque(producers)
+        """In the order of their turns."""
         self._shell = shell
         self._ends = ends
         self._in_flight: _InFlight | None = None
@@ -98,7 +107,8 @@ class Worker:
     # --- the loop ---------------------------------------------------------------------------------------------------
 
     def run(self) -> Steps[None]:
-        yield from self._insist(self._producer.init_transactions)
+        for producer in self._producers:
+            yield from self._insist(producer.init_transactions)
         yield lambda: self._consumer.subscribe(
             self._job.source,
             on_assigned=self._on_assigned,
@@ -125,11 +135,10 @@ class Worker:
             outputs = yield from self._transform(batch.content)
         except Exception as error:
             failure = error
-        is_in_order = yield from self._land()
-        if is_in_order and failure is not None:
-            is_in_order = yield from self._try_again(batch, failure)
-        elif is_in_order:
-            yield from self._take_off(batch, count_of(outputs), 0, self._send(outputs))
+        if failure is None:
+            is_in_order = yield from self._take_off(batch, count_of(outputs), 0, self._send(outputs))
+        else:
+            is_in_order = (yield from self._land()) and (yield from self._try_again(batch, failure))
         if not is_in_order:
             yield from self._go_back(batch)
 
@@ -190,22 +199,37 @@ class Worker:
 
     # --- sending and committing -------------------------------------------------------------------------------------
 
-    def _take_off(self, batch: Batch, outputs: int, dead_letters: int, sending: Steps[None]) -> Steps[None]:
-        """Into a transaction, whose commit goes on while the next batch is read."""
+    def _take_off(self, batch: Batch, outputs: int, dead_letters: int, sending: Steps[None]) -> Steps[bool]:
+        """Into a transaction, whose commit goes on while the next batch is read. The batch before lands meanwhile.
+        False if it did not, after all attempts: then nothing came of this one either."""
+        if self._in_flight is not None:
+            yield from self._insist(self._in_flight.producer.flush_transaction)
+        self._producers.rotate()
         producer, error = self._producer, None
         producer.begin()
+        yield lambda: producer.send_offsets_to_transaction(batch.nexts, batch.reader, wait=False)
+        before, wrong = yield from self._touch_down()
+        if before is not None and wrong is not None:
+            yield from self._insist(producer.abort)
+            is_mended = yield from self._mended(before.batch, wrong)
+            return is_mended and (yield from self._take_off(batch, outputs, dead_letters, sending))
         try:
-            yield lambda: producer.send_offsets_to_transaction(batch.nexts, batch.reader, wait=False)
             yield from sending
             yield lambda: producer.commit(wait=False)
         except Exception as raised:
-            error = yield from self._abort(raised)
-        self._in_flight = _InFlight(batch, outputs, dead_letters, error)
+            error = yield from self._abort(producer, raised)
+        self._in_flight = _InFlight(producer, batch, outputs, dead_letters, error)
+        return True
 
-    def _abort(self, error: Exception) -> Steps[Exception]:
+    @property
+    def _producer(self) -> Any:
+        """Whose turn it is."""
+        return self._producers[0]
+
+    def _abort(self, producer: Any, error: Exception) -> Steps[Exception]:
         if isinstance(error, TransactionError) and not isinstance(error, AbortNeeded):
             raise error  # there is nothing to abort, or perhaps it is committed
-        yield from self._insist(self._producer.abort)
+        yield from self._insist(producer.abort)
         return error
 
     def _send(self, outputs: Any) -> Steps[None]:
@@ -230,11 +254,13 @@ class Worker:
         """Until the batch in flight is committed, after more attempts if it must be. False if its records are to be
         read again."""
         landing, error = yield from self._touch_down()
-        if landing is None or error is None:
+        return landing is None or error is None or (yield from self._mended(landing.batch, error))
+
+    def _mended(self, batch: Batch, error: Exception) -> Steps[bool]:
+        """Whether the batch that was aborted is committed after all. If not, it is to be read again."""
+        if verdict_of(error) is Verdict.FAILED and (yield from self._try_again(batch, error)):
             return True
-        if verdict_of(error) is Verdict.FAILED and (yield from self._try_again(landing.batch, error)):
-            return True
-        self._undo(landing.batch)
+        self._undo(batch)
         return False
 
     def _touch_down(self) -> Steps[tuple[_InFlight | None, Exception | None]]:
@@ -245,9 +271,9 @@ class Worker:
         error = landing.error
         if error is None:
             try:
-                yield from self._insist(self._producer.commit)
+                yield from self._insist(landing.producer.commit)
             except AbortNeeded as needed:
-                error = yield from self._abort(needed)
+                error = yield from self._abort(landing.producer, needed)
         if error is None:
             yield from self._landed(landing)
         else:

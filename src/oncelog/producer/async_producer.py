@@ -238,6 +238,11 @@ class AsyncProducer:
         else:
             await self._of_transactions().commit_later()
 
+    async def flush_transaction(self, timeout: float | None = None) -> None:
+        """After `commit(wait=False)`: until everything that was sent is stored, offsets too, and only the transaction's
+        end is not known yet."""
+        await self._of_transactions().flush(timeout)
+
     async def abort(self, timeout: float | None = None) -> None:
         """End the transaction so that no reader of committed records ever sees any of it."""
         await self._of_transactions().end(Kind.ABORT, timeout)

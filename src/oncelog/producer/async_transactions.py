@@ -60,6 +60,9 @@ class AsyncTransactions:
         self._core.unheard(self._core.ask_end(Kind.COMMIT, nobody_waits))
         self._wake()
 
+    async def flush(self, timeout: float | None) -> None:
+        await self._perform(self._core.ask_flush, timeout)
+
     async def prepare(self, timeout: float | None) -> PreparedTransaction | None:
         await self.end(Kind.PREPARE, timeout)
         return self._core.prepared

@@ -299,6 +299,11 @@ class Producer:
         else:
             self._of_transactions().commit_later()
 
+    def flush_transaction(self, timeout: float | None = None) -> None:
+        """After `commit(wait=False)`: until everything that was sent is stored, offsets too, and only the transaction's
+        end is not known yet."""
+        self._of_transactions().flush(timeout)
+
     def abort(self, timeout: float | None = None) -> None:
         """End the transaction so that no reader of committed records ever sees any of it."""
         self._of_transactions().end(Kind.ABORT, timeout)

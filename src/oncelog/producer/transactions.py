@@ -63,6 +63,9 @@ class Transactions:
             self._core.unheard(self._core.ask_end(Kind.COMMIT, nobody_waits))
             self._wake()
 
+    def flush(self, timeout: float | None) -> None:
+        self._perform(lambda: self._core.ask_flush(self._news.tell), timeout)
+
     def prepare(self, timeout: float | None) -> PreparedTransaction | None:
         self.end(Kind.PREPARE, timeout)
         return self._core.prepared

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
+from oncelog.client.consumer_records import OffsetAndMetadata
 from oncelog.client.transaction.command import Kind
 from oncelog.client.transaction.model import Phase
 from oncelog.client.transaction_errors import TransactionalProducerFenced, TransactionFailed
 from oncelog.wire.api import ApiKey
-from tests.sim.transaction_world import GROUP, TransactionWorld, all_or_nothing, visible
+from tests.sim.transaction_world import GROUP, SOURCE, TransactionWorld, all_or_nothing, visible
 
 INIT, ADD_PARTITIONS, ADD_OFFSETS = ApiKey.INIT_PRODUCER_ID, ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN
 COMMIT_OFFSETS, END, LOOK = ApiKey.TXN_OFFSET_COMMIT, ApiKey.END_TXN, ApiKey.DESCRIBE_TRANSACTIONS
@@ -213,3 +214,40 @@ def test_a_look_that_is_lost_holds_nothing_up_for_long() -> None:
     finish(world)
     assert world.fatal is None
     all_or_nothing(world)
+
+
+@pytest.mark.parametrize("lost", [None, COMMIT_OFFSETS])
+def test_a_flush_waits_for_records_and_offsets_and_not_for_the_end(lost: ApiKey | None) -> None:
+    world = TransactionWorld(linger_ms=0)
+    world.until_idle()
+    asked = spied(world)
+    if lost is not None:
+        world.cluster.refuse(lost, 15)
+    assert world.send(0)
+    world.transaction.ask_offsets({SOURCE: OffsetAndMetadata(7)}, GROUP, lambda: None)
+    world.end(Kind.COMMIT)
+    flush = world.transaction.ask_flush(lambda: None)
+    for _ in range(20):
+        world.step()
+        if flush.has_ended:
+            break
+        world.now_ms += 50
+        exchange(world)
+    assert flush.has_ended
+    assert all(sent.is_reported for sent in world.sent)
+    assert asked == [ADD_PARTITIONS, ADD_PARTITIONS], "of the records and of the offsets; the end leaves only now"
+    finish(world)
+    all_or_nothing(world)
+
+
+def test_a_flush_of_what_is_lost_holds_nobody_up() -> None:
+    world = ready(2)
+    world.cluster.refuse(COMMIT_OFFSETS, 22)
+    world.commit_offset(7)
+    world.end(Kind.COMMIT)
+    flush = world.transaction.ask_flush(lambda: None)
+    world.until_idle()
+    assert flush.has_ended
+    again = world.transaction.ask_flush(lambda: None)
+    world.pass_time(50)
+    assert again.has_ended, "there is nothing under way"

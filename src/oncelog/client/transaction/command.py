@@ -16,6 +16,7 @@ class Kind(Enum):
     OFFSETS = "send_offsets_to_transaction()"
     PREPARE = "prepare()"
     SHARE = "share()"
+    FLUSH = "flush_transaction()"
     COMMIT = "commit()"
     ABORT = "abort()"
 

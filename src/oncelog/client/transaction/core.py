@@ -79,6 +79,8 @@ class TransactionCore:
         self._commands: deque[Command] = deque()
         self._unheard: Command | None = None
         """What a user asked for, and has not heard the end of yet."""
+        self._flush: Command | None = None
+        """Somebody waits until nothing of the transaction is under way any more, but for its end."""
         self._is_swept = False
         """What waited in the lost transaction was refused."""
         self._is_begun = False
@@ -155,6 +157,11 @@ class TransactionCore:
         self.phase = Phase.ENDING
         return self._submit(Command(kind, on_end))
 
+    def ask_flush(self, on_end: Callable[[], None]) -> Command:
+        """Until all of the transaction that is being ended is stored. How it ends is told to who asked for the end."""
+        command = self._flush = Command(Kind.FLUSH, on_end)
+        return command
+
     def heard(self, command: Command) -> None:
         """The user knows how it ended."""
         if self._unheard is command:
@@ -162,7 +169,7 @@ class TransactionCore:
 
     def unheard(self, command: Command) -> None:
         """The user does not wait any longer."""
-        if command.kind is not Kind.OFFSETS:
+        if command.kind not in (Kind.OFFSETS, Kind.FLUSH):
             self._unheard = command
 
     @property
@@ -252,6 +259,9 @@ class TransactionCore:
         """Asks what is to be asked. Returns when it wants to be polled again, if nothing happens before."""
         if self.fatal is None and self._conversation.refusal is not None:
             self._fail(self._conversation.refusal)
+        if self._flush is not None and self._is_stored:
+            flush, self._flush = self._flush, None
+            flush.end()
         if self.fatal is not None or self._conversation.is_waiting:
             return None
         if self.is_lost and not self._is_swept:
@@ -276,6 +286,13 @@ class TransactionCore:
         self._wanted.clear()
         self._accumulator.suspend(self._why_lost())
         self._flow.refuse_waiting(self._why_lost())
+
+    @property
+    def _is_stored(self) -> bool:
+        """Nothing is under way, but perhaps the end of the transaction."""
+        if self.phase is not Phase.ENDING or self.is_lost:
+            return True
+        return bool(self._commands) and self._commands[0].kind is not Kind.OFFSETS and self._flow.is_quiet()
 
     # --- what to ask --------------------------------------------------------------------------------------------
 
