@@ -11,6 +11,7 @@ from bench.scale import Scale
 from bench.transactors import Job
 
 TOPIC, PEER = "transactions", "confluent-kafka"
+CLIENTS = ("confluent", "oncelog")
 THOUSAND = 1_000
 ONE_RECORD, MANY_RECORDS = at_least(1.5, 3.0), at_least(1.0, 1.5)
 
@@ -27,13 +28,14 @@ COMPARED = [
 def measure(scale: Scale, progress: Progress) -> list[Figure]:
     entries = [
         Entry(f"{client} {size}", client, Job("", TOPIC, count, size))
-        for client in ("confluent", "oncelog")
+        for client in CLIENTS
         for size, count in ((1, scale.transactions), (THOUSAND, scale.transactions // 5))
     ]
     with both_running() as brokers:
         for broker in brokers.values():
             create_topic(broker.bootstrap, TOPIC, 1)
-            Job(broker.bootstrap, TOPIC, scale.transactions // 5, 1).measured("confluent")
+            for client in CLIENTS:  # until the broker's code is compiled
+                Job(broker.bootstrap, TOPIC, 2 * scale.transactions, 1).measured(client)
         results = hold(scale.rounds, brokers, entries, progress)
     return [
         *_of_brokers(results, "confluent-kafka", "confluent"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from oncelog.client.transaction.completion import (
+    AT_ONCE_MS,
     MAX_LOOKING_MS,
     MAX_LOOKS,
     NEVER_BUSY_TRANSACTIONS,
@@ -17,7 +18,7 @@ BUSY, COMPLETE = "PrepareCommit", "CompleteCommit"
 
 
 def looks(completion: Completion, now_ms: int = 1_000) -> bool:
-    return now_ms < completion.look_until_ms
+    return completion.wants_look(now_ms, is_needed=True)
 
 
 def after(completion: Completion, *took_ms: int, end_ms: int = QUICK_MS, seen: tuple[str, ...] = (COMPLETE,)) -> bool:
@@ -44,6 +45,21 @@ def test_after_one_that_was_held_up_the_next_waits_until_the_last_is_complete() 
     assert looks(completion)
     completion.looked(COMPLETE)
     assert not looks(completion)
+
+
+def test_whoever_does_not_begin_at_once_looks_when_it_begins() -> None:
+    completion = Completion()
+    after(completion, QUICK_MS, SLOW_MS)
+    completion.ended(QUICK_MS, 2_000)
+    assert completion.wants_look(2_000, is_needed=False), "it began at once the last time"
+    completion.looked(COMPLETE)
+    assert not completion.wants_look(2_000 + AT_ONCE_MS + 1, is_needed=True)
+    completion.ended(QUICK_MS, 3_000)
+    assert not completion.wants_look(3_000, is_needed=False)
+    assert completion.wants_look(3_000 + AT_ONCE_MS, is_needed=True)
+    completion.looked(COMPLETE)
+    completion.ended(QUICK_MS, 4_000)
+    assert completion.wants_look(4_000, is_needed=False)
 
 
 @pytest.mark.parametrize("state", ["CompleteAbort", "Empty", ""])

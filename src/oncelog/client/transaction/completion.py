@@ -19,6 +19,8 @@ HELD_UP_MS = 15
 """A leader's answer that took so much longer than a coordinator's was held up. Kafka's pause is 20 ms."""
 MAX_LOOKING_MS = 20
 """To look for longer is not cheaper than to be held up."""
+AT_ONCE_MS = 1
+"""Whoever begins so soon after an end will do so again: looking need not wait for it."""
 MAX_LOOKS = 32
 """At one transaction, one after the other."""
 NEVER_BUSY_TRANSACTIONS = 25
@@ -34,7 +36,10 @@ class Completion:
     def __init__(self) -> None:
         self.look_until_ms = 0
         """Until then nothing of the next transaction leaves before a look has shown that the last one is complete."""
+        self._ended_ms: int | None = None
+        """Unless the next one has begun."""
         self._is_looking = False
+        self._is_at_once = True
         self._never_busy = 0
         self._looks = 0
         self._began_ms: int | None = None
@@ -53,12 +58,20 @@ class Completion:
 
     def ended(self, took_ms: int, now_ms: int) -> None:
         """The coordinator has answered the end of a transaction, which shows how quick answers can be."""
+        self._ended_ms = now_ms
         self._quickest_ms = min(took_ms, self._quickest_ms)
         self.look_until_ms = now_ms + MAX_LOOKING_MS if self._is_looking else 0
         self._looks = 0
         self._began_ms = None
         self._has_entered = False
         self._serial = max(0, self._serial - 1)
+
+    def wants_look(self, now_ms: int, *, is_needed: bool) -> bool:
+        """`is_needed`: the next transaction has begun."""
+        if is_needed and self._ended_ms is not None:
+            self._is_at_once = now_ms - self._ended_ms <= AT_ONCE_MS
+            self._ended_ms = None
+        return now_ms < self.look_until_ms and (is_needed or self._is_at_once)
 
     def looked(self, state: str) -> None:
         """The state of the transaction in the coordinator's answer; empty if there was none."""

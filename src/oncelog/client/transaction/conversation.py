@@ -15,12 +15,13 @@ from oncelog.client.network import Answered, Event, Lost, LostKind, Network
 from oncelog.client.transaction import requests
 from oncelog.client.transaction.model import TransactionSettings
 from oncelog.client.transaction.verdict import TransactionVerdict, verdict_of
-from oncelog.errors import KafkaError, UnsupportedVersion, error_for_code
+from oncelog.errors import CoordinatorLoadInProgress, KafkaError, UnsupportedVersion, error_for_code
 from oncelog.wire.api import ApiKey
 from oncelog.wire.codec import Message
 
 CONTENTION_BACKOFF_MS = 2
-"""The first pause while the transaction before this one is being completed."""
+"""The first pause while the transaction before this one is being completed, or something else is added to it. Kafka's
+group coordinator cannot say that in an answer, and says instead that it loads."""
 MAX_GROUPS = 16
 """Groups whose coordinators are remembered; most producers ever have one."""
 
@@ -130,7 +131,9 @@ class Conversation:
                 self._again(event.reason, self._backoff, now_ms)
             return
         code = requests.worst_code(question.api_key, event.body)
-        verdict, error = verdict_of(code), error_for_code(code)
+        error = error_for_code(code)
+        is_contended = question is requests.COMMIT_OFFSETS and code == CoordinatorLoadInProgress.code
+        verdict = TransactionVerdict.CONTENDED if is_contended else verdict_of(code)
         if verdict is TransactionVerdict.DONE:
             self._backoff.reset()
             self._contention.reset()

@@ -266,7 +266,7 @@ class TransactionCore:
             return None
         if self.is_lost and not self._is_swept:
             self._sweep()
-        if now_ms < self._completion.look_until_ms:
+        if self._completion.wants_look(now_ms, is_needed=self.phase is not Phase.READY):
             return self._look(now_ms)
         question = self._next_question()
         return None if question is None else self._ask_when_ready(question, now_ms)
