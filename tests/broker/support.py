@@ -6,7 +6,8 @@ import errno
 import re
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from prometheus_client import Metric
@@ -86,7 +87,8 @@ class FailingStorage(FaultyStorage):
 class Threads:
     """Flushes that end when the test says so."""
 
-    def __init__(self) -> None:
+    def __init__(self, turn: Callable[[], AbstractContextManager[None]] = nullcontext) -> None:
+        self._turn = turn
         self.waiting: list[tuple[Callable[[], Any], Callable[[Any, Exception | None, int], None]]] = []
 
     def run_in_thread(self, work: Callable[[], Any], done: Callable[[Any, Exception | None, int], None]) -> None:
@@ -102,7 +104,8 @@ class Threads:
             result, error = work(), None
         except Exception as raised:
             result, error = None, raised
-        done(result, error, NOW_MS)
+        with self._turn():
+            done(result, error, NOW_MS)
 
 
 class Alarms:
@@ -119,6 +122,15 @@ class Alarms:
 
     def now_ms(self) -> int:
         return self.time_ms
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """A turn of the loop: what comes to be due at once, and not what comes of that, rings at its end."""
+        before = list(self.due)
+        yield
+        for alarm in [alarm for alarm in self.due if alarm[0] <= self.time_ms and alarm not in before]:
+            self.due.remove(alarm)
+            alarm[1]()
 
     def pass_time(self, elapsed_ms: int) -> None:
         """Ring everything that is due on the way, in order."""
@@ -153,29 +165,32 @@ class Desk:
         config = BrokerConfig.from_settings({"log.dirs": data_dir, **texts})
         self.broker = BrokerState.open(config, storage, now_ms=NOW_MS, new_id=counting_ids())
         self.broker.endpoint = Endpoint("broker.example", 9092)
-        self.threads = Threads()
-        self.broker.group_commit = GroupCommit(self.threads.run_in_thread)
         self.alarms = Alarms()
         self.broker.timers = self.alarms
+        self.threads = Threads(self.alarms.turn)
+        self.broker.group_commit = GroupCommit(self.threads.run_in_thread)
         self.dispatcher = Dispatcher(self.broker)
 
     def dispatch(self, api: str, version: int, message: Message, now_ms: int = NOW_MS) -> Answer:
-        frame = encode_request(api, version, message)[4:]
-        return self.dispatcher.dispatch(memoryview(bytearray(frame)), now_ms)[1]
+        return self._dispatch(api, version, message, now_ms)[1]
 
     def ask(self, api: str, version: int, message: Message, now_ms: int = NOW_MS) -> Message:
         """The answer, which must come at once."""
-        frame = encode_request(api, version, message)[4:]
-        header, answer = self.dispatcher.dispatch(memoryview(bytearray(frame)), now_ms)
-        assert isinstance(answer, dict | list), f"no answer yet: {answer}"
-        return self._decode(api, version, self.dispatcher.frame(header, answer))
+        with self.alarms.turn():
+            header, answer = self._dispatch(api, version, message, now_ms)
+            assert isinstance(answer, dict | list), f"no answer yet: {answer}"
+            return self._decode(api, version, self.dispatcher.frame(header, answer))
 
     def ask_later(self, api: str, version: int, message: Message, now_ms: int = NOW_MS) -> Later:
         """The answer, which must not come yet."""
+        with self.alarms.turn():
+            header, answer = self._dispatch(api, version, message, now_ms)
+            assert isinstance(answer, Pending), f"answered at once: {answer}"
+            return Later(answer, lambda chunks: self._decode(api, version, self.dispatcher.frame(header, chunks)))
+
+    def _dispatch(self, api: str, version: int, message: Message, now_ms: int) -> tuple[Any, Answer]:
         frame = encode_request(api, version, message)[4:]
-        header, answer = self.dispatcher.dispatch(memoryview(bytearray(frame)), now_ms)
-        assert isinstance(answer, Pending), f"answered at once: {answer}"
-        return Later(answer, lambda chunks: self._decode(api, version, self.dispatcher.frame(header, chunks)))
+        return self.dispatcher.dispatch(memoryview(bytearray(frame)), now_ms)
 
     def create(self, topic: str, partitions: int = 1, **configs: str) -> None:
         settings = [{"name": key.replace("_", "."), "value": value} for key, value in configs.items()]

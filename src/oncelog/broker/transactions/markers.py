@@ -132,8 +132,9 @@ class MarkerQueue:
         for markers in many:
             for topic_partition in markers.partitions:
                 self._waiting.append(_Undelivered(sender, markers, topic_partition))
-        if not self._is_writing:
-            self._write()
+        if self._waiting and not self._is_writing:
+            self._is_writing = True
+            self._timers.later(0, self._write)  # whoever asked for the end is answered first
 
     def _write(self) -> None:
         """The next ones; the rest after the loop has seen its clients."""
