@@ -21,7 +21,7 @@ native: setup
 test: setup native
 	@$(BIN)/python -m tests.support.parts
 	@$(BIN)/python -m tests.support.spark
-	@$(BIN)/python -m pytest tests -n 4 --dist loadfile --no-loadscope-reorder
+	@$(BIN)/python -m pytest tests -n 4 --dist loadgroup --no-loadscope-reorder
 
 lint: setup
 	@$(BIN)/ruff check src tests bench tools
@@ -38,11 +38,13 @@ conformance: setup native
 	@$(BIN)/python -m tests.support.parts
 	@$(BIN)/python -m pytest tests/conformance --brokers=oncelog,kafka
 
-# Half an hour: transactions under 200 kills for each client; pipelines on Spark through every fault, and 120 random kills.
+# Most of an hour: 120 kills of a broker, 200,000 damaged requests, transactions under 200 kills for each client;
+# pipelines on Spark through every fault, and 120 random kills.
 faults: setup native
 	@$(BIN)/python -m tests.support.parts
 	@$(BIN)/python -m tests.support.spark
-	@ONCELOG_SOAK=1 $(BIN)/python -m pytest -s tests/faults/test_transactions_kill.py tests/spark/faults tests/spark/cluster
+	@ONCELOG_SOAK=1 $(BIN)/python -m pytest -s tests/faults/test_kill.py tests/hostile/test_mutations.py \
+		tests/faults/test_transactions_kill.py tests/spark/faults tests/spark/cluster tests/spark/table/test_crashes.py
 
 clean:
 	rm -rf $(VENV) build src/oncelog/*/_*.c src/oncelog/*/_*.so

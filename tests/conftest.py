@@ -21,12 +21,17 @@ from tests.support.compiled import stale_extensions
 from tests.support.kafka import KafkaBroker
 from tests.support.process import BrokerProcess
 
+TESTS = Path(__file__).parent
 KINDS = ("oncelog", "kafka")
 BOTH_BY_DEFAULT = "conformance"
 BOTH_MARKER = "on_both_brokers"
-BUSY_ROOMS = ("spark",)
-BUSY_UNTIL = 0.8
-"""Of the whole run."""
+LANES = (
+    ("spark/faults", "spark/cluster", "faults/test_demo.py"),
+    ("spark", "cli/test_run.py", "cli/test_audit.py"),
+)
+"""Tests that keep processors busy, since they start Spark again and again: of each lane one at a time."""
+SLOW_ROOMS = ("faults", "interop", "hostile", "conformance", "consumer")
+"""Tests that mostly wait: they begin early, beside the lanes."""
 # Tests write records with old timestamps; retention must not take them away meanwhile. Quotas look back three seconds
 # instead of eleven, so that nobody waits long for a throttled client. The first member of a group need not wait for
 # others, and members of KIP-848 groups, whose news come with heartbeats, send them often. Kafka looks for transactions
@@ -82,14 +87,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _mix(items: list[pytest.Item]) -> None:
-    """Files that keep processors busy come between those that mostly wait, and end before them: `make test` runs
-    several at a time, in this order."""
-    files = list(dict.fromkeys(item.path for item in items))
-    busy = [path for path in files if path.relative_to(Path(__file__).parent).parts[0] in BUSY_ROOMS]
-    others = [path for path in files if path not in set(busy)]
-    place = {path: number / len(others) for number, path in enumerate(others)}
-    place |= {path: BUSY_UNTIL * number / len(busy) for number, path in enumerate(busy)}
-    items.sort(key=lambda item: place[item.path])
+    """`make test` runs several groups of tests at a time, in this order: lanes, and everything else file by file."""
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(_group_of(item.path)))
+    items.sort(key=lambda item: _place_of(item.path))
+
+
+def _group_of(path: Path) -> str:
+    place = _place_of(path)
+    return f"lane {place}" if place < len(LANES) else path.relative_to(TESTS).as_posix()
+
+
+def _place_of(path: Path) -> int:
+    inside = path.relative_to(TESTS)
+    for number, lane in enumerate(LANES):
+        if any(inside.is_relative_to(place) for place in lane):
+            return number
+    return len(LANES) + (inside.parts[0] not in SLOW_ROOMS)
 
 
 def pytest_collection_finish() -> None:

@@ -7,7 +7,6 @@ them. `make faults` runs it at full size: 200 kills over 500,000 records.
 
 from __future__ import annotations
 
-import os
 import random
 import signal
 import time
@@ -37,8 +36,8 @@ from tests.support.kafka import KafkaBroker
 from tests.support.patience import eventually
 from tests.support.process import BrokerProcess
 from tests.support.raw import RawClient
+from tests.support.sizes import IS_SOAK
 
-IS_SOAK = "ONCELOG_SOAK" in os.environ
 KILLS, RECORDS = (200, 500_000) if IS_SOAK else (5, 10_000)
 """For each client."""
 WAIT_S = 180.0

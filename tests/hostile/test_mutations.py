@@ -24,8 +24,9 @@ from tests.support.kafka import KafkaBroker
 from tests.support.process import BrokerProcess
 from tests.support.raw import RawClient, encode_request
 from tests.support.requests import create_topic, fetch, list_offset, produce
+from tests.support.sizes import IS_SOAK
 
-MUTATIONS = 200_000
+MUTATIONS = 200_000 if IS_SOAK else 50_000
 ROUND = 10_000
 DEFAULT_SEED = 8
 CONNECTIONS = 24

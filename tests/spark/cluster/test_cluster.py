@@ -18,12 +18,12 @@ import pytest
 
 from oncelog.spark.moments import VARIABLE, Moment
 from oncelog.spark.package import write_environment, write_zip
-from tests.spark.faults.sizes import only_at_full_size
 from tests.spark.support.cluster import WORKER_HOSTS, SparkCluster
 from tests.spark.support.driver import Driver
 from tests.spark.support.interpreters import LIBRARIES, interpreter
 from tests.spark.support.rig import Rig
 from tests.support.process import BrokerProcess
+from tests.support.sizes import only_at_full_size
 from tests.support.spark import environment
 
 ROWS = 200

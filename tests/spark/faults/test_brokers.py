@@ -10,7 +10,6 @@ import pytest
 import oncelog
 from oncelog.faults import FaultProxy, Rule
 from oncelog.spark.moments import Moment
-from tests.spark.faults.sizes import IS_SOAK, only_at_full_size
 from tests.spark.faults.test_salvage import fence
 from tests.spark.support.moments import Moments
 from tests.spark.support.rig import Rig
@@ -18,6 +17,7 @@ from tests.spark.support.session import SessionRunner
 from tests.support.broker import OncelogBroker
 from tests.support.patience import eventually
 from tests.support.raw import RawClient
+from tests.support.sizes import IS_SOAK, only_at_full_size
 from tests.support.transactions import HandProducer
 
 ROWS = 40

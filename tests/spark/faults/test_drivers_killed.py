@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from oncelog.spark.moments import Moment
-from tests.spark.faults.sizes import IS_SOAK, long_at_full_size, on_both_brokers_at_full_size
 from tests.spark.support.rig import Rig
 from tests.support.process import BrokerProcess
+from tests.support.sizes import IS_SOAK, long_at_full_size, on_both_brokers_at_full_size
 
 ROWS = 40
 MANY_SLOTS = 18

@@ -17,11 +17,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.spark.faults.sizes import IS_SOAK, long_at_full_size
 from tests.spark.support.rig import Rig
 from tests.support.broker import OncelogBroker
 from tests.support.kafka import KafkaBroker
 from tests.support.process import BrokerProcess
+from tests.support.sizes import IS_SOAK, long_at_full_size
 
 KILLS = 120 if IS_SOAK else 3
 ROWS = 200

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from oncelog.spark.moments import Moment
-from tests.spark.faults.sizes import only_at_full_size
 from tests.spark.support.driver import command_line
 from tests.spark.support.rig import Rig
 from tests.spark.support.session import SessionRunner
 from tests.support.patience import eventually
 from tests.support.process import BrokerProcess
+from tests.support.sizes import only_at_full_size
 
 ROWS = 40
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import oncelog
 from oncelog.spark.moments import Moment
-from tests.spark.faults.sizes import long_at_full_size, on_both_brokers_at_full_size, only_at_full_size
 from tests.spark.support.oracle import ENDED
 from tests.spark.support.rig import Rig
 from tests.spark.support.session import SessionRunner
 from tests.support.patience import eventually
 from tests.support.process import BrokerProcess
+from tests.support.sizes import long_at_full_size, on_both_brokers_at_full_size, only_at_full_size
 
 ROWS = 40
 SHORT_TIMEOUT_MS = 20_000

@@ -5,9 +5,9 @@ from __future__ import annotations
 import shutil
 
 from oncelog.spark.moments import Moment
-from tests.spark.faults.sizes import only_at_full_size
 from tests.spark.support.rig import Rig
 from tests.spark.support.session import SessionRunner
+from tests.support.sizes import only_at_full_size
 
 ROWS = 60
 

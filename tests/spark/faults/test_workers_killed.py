@@ -8,11 +8,11 @@ from __future__ import annotations
 import pytest
 
 from oncelog.spark.moments import Moment
-from tests.spark.faults.sizes import IS_SOAK, only_at_full_size
 from tests.spark.support.driver import command_line
 from tests.spark.support.rig import Rig
 from tests.spark.support.session import SessionRunner
 from tests.support.patience import eventually
+from tests.support.sizes import IS_SOAK, only_at_full_size
 
 ROWS = 40
 IDLE_LIMIT_S = 240.0

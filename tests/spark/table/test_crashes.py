@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sqlite3
 import tempfile
 from collections import Counter
@@ -22,8 +21,9 @@ from oncelog.spark.table.errors import TableError
 from oncelog.spark.table.ledger import Report
 from oncelog.spark.table.procedure import Plan
 from tests.spark.table.support import ORDER_TYPES, Job, settings_of
+from tests.support.sizes import IS_SOAK
 
-MORE = 20 if os.environ.get("ONCELOG_SOAK") else 1
+MORE = 20 if IS_SOAK else 1
 STATEMENTS = 60
 """More than a batch has: a crash may also come too late to matter."""
 
