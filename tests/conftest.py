@@ -12,8 +12,10 @@ import gc
 import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from xdist.scheduler import LoadFileScheduling
 
 from tests.support import parts
 from tests.support.broker import OncelogBroker
@@ -26,8 +28,16 @@ KINDS = ("oncelog", "kafka")
 BOTH_BY_DEFAULT = "conformance"
 BOTH_MARKER = "on_both_brokers"
 LANES = (
-    ("spark/faults", "spark/cluster", "faults/test_demo.py"),
-    ("spark", "cli/test_run.py", "cli/test_audit.py"),
+    ("spark/faults", "spark/cluster", "spark/table", "spark/test_page.py"),
+    (
+        "spark/audit",
+        "spark/examples",
+        "spark/pipeline",
+        "spark/source",
+        "spark/tools",
+        "cli/test_run.py",
+        "faults/test_demo.py",
+    ),
 )
 """Tests that keep processors busy, since they start Spark again and again: of each lane one at a time."""
 SLOW_ROOMS = ("faults", "interop", "hostile", "conformance", "consumer")
@@ -78,7 +88,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    _mix(items)
+    items.sort(key=lambda item: _place_of(item.path.relative_to(TESTS)))
     for item in items:
         fixtures = getattr(item, "fixturenames", ())
         parameters = getattr(getattr(item, "callspec", None), "params", {})
@@ -86,20 +96,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.kafka)
 
 
-def _mix(items: list[pytest.Item]) -> None:
-    """`make test` runs several groups of tests at a time, in this order: lanes, and everything else file by file."""
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(_group_of(item.path)))
-    items.sort(key=lambda item: _place_of(item.path))
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
+    """`make test` runs several groups of tests at a time: lanes, and everything else file by file."""
+    return _Lanes(config, log) if config.getoption("dist") == "loadfile" else None
 
 
-def _group_of(path: Path) -> str:
-    place = _place_of(path)
-    return f"lane {place}" if place < len(LANES) else path.relative_to(TESTS).as_posix()
+class _Lanes(LoadFileScheduling):  # type: ignore[misc]
+    def _split_scope(self, nodeid: str) -> str:
+        path = nodeid.split("::", 1)[0]
+        place = _place_of(Path(path).relative_to(TESTS.name))
+        return f"lane {place}" if place < len(LANES) else path
 
 
-def _place_of(path: Path) -> int:
-    inside = path.relative_to(TESTS)
+def _place_of(inside: Path) -> int:
     for number, lane in enumerate(LANES):
         if any(inside.is_relative_to(place) for place in lane):
             return number
