@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a shell's background; programs would inherit it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     stale = stale_extensions()
     if stale:
         names = ", ".join(extension.name for extension in stale)
