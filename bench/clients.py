@@ -110,14 +110,17 @@ def synchronous_sends_ms(bootstrap: str, topic: str, count: int, value: bytes) -
     return durations
 
 
-def producer_performance(bootstrap: str, topic: str, count: int, record_bytes: int) -> float:
-    """Records per second as Kafka's own ProducerPerformance reports them (acks=all, 128 KiB batches)."""
+def producer_performance(bootstrap: str, topic: str, count: int, record_bytes: int, *, warm_up: int = 0) -> float:
+    """Records per second as Kafka's own ProducerPerformance reports them (acks=all, 128 KiB batches), after so many
+    more while its code is compiled."""
+    all_records = ("--num-records", str(warm_up + count), *(("--warmup-records", str(warm_up)) if warm_up else ()))
     said = _run_java(
         "org.apache.kafka.tools.ProducerPerformance",
-        *("--topic", topic, "--num-records", str(count), "--record-size", str(record_bytes), "--throughput", "-1"),
+        *("--topic", topic, *all_records, "--record-size", str(record_bytes), "--throughput", "-1"),
         *("--command-property", f"bootstrap.servers={bootstrap}", "acks=all", f"batch.size={BATCH_BYTES}"),
     )
-    reported = re.findall(r"^(\d+) records sent, ([\d.]+) records/sec", said, re.MULTILINE)
+    what = "steady state records" if warm_up else "records"
+    reported = re.findall(rf"^(\d+) {what} sent, ([\d.]+) records/sec", said, re.MULTILINE)
     assert reported, f"ProducerPerformance said:\n{said}"
     assert int(reported[-1][0]) == count, f"ProducerPerformance said:\n{said}"
     return float(reported[-1][1])
