@@ -21,13 +21,13 @@ from tests.spark.support.rig import Rig
 from tests.support.broker import OncelogBroker
 from tests.support.kafka import KafkaBroker
 from tests.support.process import BrokerProcess
-from tests.support.sizes import IS_SOAK, long_at_full_size
+from tests.support.sizes import long_at_full_size, only_at_full_size
 
-KILLS = 120 if IS_SOAK else 3
+KILLS = 120
 ROWS = 200
 MAX_LIFE_S = 4.0
 """Of a victim, after the query was seen to run."""
-VICTIMS = ("worker", "worker", "worker", "broker", "jvm", "driver") if IS_SOAK else ("worker", "broker", "jvm")
+VICTIMS = ("worker", "worker", "worker", "broker", "jvm", "driver")
 BROKERS: dict[str, type[OncelogBroker] | type[KafkaBroker]] = {"oncelog": OncelogBroker, "kafka": KafkaBroker}
 
 
@@ -83,6 +83,7 @@ class Scene:
 
 
 @long_at_full_size
+@only_at_full_size("a dozen seconds for each kill; the other files kill at every named moment")
 def test_whoever_is_killed_whenever_rows_come_out_once(mortal: BrokerProcess, tmp_path: Path) -> None:
     seed = int(os.environ.get("ONCELOG_SEED", random.SystemRandom().getrandbits(32)))
     print(f"ONCELOG_SEED={seed}")
