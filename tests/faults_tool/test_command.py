@@ -61,6 +61,6 @@ def test_mistakes_are_told_in_one_line(words: tuple[str, ...], complaint: str) -
 
 def test_the_examples_of_the_help_are_rules() -> None:
     texts = re.findall("--rule '(.*?)'", EPILOG)
-    assert len(texts) == 4
+    assert len(texts) == 5
     for text in texts:
         Rule.parse(text)

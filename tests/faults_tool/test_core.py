@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from oncelog.errors import NotCoordinator
 from oncelog.faults import core
 from oncelog.faults.core import BROKEN_BY_RULE, MAX_IN_FLIGHT, MAX_QUEUED_BYTES, MAX_QUEUED_FRAMES, Cut
 from oncelog.faults.frames import with_size
 from oncelog.faults.rewrite import Address
 from oncelog.faults.rules import Rule
+from oncelog.wire import codec
 from oncelog.wire.api import ApiKey
-from oncelog.wire.frame import encode_request
+from oncelog.wire.frame import decode_response_header, encode_request
 from tests.faults_tool.line import (
     REQUEST,
     RESPONSE,
@@ -77,6 +79,47 @@ class TestWithoutRules:
         assert "Produce requests: 2 forwarded" in str(report)
         assert report.requests["Fetch"].forwarded == 0
         assert report.to_dict()["responses"]["Produce"]["forwarded"] == 1
+
+
+class TestRefusals:
+    ERROR = NotCoordinator
+
+    def end(self, correlation_id: int) -> bytes:
+        body = {"transactional_id": "t", "producer_id": 1, "producer_epoch": 0, "committed": True}
+        return encode_request(ApiKey.END_TXN, 5, correlation_id, "test", codec.encode("EndTxnRequest", 5, body))
+
+    def test_the_broker_never_sees_a_refused_request_and_the_client_is_told(self) -> None:
+        line = Line([Rule.refuse_request("EndTxn", error=self.ERROR.name, limit=1)])
+        line.ask(self.end(1))
+        assert line.out[REQUEST] == b""
+        _, position = decode_response_header(ApiKey.END_TXN, 5, memoryview(line.out[RESPONSE])[4:])
+        told = codec.decode_exactly("EndTxnResponse", 5, line.out[RESPONSE][4:], position)
+        assert told["error_code"] == self.ERROR.code
+        assert line.report.requests["EndTxn"].refused == 1
+        line.ask(self.end(2))
+        assert line.asked == [2]
+
+    def test_a_refusal_waits_for_the_answers_before_it(self) -> None:
+        line = Line([Rule.refuse_request("EndTxn", error=self.ERROR.name)])
+        line.ask(request(1), self.end(2), request(3))
+        assert line.asked == [1, 3]
+        assert line.answered == []
+        line.reply(answer(1))
+        assert line.answered == [1, 2]
+        line.reply(answer(3))
+        assert line.answered == [1, 2, 3]
+
+    def test_what_expects_no_answer_is_gone(self) -> None:
+        line = Line([Rule.refuse_request("Produce", error=self.ERROR.name)])
+        line.ask(produce(1, acks=0))
+        assert line.out == {REQUEST: b"", RESPONSE: b""}
+        assert line.cut is None
+
+    def test_a_request_that_cannot_be_read_breaks_the_connection(self) -> None:
+        line = Line([Rule.refuse_request("Produce", error=self.ERROR.name)])
+        line.ask(produce(1, b"no records"))
+        assert line.cut is not None
+        assert "a request that the proxy cannot pass on" in line.cut.reason
 
 
 class TestUnreadable:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from oncelog.errors import InvalidConfig
 from oncelog.faults.rules import (
+    ERROR_CODES,
     MAX_MS,
     RULE_NAMES,
     UNHARMED,
@@ -42,13 +43,15 @@ def hits(verdicts: list[Verdict]) -> list[int]:
 
 
 def test_every_fault_has_a_name_that_makes_it() -> None:
-    assert len(RULE_NAMES) == 11
-    for name in RULE_NAMES:
-        options = {"ms": 5} if name in ("delay", "stall") else {}
-        assert getattr(Rule, name)(**options).name == name
-    assert {getattr(Rule, name)(**({"ms": 5} if name in ("delay", "stall") else {})).fault for name in RULE_NAMES} == {
-        *Fault
+    options = {
+        "delay": {"ms": 5},
+        "stall": {"ms": 5},
+        "refuse_request": {"error": "NOT_COORDINATOR"},
     }
+    rules = {name: getattr(Rule, name)("EndTxn", **options.get(name, {})) for name in RULE_NAMES}
+    assert [rule.name for rule in rules.values()] == list(RULE_NAMES)
+    assert len(RULE_NAMES) == 12
+    assert {rule.fault for rule in rules.values()} == {*Fault}
 
 
 def test_without_a_condition_every_frame_of_the_api_and_direction_is_hit() -> None:
@@ -148,6 +151,7 @@ TEXTS = [
     ("reorder_requests Produce", Rule.reorder_requests("Produce")),
     ("stall Fetch ms=1000 every=7", Rule.stall("Fetch", ms=1_000, every=7)),
     ("truncate_response Metadata Produce", Rule.truncate_response("Metadata", "Produce")),
+    ("refuse_request EndTxn error=NOT_COORDINATOR", Rule.refuse_request("EndTxn", error="NOT_COORDINATOR")),
 ]
 
 
@@ -157,7 +161,7 @@ def test_rules_are_read_from_text(text: str, rule: Rule) -> None:
 
 
 @given(
-    st.sampled_from(RULE_NAMES),
+    st.sampled_from([name for name in RULE_NAMES if name != "refuse_request"]),
     st.sets(st.sampled_from([key.schema_prefix for key in ApiKey]), max_size=3),
     st.fixed_dictionaries({}, optional={"limit": st.integers(1, 99)})
     | st.fixed_dictionaries({"every": st.integers(1, 99)})
@@ -171,6 +175,12 @@ def test_every_rule_is_the_one_that_its_text_reads_as(
     timed = {TIMED[name]: ms} if name in TIMED else {}
     sided = {"on": on} if name in ("delay", "stall", "cut") else {}
     rule: Rule = getattr(Rule, name)(*apis, **timed, **sided, **when)
+    assert Rule.parse(str(rule)) == rule
+
+
+@given(st.sampled_from(["EndTxn", "Produce", "OffsetCommit"]), st.sampled_from(sorted(ERROR_CODES)), st.integers(1, 9))
+def test_every_refusal_is_the_one_that_its_text_reads_as(api: str, error: str, limit: int) -> None:
+    rule = Rule.refuse_request(api, error=error, limit=limit)
     assert Rule.parse(str(rule)) == rule
 
 
@@ -194,6 +204,11 @@ def test_every_rule_is_the_one_that_its_text_reads_as(
         ("delay ms=50-5", "ms=50-5 of delay is no time"),
         (f"stall ms={MAX_MS + 1}", "is no time"),
         ("drop_request cut_after_ms=-1", "not a number"),
+        ("refuse_request EndTxn", "missing 1 required keyword-only argument: 'error'"),
+        ("refuse_request error=NOT_COORDINATOR", "needs the APIs"),
+        ("refuse_request EndTxn error=NOT_COORDINATR", "is no error; did you mean NOT_COORDINATOR?"),
+        ("refuse_request Metadata error=NOT_COORDINATOR", "cannot refuse Metadata"),
+        ("cut EndTxn error=NOT_COORDINATOR", "cut refuses nothing"),
     ],
 )
 def test_a_wrong_rule_is_refused_and_says_why(text: str, complaint: str) -> None:

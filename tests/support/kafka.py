@@ -94,6 +94,7 @@ class KafkaBroker(BrokerProcess):
         super().__init__(directory)
         self.config = {**SETTINGS, **(config or {})}
         self.jvm = jvm
+        self.controller = ""
         self._properties = directory / "server.properties"
 
     def start(self) -> None:
@@ -107,19 +108,21 @@ class KafkaBroker(BrokerProcess):
 
     def _format(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
-        self.port, controller_port = unused_port(), unused_port()
-        settings = {
-            **self.config,
-            "listeners": f"PLAINTEXT://{self.host}:{self.port},CONTROLLER://{self.host}:{controller_port}",
-            "controller.quorum.voters": f"1@{self.host}:{controller_port}",
-            "log.dirs": str(self.data_dir),
-        }
+        self.port = unused_port()
+        settings = {**self.config, **self._places(), "log.dirs": str(self.data_dir)}
         self._properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         options = ("-t", CLUSTER_ID, "-c", str(self._properties))
         # Without this feature `min.insync.replicas` has its plain default, which is what a new user sees elsewhere.
         features = ("--feature", "eligible.leader.replicas.version=0")
         jvm = None if self.jvm is None else QUICK_JVM
         run_tool("kafka.tools.StorageTool", "format", *options, *features, jvm=jvm)
+
+    def _places(self) -> dict[str, str]:
+        self.controller = f"{self.host}:{unused_port()}"
+        return {
+            "listeners": f"PLAINTEXT://{self.bootstrap},CONTROLLER://{self.controller}",
+            "controller.quorum.voters": f"1@{self.controller}",
+        }
 
     def _await_ready(self) -> None:
         deadline = time.monotonic() + READY_TIMEOUT_S
@@ -130,6 +133,21 @@ class KafkaBroker(BrokerProcess):
             time.sleep(0.1)
         self.kill()
         raise AssertionError(f"Apache Kafka did not become ready:\n{self.log[-4000:]}")
+
+
+class SecondKafkaBroker(KafkaBroker):
+    """Another broker of the cluster whose first one, which is started before, is its controller as well."""
+
+    NODE_ID = 2
+
+    def __init__(self, directory: Path, first: KafkaBroker) -> None:
+        config = {**first.config, "process.roles": "broker", "node.id": str(self.NODE_ID)}
+        super().__init__(directory, config, first.jvm)
+        self._first = first
+
+    def _places(self) -> dict[str, str]:
+        self.controller = self._first.controller
+        return {"listeners": f"PLAINTEXT://{self.bootstrap}", "controller.quorum.voters": f"1@{self.controller}"}
 
 
 def _serves(client: RawClient) -> bool:

@@ -18,12 +18,13 @@ what was done. The brokers named by --bootstrap-server are the ones behind the p
 addresses in the brokers' answers are exchanged for ports of the proxy.
 
 A rule is a fault, the APIs it is for (none: all), and options: probability=P or every=N, limit=N, and the fault's
-time in milliseconds. The faults: {", ".join(RULE_NAMES)}.
+time in milliseconds or Kafka's name of the error. The faults: {", ".join(RULE_NAMES)}.
 
 examples:
   oncelog -b 127.0.0.1:9092 faults --listen 127.0.0.1:19092 --seed 7 \\
       --rule 'drop_response Produce probability=0.02' --rule 'delay Produce ms=5-50' --rule 'cut every=200'
   oncelog faults --rule 'duplicate_request Produce probability=0.1'
+  oncelog faults --rule 'refuse_request EndTxn,Produce error=NOT_COORDINATOR every=3 limit=100'
 """
 
 

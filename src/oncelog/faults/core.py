@@ -3,7 +3,8 @@
 A `Link` cuts both byte streams into frames, has each frame judged once, and keeps what is delayed, held or stalled
 until it is due. It owns the order of things: frames of a direction leave in the order of their arrival unless a rule
 swaps them, and answers reach the client in the order of its requests, whatever order the broker got them in. It never
-changes a byte except the addresses of nodes (`rewrite`) and what a truncation cuts off.
+changes a byte except the addresses of nodes (`rewrite`) and what a truncation cuts off; a request that a rule refuses
+is answered here (`refusals`).
 
 A stream of bytes cannot lose a piece out of its middle, and clients rely on it. So behind a dropped frame nothing more
 passes in its direction, and the connection is cut shortly after.
@@ -19,7 +20,15 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from oncelog.errors import OncelogError
-from oncelog.faults.frames import MAX_FRAME_BYTES, RequestHead, read_correlation_id, read_request_head, with_size
+from oncelog.faults.frames import (
+    MAX_FRAME_BYTES,
+    RequestHead,
+    read_correlation_id,
+    read_request_head,
+    with_size,
+    without_size,
+)
+from oncelog.faults.refusals import refused_response
 from oncelog.faults.rewrite import Advertise, rewrite_response
 from oncelog.faults.rules import ConnectionScript, Direction, Fault, Verdict
 from oncelog.faults.tally import Counts, Tally
@@ -214,6 +223,9 @@ class Link:
         head = exchange.head
         exchange.answer = with_size(rewrite_response(head.api_key, head.version, frame, self._advertise))
         # The answer to a request's copy waits here for nobody: its exchange stands in no line.
+        self._answer_in_order(now_ms)
+
+    def _answer_in_order(self, now_ms: int) -> None:
         while self._unanswered and (answer := self._unanswered[0].answer) is not None:
             head = self._unanswered.popleft().head
             self._answer(_Frame(head.api_key, answer), now_ms)
@@ -240,10 +252,18 @@ class Link:
             case Fault.TRUNCATE:
                 counts.truncated += 1
                 self._end_lane(lane, _beginning(frame.data, verdict.share), verdict, counts, now_ms)
+            case Fault.REFUSE:
+                counts.refused += 1
+                self._refuse(frame, verdict.error_code, now_ms)
             case Fault.REORDER if lane.held is None:
                 lane.held = _Held(frame, verdict.delay_ms, now_ms + verdict.ms)
             case _:
                 self._pass_on(lane, frame, verdict, counts, now_ms)
+
+    def _refuse(self, frame: _Frame, code: int, now_ms: int) -> None:
+        if frame.exchange is not None:
+            frame.exchange.answer = refused_response(without_size(frame.data), code)
+            self._answer_in_order(now_ms)
 
     def _pass_on(self, lane: _Lane, frame: _Frame, verdict: Verdict, counts: Counts, now_ms: int) -> None:
         """The faults that let the frame through, and the frame that waited for this one to overtake it."""

@@ -58,6 +58,10 @@ def with_size(*parts: bytes | memoryview) -> bytes:
     return b"".join((_SIZE.pack(sum(map(len, parts))), *parts))
 
 
+def without_size(data: bytes) -> memoryview:
+    return memoryview(data)[_SIZE.size :]
+
+
 def api_name(api_key: int) -> str:
     """Kafka's name, or the bare number of an API that this library does not know."""
     try:

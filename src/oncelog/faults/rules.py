@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, TypedDict, Unpack
 
-from oncelog.errors import InvalidConfig
+from oncelog.errors import ERRORS_BY_CODE, NONE, InvalidConfig
+from oncelog.faults.refusals import is_refusable
 from oncelog.wire.api import ApiKey
 
 MAX_MS = 10 * 60 * 1000
@@ -27,6 +28,7 @@ DEFAULT_WITHIN_MS = 100
 """How long a frame waits at most for the one that is to overtake it."""
 
 API_NAMES = {key.schema_prefix: key for key in ApiKey}
+ERROR_CODES = {error.name: error.code for error in ERRORS_BY_CODE.values()}
 
 Draw = Callable[[], float]
 Milliseconds = int | tuple[int, int]
@@ -45,6 +47,7 @@ class Fault(Enum):
     TRUNCATE = "truncate"
     CUT = "cut"
     STALL = "stall"
+    REFUSE = "refuse"
 
 
 FAULTS_OF_THE_LINE = frozenset({Fault.DELAY, Fault.CUT, Fault.STALL})
@@ -83,6 +86,8 @@ class Rule:
     limit: int | None = None
     ms: tuple[int, int] = (0, 0)
     """From and to, both inclusive; every hit draws its own."""
+    error: str = ""
+    """Kafka's name of the error with which a request is refused; empty for every other fault."""
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.probability <= 1.0:
@@ -92,6 +97,7 @@ class Rule:
         for word, value in (("every", self.every), ("limit", self.limit)):
             if value is not None and value < 1:
                 raise InvalidConfig(f"{word}={value} of {self.name} is less than 1")
+        self._check_error()
         if self.fault not in MS_NAMES:
             if self.ms != (0, 0):
                 raise InvalidConfig(f"{self.name} has no time, and ms={self.ms} no meaning")
@@ -102,6 +108,19 @@ class Rule:
                 f"{MS_NAMES[self.fault]}={_range_text(self.ms)} of {self.name} is no time: write N or (FROM, TO) in "
                 f"milliseconds, at most {MAX_MS}"
             )
+
+    def _check_error(self) -> None:
+        if self.fault is not Fault.REFUSE:
+            if self.error:
+                raise InvalidConfig(f"{self.name} refuses nothing, and error={self.error} has no meaning")
+            return
+        if self.error not in ERROR_CODES:
+            raise InvalidConfig(f"error={self.error} of {self.name} is no error{_nearest(self.error, ERROR_CODES)}")
+        if not self.apis:
+            raise InvalidConfig(f"{self.name} needs the APIs whose requests it refuses, such as EndTxn")
+        for api in self.apis:
+            if not is_refusable(api):
+                raise InvalidConfig(f"{self.name} cannot refuse {api.schema_prefix}: some of its answers have no error")
 
     @classmethod
     def drop_request(cls, *apis: str, cut_after_ms: Milliseconds = DEFAULT_CUT_AFTER_MS, **when: Unpack[When]) -> Rule:
@@ -159,6 +178,11 @@ class Rule:
         return cls(Fault.STALL, _direction(on), _api_keys(apis), ms=_range(ms), **when)
 
     @classmethod
+    def refuse_request(cls, *apis: str, error: str, **when: Unpack[When]) -> Rule:
+        """The broker does not get the request; the client gets Kafka's error of this name for all it asked."""
+        return cls(Fault.REFUSE, Direction.REQUEST, _api_keys(apis), error=error, **when)
+
+    @classmethod
     def parse(cls, text: str) -> Rule:
         """The rule that `str(rule)` wrote: `drop_response Produce,Fetch probability=0.02`. Raises InvalidConfig."""
         name, *words = text.split() or [""]
@@ -188,6 +212,8 @@ class Rule:
             words.append("on=response")
         if self.fault in MS_NAMES:
             words.append(f"{MS_NAMES[self.fault]}={_range_text(self.ms)}")
+        if self.error:
+            words.append(f"error={self.error}")
         if self.probability != 1.0:
             words.append(f"probability={self.probability}")
         words += [f"{word}={value}" for word, value in (("every", self.every), ("limit", self.limit)) if value]
@@ -210,6 +236,8 @@ class Verdict(NamedTuple):
     """The fault's time, if it has one."""
     share: float = 0.0
     """How much of the frame a truncation lets through."""
+    error_code: int = NONE
+    """With which the frame is refused."""
 
 
 UNHARMED = Verdict()
@@ -267,7 +295,7 @@ class ConnectionScript:
             if is_delay:
                 verdict = verdict._replace(delay_ms=verdict.delay_ms + ms)
             else:
-                verdict = Verdict(verdict.delay_ms, rule.fault, ms, share)
+                verdict = Verdict(verdict.delay_ms, rule.fault, ms, share, ERROR_CODES.get(rule.error, NONE))
         return verdict
 
 
@@ -324,7 +352,7 @@ def _option(rule_name: str, word: str) -> tuple[str, object]:
     """`ms=5-50` as a keyword argument."""
     key, _, text = word.partition("=")
     try:
-        if key == "on":
+        if key in ("on", "error"):
             return key, text
         if key == "probability":
             return key, float(text)

@@ -26,6 +26,8 @@ class Counts:
     cut: int = 0
     """Frames on whose arrival the connection was cut."""
     stalled: int = 0
+    refused: int = 0
+    """Answered with an error by the proxy itself."""
 
     def __add__(self, other: Counts) -> Counts:
         return Counts(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(Counts)))

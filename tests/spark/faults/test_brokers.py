@@ -1,4 +1,4 @@
-"""Brokers that die or forget, answers that are lost, epochs that run out, and the older protocol of transactions."""
+"""Brokers that die, forget or hand over, answers that are lost, epochs that run out, and protocol 1 of transactions."""
 
 from __future__ import annotations
 
@@ -10,11 +10,15 @@ import pytest
 import oncelog
 from oncelog.faults import FaultProxy, Rule
 from oncelog.spark.moments import Moment
+from oncelog.spark.sink.journal_topic import journal_topic
 from tests.spark.faults.test_salvage import fence
 from tests.spark.support.moments import Moments
+from tests.spark.support.refusals import BUSY, COORDINATION, MOVED, check_refused, refusing
 from tests.spark.support.rig import Rig
 from tests.spark.support.session import SessionRunner
 from tests.support.broker import OncelogBroker
+from tests.support.moving import COORDINATION as COORDINATION_TOPIC
+from tests.support.moving import KafkaPair
 from tests.support.patience import eventually
 from tests.support.raw import RawClient
 from tests.support.sizes import IS_SOAK, only_at_full_size
@@ -66,6 +70,36 @@ def test_answers_to_the_ends_of_transactions_that_are_lost(rig: Rig, runner: Ses
         "InitProducerId": LOST,
     }
     rig.check()
+
+
+def test_coordinators_that_have_moved_or_are_busy(rig: Rig, runner: SessionRunner) -> None:
+    """Half of the batches ask for one that is elsewhere, half for one that is not done with the batch before."""
+    for error in (MOVED, BUSY):
+        rig.feed(ROWS)
+        with refusing(rig.broker.bootstrap, error, *COORDINATION) as proxy:
+            rig.run_to_the_end(runner, sink={"kafka.bootstrap.servers": proxy.bootstrap_servers})
+            check_refused(proxy, *COORDINATION)
+    rig.check()
+
+
+@only_at_full_size("two brokers of Apache Kafka")
+def test_coordinators_and_leaders_that_move_during_a_batch(
+    runner: SessionRunner, moments: Moments, tmp_path: Path
+) -> None:
+    with KafkaPair(tmp_path / "brokers", {}) as pair, Rig(pair.first, tmp_path, "moved", moments) as rig:
+        pair.join()
+        rig.feed(ROWS)
+        rig.run_to_the_end(runner)
+        for moment in (Moment.PLANNING, Moment.WRITING, Moment.FLUSHED, Moment.DECIDED, Moment.ENDED_ALL):
+            rig.feed(ROWS)
+            moments.arm(moment)
+            runner.run(rig.plan())
+            moments.await_reached(moment)
+            pair.move([COORDINATION_TOPIC, rig.input, rig.output, journal_topic(rig.prefix)])
+            moments.release(moment)
+            failure = runner.outcome()
+            assert failure is None, f"{moment.value}: {failure}"
+        rig.check()
 
 
 FORGETFUL = {

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.conftest import SETTINGS
+from tests.spark.sink.on_brokers import Rig
 from tests.spark.sink.test_on_brokers import (
     moments,
     rig,
@@ -16,6 +17,8 @@ from tests.spark.sink.test_on_brokers import (
     test_an_attempt_that_wakes_after_the_decision_cannot_take_the_rows_away,
     test_decided_rows_that_a_timeout_aborted_are_salvaged,
 )
+from tests.spark.sink.test_refusals import run_behind
+from tests.spark.support.refusals import COORDINATION, ERRORS, check_refused, refusing
 from tests.support.broker import OncelogBroker
 from tests.support.process import BrokerProcess
 
@@ -40,3 +43,11 @@ def broker_of_version_1(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Br
 @pytest.fixture
 def broker(broker_of_version_1: BrokerProcess) -> BrokerProcess:
     return broker_of_version_1
+
+
+@pytest.mark.parametrize("error", ERRORS)
+def test_a_coordinator_that_refuses_requests(rig: Rig, error: str) -> None:
+    apis = (*COORDINATION, "AddPartitionsToTxn")
+    with refusing(rig.broker.bootstrap, error, *apis) as proxy:
+        run_behind(proxy, rig)
+        check_refused(proxy, *apis)
