@@ -11,8 +11,8 @@ setup: $(STAMP)
 $(STAMP): requirements-dev.txt pyproject.toml setup.py
 	@bash tools/preflight.sh $(PYTHON)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -e .
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -r requirements-dev.txt
+	@ONCELOG_COMPILE_LATER=1 $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -e .
 	@touch $@
 
 native: setup
@@ -21,7 +21,7 @@ native: setup
 test: setup native
 	@$(BIN)/python -m tests.support.parts
 	@$(BIN)/python -m tests.support.spark
-	@$(BIN)/python -m pytest tests -n 4 --dist loadfile --no-loadscope-reorder
+	@$(BIN)/python -m pytest tests -n 5 --dist loadfile --no-loadscope-reorder
 
 lint: setup
 	@$(BIN)/ruff check src tests bench tools
@@ -44,7 +44,8 @@ faults: setup native
 	@$(BIN)/python -m tests.support.parts
 	@$(BIN)/python -m tests.support.spark
 	@ONCELOG_SOAK=1 $(BIN)/python -m pytest -s tests/faults/test_kill.py tests/hostile/test_mutations.py \
-		tests/faults/test_transactions_kill.py tests/spark/faults tests/spark/cluster tests/spark/table/test_crashes.py
+		tests/faults/test_transactions_kill.py tests/spark/faults tests/spark/cluster tests/spark/table/test_crashes.py \
+		tests/spark/table/test_kills.py tests/spark/sink tests/spark/source/test_equivalence.py
 
 clean:
 	rm -rf $(VENV) build src/oncelog/*/_*.c src/oncelog/*/_*.so

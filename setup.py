@@ -1,7 +1,12 @@
 """Builds the native parts. Everything else is in pyproject.toml."""
 
+import os
+
 from Cython.Build import cythonize
 from setuptools import Extension, setup
+
+# The Makefile installs the package in place, and compiles afterwards: on two processors, and only what has changed.
+COMPILES_LATER = "ONCELOG_COMPILE_LATER" in os.environ
 
 # Modules that every record of a producer passes through: plain Python, compiled as they are. The .pxd beside each gives
 # types to its classes; a new attribute of such a class needs a line there.
@@ -29,8 +34,8 @@ def native(name: str, suffix: str, optimize: str = "-O2", depends: tuple[str, ..
     )
 
 
-setup(
-    ext_modules=cythonize(
+def natives() -> list[Extension]:
+    return cythonize(
         [
             native("records._appender", ".pyx"),
             native("records._native", ".pyx", "-O3", KERNEL_PARTS),
@@ -45,4 +50,6 @@ setup(
         quiet=True,
         nthreads=2,
     )
-)
+
+
+setup(ext_modules=[] if COMPILES_LATER else natives())

@@ -13,8 +13,8 @@ from tests.faults import vandal
 from tests.faults.scene import Scene, no_acknowledged_record_is_lost_doubled_or_misplaced
 from tests.support.sizes import IS_SOAK
 
-KILLS = 120 if IS_SOAK else 30
-KILLS_PER_DAMAGE = 4
+KILLS = 120 if IS_SOAK else 20
+KILLS_PER_DAMAGE = 4 if IS_SOAK else 2
 MAX_LIFE_S = 0.15
 
 

@@ -20,6 +20,7 @@ from tests.support.sizes import only_at_full_size
 ROWS = 40
 
 
+@only_at_full_size("as tests/spark/sink shows it on brokers, with Spark in between")
 def test_of_two_queries_with_one_prefix_the_one_that_was_overtaken_stops(rig: Rig, runner: SessionRunner) -> None:
     """It has decided nothing; alone, it writes what is its own."""
     rig.feed(ROWS)

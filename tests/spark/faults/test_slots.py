@@ -12,6 +12,7 @@ from tests.support.sizes import only_at_full_size
 ROWS = 60
 
 
+@only_at_full_size("as tests/spark/sink shows it on brokers, with Spark in between")
 def test_a_replay_has_other_slots_and_rows_in_them(rig: Rig, runner: SessionRunner) -> None:
     """A batch that was not decided is written again whole, and what slots that are no more had begun is ended. One that
     was decided is finished as it was, whatever the slots of its replay would hold."""

@@ -30,14 +30,14 @@ def run_behind(proxy: FaultProxy, rig: Rig) -> None:
 
 @pytest.mark.parametrize("error", ERRORS)
 def test_a_coordinator_that_refuses_requests(rig: Rig, error: str) -> None:
-    with refusing(rig.broker.bootstrap, error, *COORDINATION) as proxy:
+    with refusing(rig.broker.bootstrap, [error], *COORDINATION) as proxy:
         run_behind(proxy, rig)
         check_refused(proxy, *COORDINATION)
 
 
 def test_partitions_that_the_transaction_before_still_holds(rig: Rig) -> None:
     """With protocol 2 the records themselves add their partition, so they are what is refused."""
-    with refusing(rig.broker.bootstrap, BUSY, "Produce") as proxy:
+    with refusing(rig.broker.bootstrap, [BUSY], "Produce") as proxy:
         run_behind(proxy, rig)
         check_refused(proxy, "Produce")
 
@@ -48,6 +48,6 @@ def test_a_decided_batch_whose_coordinator_refuses_the_next_driver(rig: Rig, mom
     moments.arm(Moment.DECIDED, "raise")
     with pytest.raises(OSError, match="decided"):
         rig.commit(0, results)
-    with refusing(rig.broker.bootstrap, error, *COORDINATION) as proxy:
+    with refusing(rig.broker.bootstrap, [error], *COORDINATION) as proxy:
         run_behind(proxy, rig)
         check_refused(proxy, *COORDINATION)

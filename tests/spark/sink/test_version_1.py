@@ -48,6 +48,6 @@ def broker(broker_of_version_1: BrokerProcess) -> BrokerProcess:
 @pytest.mark.parametrize("error", ERRORS)
 def test_a_coordinator_that_refuses_requests(rig: Rig, error: str) -> None:
     apis = (*COORDINATION, "AddPartitionsToTxn")
-    with refusing(rig.broker.bootstrap, error, *apis) as proxy:
+    with refusing(rig.broker.bootstrap, [error], *apis) as proxy:
         run_behind(proxy, rig)
         check_refused(proxy, *apis)

@@ -15,6 +15,7 @@ from oncelog.spark import register
 from oncelog.types import TopicPartition
 from tests.spark.source.support import Transactions, send
 from tests.support.process import BrokerProcess
+from tests.support.sizes import on_both_brokers_at_full_size
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -161,7 +162,7 @@ class Stream:
         return [json.loads(path.read_text().splitlines()[-1]) for path in files]
 
 
-@pytest.mark.on_both_brokers
+@on_both_brokers_at_full_size
 def test_streams_have_the_same_rows_batches_and_checkpoints(
     spark: SparkSession, broker: BrokerProcess, topic: str, tmp_path: Path
 ) -> None:

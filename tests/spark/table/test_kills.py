@@ -21,6 +21,7 @@ from tests.spark.support.moments import Moments
 from tests.spark.table.shop import LIMIT_S, Shop
 from tests.support import spark as support
 from tests.support.patience import eventually
+from tests.support.sizes import only_at_full_size
 
 ROWS = 30
 
@@ -75,6 +76,7 @@ def test_workers_die_at_every_moment(tables: SparkSession, moments: Moments, pos
         orders.check()
 
 
+@only_at_full_size("two drivers")
 def test_a_committer_outlives_its_driver(tables: SparkSession, postgres_url: str, tmp_path: Path) -> None:
     """The driver dies while its committer is inside the open transaction. The next driver waits for it, and when it has
     published the batch after all, recognises the replay."""
