@@ -21,7 +21,7 @@ native: setup
 test: setup native
 	@$(BIN)/python -m tests.support.parts
 	@$(BIN)/python -m tests.support.spark
-	@$(BIN)/python -m pytest tests -n 5 --dist loadfile --no-loadscope-reorder
+	@$(BIN)/python -m pytest tests -n 4 --dist loadfile --no-loadscope-reorder
 
 lint: setup
 	@$(BIN)/ruff check src tests bench tools
