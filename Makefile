@@ -38,14 +38,13 @@ conformance: setup native
 	@$(BIN)/python -m tests.support.parts
 	@$(BIN)/python -m pytest tests/conformance --brokers=oncelog,kafka
 
-# Most of an hour: 120 kills of a broker, 200,000 damaged requests, transactions under 200 kills for each client;
-# pipelines on Spark through every fault, and 120 random kills.
+# An hour: 120 kills of a broker, 200,000 damaged requests, transactions under 200 kills for each client; pipelines on
+# Spark through every fault, and 120 random kills; twice the cases that Hypothesis makes up for `make test`.
 faults: setup native
 	@$(BIN)/python -m tests.support.parts
 	@$(BIN)/python -m tests.support.spark
-	@ONCELOG_SOAK=1 $(BIN)/python -m pytest -s tests/faults/test_kill.py tests/hostile/test_mutations.py \
-		tests/faults/test_transactions_kill.py tests/spark/faults tests/spark/cluster tests/spark/table/test_crashes.py \
-		tests/spark/table/test_kills.py tests/spark/sink tests/spark/source/test_equivalence.py
+	@ONCELOG_SOAK=1 $(BIN)/python -m pytest -s tests/client tests/controller tests/coordinator tests/faults tests/hostile \
+		tests/interop/test_takeover.py tests/log tests/records tests/sim tests/spark tests/wire
 
 clean:
 	rm -rf $(VENV) build src/oncelog/*/_*.c src/oncelog/*/_*.so

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 from xdist.scheduler import LoadFileScheduling
 
 from tests.support import parts
@@ -23,6 +24,7 @@ from tests.support.broker import OncelogBroker
 from tests.support.compiled import stale_extensions
 from tests.support.kafka import KafkaBroker
 from tests.support.process import BrokerProcess
+from tests.support.sizes import examples
 
 TESTS = Path(__file__).parent
 KINDS = ("oncelog", "kafka")
@@ -55,6 +57,9 @@ SETTINGS = {
     "group.consumer.heartbeat.interval.ms": "300",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "100",
 }
+
+settings.register_profile("sized", max_examples=examples(100))
+settings.load_profile("sized")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

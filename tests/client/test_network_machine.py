@@ -15,6 +15,7 @@ from oncelog.wire.api import ApiKey
 from oncelog.wire.frame import RequestHeader
 from tests.client.fake_broker import VERSIONS, api_versions_answer
 from tests.client.network_scene import NODES, Scene
+from tests.support.sizes import examples
 
 MAX_IN_FLIGHT = 3
 BOOTSTRAP = bootstrap_nodes([("one", 9092), ("balancer", 9092)])
@@ -201,4 +202,4 @@ def tag_of(header: RequestHeader, body: bytes) -> int:
 
 
 TestNetworkMachine = NetworkMachine.TestCase
-TestNetworkMachine.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+TestNetworkMachine.settings = settings(max_examples=examples(150), stateful_step_count=60, deadline=None)

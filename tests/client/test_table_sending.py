@@ -23,6 +23,7 @@ from oncelog.records import arrow_columns
 from oncelog.records.arrow_columns import TableColumns
 from oncelog.records.batch import decode_records
 from oncelog.records.kernel import partition_of
+from tests.support.sizes import examples
 
 TOPIC = "orders"
 WALL_MS = 1_700_000_000_000
@@ -102,7 +103,7 @@ def numbered(count: int, size: int = 10) -> list[bytes]:
 
 
 class TestWholeTables:
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=examples(60), deadline=None)
     @given(
         st.lists(st.tuples(st.one_of(st.none(), st.binary(max_size=4)), st.integers(0, 300)), max_size=120),
         st.integers(1, 7),

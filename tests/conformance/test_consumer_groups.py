@@ -40,12 +40,25 @@ def beat(client: RawClient, group: str, member: str, epoch: int, version: int = 
     return client.request("consumer_group_heartbeat", version, heartbeat_request(group, member, epoch, **fields))
 
 
+def await_assignable(client: RawClient, group: str, topic: str) -> None:
+    """Kafka's coordinator hears of a new topic later than its clients; who joins before then is assigned nothing."""
+    scouts = f"{group}-scouts"
+
+    def is_assigned() -> bool:
+        joined = beat(client, scouts, OTHER, 0, subscribed_topic_names=[topic])
+        beat(client, scouts, OTHER, -1)
+        return bool(joined["assignment"]["topic_partitions"])
+
+    eventually(is_assigned, f"{topic} is assigned to those who join")
+
+
 def test_the_life_of_a_member(both_brokers: Brokers, group: str, new_topic: Topics) -> None:
     topic = new_topic()
 
     def live(client: RawClient) -> list[Message]:
         await_coordinator(client, group)
         topic_id = create_topic(client, topic, partitions=2)
+        await_assignable(client, group, topic)
         joined = beat(client, group, MEMBER, 0, subscribed_topic_names=[topic])
         owned = {"topic_partitions": [{"topic_id": topic_id, "partitions": [0, 1]}]}
         epoch = joined["member_epoch"]
@@ -148,6 +161,8 @@ def test_offsets_of_an_older_epoch(both_brokers: Brokers, group: str, new_topic:
         await_transactions(client)
         create_topic(client, new)
         owned = {"topic_partitions": [{"topic_id": create_topic(client, kept), "partitions": [0]}]}
+        await_assignable(client, group, kept)
+        await_assignable(client, group, new)
         joined = beat(client, group, MEMBER, 0, subscribed_topic_names=[kept])
         epoch = joined["member_epoch"]
         moved = beat(client, group, MEMBER, epoch, subscribed_topic_names=[kept, new], **owned)

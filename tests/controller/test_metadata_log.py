@@ -24,6 +24,7 @@ from oncelog.errors import KafkaStorageError
 from oncelog.log.storage import File, FileStorage
 from oncelog.records import kernel
 from tests.controller.support import CLUSTER, IDENTITY, SCHEMA, apply, counting_ids
+from tests.support.sizes import examples
 
 NOW_MS = 1_700_000_000_000
 NEVER = 1 << 40
@@ -195,7 +196,7 @@ changes = st.one_of(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.lists(changes, max_size=25))
 def test_a_snapshot_recreates_the_state(steps: list[tuple[str, str, int]]) -> None:
     state = ControllerState()

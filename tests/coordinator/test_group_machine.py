@@ -20,6 +20,7 @@ from oncelog.errors import MemberIdRequired, UnstableOffsetCommit
 from oncelog.wire.api import ApiKey
 from oncelog.wire.codec import Message
 from tests.coordinator.support import Rig, Ticket, protocols
+from tests.support.sizes import examples
 
 PARTITIONS = 4
 LONG_ENOUGH_MS = 400_000
@@ -272,4 +273,4 @@ class GroupMachine(RuleBasedStateMachine):
 
 
 TestGroupMachine = GroupMachine.TestCase
-TestGroupMachine.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+TestGroupMachine.settings = settings(max_examples=examples(80), stateful_step_count=40, deadline=None)

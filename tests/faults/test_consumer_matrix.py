@@ -25,6 +25,7 @@ from tests.consumer.scene import PROTOCOLS, create, numbered, write
 from tests.faults.group_books import Books
 from tests.support.patience import eventually
 from tests.support.process import BrokerProcess
+from tests.support.sizes import on_both_brokers_at_full_size
 
 PARTITIONS = 4
 BATCHES_PER_PHASE = 6
@@ -203,7 +204,7 @@ def offsets_are_not_ahead(broker: BrokerProcess, group: Group) -> None:
         assert offset <= handed, f"{offset} of {partition} is committed, {handed} was never handed out"
 
 
-@pytest.mark.on_both_brokers
+@on_both_brokers_at_full_size
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("trouble", TROUBLES)
 def test_through_faults_every_record_is_handed_out_in_order(
@@ -242,7 +243,7 @@ def go_through(
         assert hits, f"{api} was not hit\n{report}"
 
 
-@pytest.mark.on_both_brokers
+@on_both_brokers_at_full_size
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_without_faults_nothing_is_handed_out_twice(
     broker: BrokerProcess, group_of: Callable[..., Group], protocol: str

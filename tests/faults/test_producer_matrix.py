@@ -21,8 +21,7 @@ from tests.conftest import KINDS
 from tests.faults.cell import PARTITIONS, Outcome, run_cell
 from tests.support.confluent import create_topic
 from tests.support.process import BrokerProcess
-
-pytestmark = pytest.mark.on_both_brokers
+from tests.support.sizes import on_both_brokers_at_full_size
 
 IN_FLIGHT = (1, 5)
 ACKS = (0, 1, "all")
@@ -149,6 +148,7 @@ def must_have_struck(trouble: Trouble, in_flight: int, outcome: Outcome) -> None
         assert getattr(outcome.faults.total, trouble.counter), f"the faults did not happen\n{outcome}"
 
 
+@pytest.mark.on_both_brokers
 @pytest.mark.parametrize("in_flight", IN_FLIGHT)
 @pytest.mark.parametrize("trouble", TROUBLES)
 def test_with_idempotence_nothing_is_lost_doubled_or_reordered(
@@ -177,6 +177,7 @@ def test_these_are_more_than_a_million_records() -> None:
     assert len(KINDS) * len(TROUBLES) * len(IN_FLIGHT) * (RECORDS + ROWS) >= 1_000_000
 
 
+@on_both_brokers_at_full_size
 @pytest.mark.parametrize("in_flight", IN_FLIGHT)
 @pytest.mark.parametrize("acks", ACKS)
 @pytest.mark.parametrize("trouble", TROUBLES)

@@ -26,7 +26,7 @@ from tests.support.raw import RawClient, encode_request
 from tests.support.requests import create_topic, fetch, list_offset, produce
 from tests.support.sizes import IS_SOAK
 
-MUTATIONS = 200_000 if IS_SOAK else 50_000
+MUTATIONS = 200_000 if IS_SOAK else 30_000
 ROUND = 10_000
 DEFAULT_SEED = 8
 CONNECTIONS = 24

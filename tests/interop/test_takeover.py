@@ -36,6 +36,7 @@ from tests.support.patience import eventually
 from tests.support.process import BrokerProcess
 from tests.support.raw import Message, RawClient, encode_request
 from tests.support.requests import EARLIEST, LATEST, fetch, list_offset, produce, produce_request
+from tests.support.sizes import IS_SOAK
 from tests.support.transactions import HandProducer, committed
 
 pytestmark = pytest.mark.kafka
@@ -253,7 +254,9 @@ def successor(kafka: BrokerProcess) -> OncelogBroker:
     return broker
 
 
-@pytest.mark.parametrize(("end", "snapshots"), [(KafkaBroker.stop, False), (KafkaBroker.kill, True)])
+@pytest.mark.parametrize(
+    ("end", "snapshots"), [(KafkaBroker.kill, True), *([(KafkaBroker.stop, False)] if IS_SOAK else [])]
+)
 def test_a_folder_of_kafka_is_served(tmp_path: Path, end: Callable[[KafkaBroker], int], snapshots: bool) -> None:
     often = {"metadata.log.max.snapshot.interval.ms": "1000"} if snapshots else {}
     with KafkaBroker(tmp_path, {**SETTINGS, **often}) as kafka:

@@ -26,6 +26,7 @@ from tests.log.compacting import (
     read_records,
 )
 from tests.support.faulty_storage import FaultyStorage, SimulatedCrash
+from tests.support.sizes import examples
 
 KEYS = (b"a", b"b", b"c", b"d", b"e" * 40)
 TRANSACTIONAL_PRODUCERS = (10, 11)
@@ -225,4 +226,4 @@ class CompactionMachine(RuleBasedStateMachine):
 
 
 TestCompactionMachine = CompactionMachine.TestCase
-TestCompactionMachine.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestCompactionMachine.settings = settings(max_examples=examples(60), stateful_step_count=30, deadline=None)

@@ -16,6 +16,7 @@ from oncelog.log.producer_state import KEPT_BATCHES
 from oncelog.records.batch import ControlMarker
 from tests.log.driver import DIRECTORY, PARTITION, START_MS, append, make_batch, read_records
 from tests.support.faulty_storage import FaultyStorage
+from tests.support.sizes import examples
 
 CONFIG = LogConfig(
     segment_bytes=700,
@@ -289,5 +290,5 @@ class PartitionLogMachine(RuleBasedStateMachine):
 
 TestPartitionLog = PartitionLogMachine.TestCase
 TestPartitionLog.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=examples(60), stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )

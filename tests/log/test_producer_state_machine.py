@@ -18,6 +18,7 @@ from oncelog.log import producer_snapshot
 from oncelog.log.producer_state import APPEND, KEPT_BATCHES, AppendOrigin, Duplicate, ProducerStateManager
 from oncelog.records.batch import BatchHeader, ControlMarker
 from oncelog.types import TopicPartition, advance_sequence
+from tests.support.sizes import examples
 
 EXPIRATION_MS = 100
 SEQUENCE_SPAN = 2**31
@@ -357,4 +358,4 @@ class ProducerStateMachine(RuleBasedStateMachine):
 
 
 TestProducerStateMachine = ProducerStateMachine.TestCase
-TestProducerStateMachine.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestProducerStateMachine.settings = settings(max_examples=examples(100), stateful_step_count=40, deadline=None)

@@ -48,6 +48,7 @@ from tests.sim.producer_world import (
     the_client_never_misbehaves,
 )
 from tests.sim.random_weather import CALM, REPEATS, TROUBLE, play
+from tests.support.sizes import examples
 
 SEQUENCE_SPAN = 2**31
 NOT_LEADER, TIMED_OUT, TOO_LARGE, NOT_ENOUGH_REPLICAS, NOT_ENOUGH_AFTER_APPEND = 6, 7, 10, 19, 20
@@ -184,7 +185,7 @@ class ProducerMachine(RuleBasedStateMachine):
 
 
 TestProducerMachine = ProducerMachine.TestCase
-TestProducerMachine.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+TestProducerMachine.settings = settings(max_examples=examples(80), stateful_step_count=40, deadline=None)
 
 
 # --- seeded long runs -------------------------------------------------------------------------------------------------

@@ -15,6 +15,11 @@ IS_SOAK = "ONCELOG_SOAK" in os.environ
 long_at_full_size = pytest.mark.timeout(3_600 if IS_SOAK else 300)
 
 
+def examples(count: int) -> int:
+    """How many cases Hypothesis makes up."""
+    return count if IS_SOAK else max(1, count // 2)
+
+
 def on_both_brokers_at_full_size(test: Test) -> Test:
     return pytest.mark.on_both_brokers(test) if IS_SOAK else test
 

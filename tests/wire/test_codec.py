@@ -13,6 +13,7 @@ from oncelog.wire.api import SUPPORTED, ApiKey, flexible
 from oncelog.wire.codec import MalformedMessage, Message, decode, decode_exactly, encode
 from oncelog.wire.primitives import MAX_REQUEST_ELEMENTS, uvarint
 from oncelog.wire.schema import ZERO_UUID, load_schema
+from tests.support.sizes import examples
 from tests.wire.kio_bridge import covers, kio_class, messages, plain_message, present_fields, same
 
 EXAMPLES = 6
@@ -212,7 +213,7 @@ def test_counts_and_lengths_are_refused_before_anything_is_read(version: int, ga
         decode("MetadataRequest", version, garbage)
 
 
-@settings(max_examples=1500, deadline=None, database=None)
+@settings(max_examples=examples(1500), deadline=None, database=None)
 @given(st.sampled_from(ALL_VERSIONS), st.binary(max_size=60))
 def test_random_bytes_raise_nothing_but_malformed_message(case: tuple[str, int], data: bytes) -> None:
     name, version = case

@@ -24,6 +24,7 @@ from oncelog.wire.frame import (
     encode_request,
     encode_response,
 )
+from tests.support.sizes import examples
 
 LIMIT = 100 * 1024 * 1024
 
@@ -89,7 +90,7 @@ def test_an_unknown_api_is_refused() -> None:
         decode_request_header(memoryview(struct.pack(">hhih", 999, 0, 7, -1)))
 
 
-@settings(max_examples=100, deadline=None, database=None)
+@settings(max_examples=examples(100), deadline=None, database=None)
 @given(st.lists(st.binary(max_size=300) | st.integers(0, 40_000).map(bytes), max_size=8), st.integers(1, 9000))
 def test_frames_come_out_as_they_went_in(payloads: list[bytes], step: int) -> None:
     stream = b"".join(map(frame_of, payloads))
@@ -197,7 +198,7 @@ def test_what_an_idle_connection_left_serves_another() -> None:
     assert len(shelf) == 1
 
 
-@settings(max_examples=50, deadline=None, database=None)
+@settings(max_examples=examples(50), deadline=None, database=None)
 @given(st.lists(st.integers(0, 3_000_000).map(bytes) | st.binary(max_size=99), max_size=8), st.integers(1_000, 900_000))
 def test_a_shelf_changes_nothing_about_the_frames(payloads: list[bytes], step: int) -> None:
     stream = b"".join(map(frame_of, payloads))

@@ -42,6 +42,7 @@ from oncelog.wire.produce import (
     encode_produce_response,
 )
 from oncelog.wire.schema import ZERO_UUID
+from tests.support.sizes import examples
 from tests.wire.kio_bridge import covers
 
 int16 = st.integers(-(2**15), 2**15 - 1)
@@ -53,7 +54,7 @@ blobs = st.binary(max_size=200)
 leaders = st.builds(CurrentLeader, st.integers(0, 9), st.integers(0, 9))
 endpoints = st.lists(st.builds(NodeEndpoint, int32, names, int32, texts), max_size=2)
 
-CHECKS = settings(max_examples=150, deadline=None, database=None)
+CHECKS = settings(max_examples=examples(150), deadline=None, database=None)
 
 
 def few(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[list[Any]]:
@@ -353,7 +354,7 @@ def damaged(draw: st.DrawFn, name: str) -> tuple[int, bytes]:
 
 
 @pytest.mark.parametrize("name", HOT)
-@settings(max_examples=200, deadline=None, database=None)
+@settings(max_examples=examples(200), deadline=None, database=None)
 @given(data=st.data())
 def test_damaged_bytes_are_refused_or_mean_what_the_generic_codec_reads(name: str, data: st.DataObject) -> None:
     decode_by_hand, to_message, _, _ = HOT[name]

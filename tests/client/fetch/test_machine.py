@@ -17,6 +17,7 @@ from oncelog.types import TopicPartition
 from oncelog.wire.api import ApiKey
 from tests.sim.consumer_world import PARTITIONS, TOPIC, ConsumerWorld
 from tests.sim.model_reading import VERSIONS
+from tests.support.sizes import examples
 
 INDEXES = st.integers(0, PARTITIONS - 1)
 NODES = st.integers(0, 2)
@@ -171,7 +172,7 @@ class WithoutSessions(FetcherMachine):
 
 
 QUICK = settings(
-    max_examples=40,
+    max_examples=examples(40),
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

@@ -18,9 +18,10 @@ from oncelog.client.membership.consumer_protocol import (
 from oncelog.types import TopicPartition
 from oncelog.wire import codec
 from oncelog.wire.codec import MalformedMessage
+from tests.support.sizes import examples
 
 OWNED = (TopicPartition("t", 0), TopicPartition("t", 2), TopicPartition("u", 1))
-EXAMPLES = settings(max_examples=200, deadline=None)
+EXAMPLES = settings(max_examples=examples(200), deadline=None)
 
 
 def test_a_subscription_comes_back_as_it_was() -> None:

@@ -11,6 +11,7 @@ from oncelog.client.spool.spool import SpoolConfig
 from oncelog.types import TopicPartition
 from tests.client.spool.driver import PARTITIONS, Driver
 from tests.support.faulty_storage import FaultyStorage
+from tests.support.sizes import examples
 
 PARTITION = st.sampled_from(PARTITIONS)
 
@@ -84,7 +85,9 @@ class DurableSpoolMachine(SpoolMachine):
         self.driver.power_seed = seed
 
 
-_SETTINGS = settings(max_examples=90, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck))
+_SETTINGS = settings(
+    max_examples=examples(90), stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
+)
 TestSpool = SpoolMachine.TestCase
 TestSpool.settings = _SETTINGS
 TestDurableSpool = DurableSpoolMachine.TestCase

@@ -15,6 +15,7 @@ from oncelog.coordinator.consumer.group import ConsumerGroup
 from oncelog.coordinator.consumer.member import STATIC_LEAVING_EPOCH
 from tests.coordinator.consumer.clients import NewClient, OldClient
 from tests.coordinator.consumer.support import GROUP, Coordinator, FakeTopics
+from tests.support.sizes import examples
 
 TOPIC_NAMES = ["orders", "payments", "refunds"]
 MAX_CLIENTS = 5
@@ -189,6 +190,6 @@ class Groups(RuleBasedStateMachine):
 
 
 Groups.TestCase.settings = settings(
-    max_examples=60, stateful_step_count=35, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=examples(60), stateful_step_count=35, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 TestGroups = Groups.TestCase

@@ -30,6 +30,7 @@ from oncelog.coordinator.transactions.transaction import (
 )
 from oncelog.types import TopicPartition
 from tests.coordinator.transactions.support import NOT_AVAILABLE, V1, V2, Rig
+from tests.support.sizes import examples
 
 TIMEOUT_MS = 60_000
 OFFSETS = TopicPartition("__consumer_offsets", 0)
@@ -405,7 +406,7 @@ class TransactionMachine(RuleBasedStateMachine):
 
 TestTransactions = TransactionMachine.TestCase
 TestTransactions.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=examples(60), stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 
 

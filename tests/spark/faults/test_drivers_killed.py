@@ -18,7 +18,7 @@ ROWS = 40
 MANY_SLOTS = 18
 """More than are committed at once, so that there is a moment with some committed and others not."""
 
-IN_SHORT = (Moment.DECIDED, Moment.ENDED_SOME)
+IN_SHORT = (Moment.ENDED_SOME,)
 ALL = (
     Moment.FLUSHED,
     Moment.COMMITTING,

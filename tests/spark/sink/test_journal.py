@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from oncelog.spark.sink.errors import UnreadableJournal
 from oncelog.spark.sink.journal import Decided, Done, Entry, decode, digest_of, encode, fold, pending
 from tests.spark.sink.support import QUERY, prepared
+from tests.support.sizes import examples
 
 DECIDED = Decided(QUERY, 5, "ab", (prepared(0), prepared(1)))
 
@@ -37,7 +38,7 @@ def test_rubbish_is_refused(value: bytes) -> None:
         decode(b"q", value)
 
 
-@settings(max_examples=50, database=None)
+@settings(max_examples=examples(50), database=None)
 @given(batches=st.lists(st.sampled_from(["a", "b"]), max_size=8), cut=st.integers(0, 16))
 def test_compaction_changes_nothing(batches: list[str], cut: int) -> None:
     entries: list[Entry] = []

@@ -20,6 +20,7 @@ from oncelog.spark.sink.errors import JournalFenced, PrefixInUse, RecordsGone, R
 from tests.spark.sink.model_kafka import Fenced
 from tests.spark.sink.model_ports import JOURNAL, MARKERS, Blow, World
 from tests.spark.sink.model_spark import OUTPUT, Checkpoint, Driver, Row, Task
+from tests.support.sizes import examples
 
 FUSES = st.one_of(st.none(), st.integers(1, 12))
 BLOWS = st.sampled_from(Blow)
@@ -233,7 +234,11 @@ class SparkOnKafka(RuleBasedStateMachine):
 
 
 SHORT = settings(
-    max_examples=150, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck), database=None
+    max_examples=examples(150),
+    stateful_step_count=30,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    database=None,
 )
 
 

@@ -18,9 +18,10 @@ from oncelog.client.membership.assignors.sticky import (
     encode_claim,
 )
 from oncelog.types import TopicPartition
+from tests.support.sizes import examples
 
 GENERATION = 7
-EXAMPLES = settings(max_examples=100, deadline=None)
+EXAMPLES = settings(max_examples=examples(100), deadline=None)
 Group = tuple[dict[str, list[frozenset[str]]], dict[str, Subscription]]
 
 
