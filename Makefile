@@ -4,6 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
+# Bytecode is kept, whatever the shell says: tests start hundreds of processes, and each would compile what it imports.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: setup demo test bench lint conformance faults native clean
 
 setup: $(STAMP)
