@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from oncelog.coordinator.transactions.answers import refusal
 from oncelog.wire import codec
 from oncelog.wire.api import ApiKey
 from oncelog.wire.codec import Message
 from oncelog.wire.frame import decode_request_header, encode_response
 from oncelog.wire.schema import load_schema
-
-FIRST_BATCHED_ADD = 4
-"""From here on AddPartitionsToTxn names transactions, and those their topics."""
 
 
 def is_refusable(api_key: ApiKey) -> bool:
@@ -51,25 +49,8 @@ def _refused_produce(request: Message, version: int, code: int) -> Message:
     return {"responses": topics}
 
 
-def _refused_partitions(request: Message, version: int, code: int) -> Message:
-    def results(topics: list[Message]) -> list[Message]:
-        return [
-            {
-                "name": topic["name"],
-                "results_by_partition": [
-                    {"partition_index": index, "partition_error_code": code} for index in topic["partitions"]
-                ],
-            }
-            for topic in topics
-        ]
-
-    if version < FIRST_BATCHED_ADD:
-        return {"results_by_topic_v3_and_below": results(request["v3_and_below_topics"])}
-    transactions = [
-        {"transactional_id": one["transactional_id"], "topic_results": results(one["topics"])}
-        for one in request["transactions"]
-    ]
-    return {"results_by_transaction": transactions}
+def _refused_additions(request: Message, version: int, code: int) -> Message:
+    return refusal(ApiKey.ADD_PARTITIONS_TO_TXN, request, version, code)
 
 
 def _refused_offsets(request: Message, version: int, code: int) -> Message:
@@ -83,7 +64,7 @@ def _refused_offsets(request: Message, version: int, code: int) -> Message:
 
 _BY_PARTITION: dict[ApiKey, Callable[[Message, int, int], Message]] = {
     ApiKey.PRODUCE: _refused_produce,
-    ApiKey.ADD_PARTITIONS_TO_TXN: _refused_partitions,
+    ApiKey.ADD_PARTITIONS_TO_TXN: _refused_additions,
     ApiKey.OFFSET_COMMIT: _refused_offsets,
     ApiKey.TXN_OFFSET_COMMIT: _refused_offsets,
 }
