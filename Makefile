@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 # Bytecode is kept, whatever the shell says: tests start hundreds of processes, and each would compile what it imports.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: setup demo test bench lint conformance faults native clean
+.PHONY: setup demo test bench lint conformance faults native collected classes parts clean
 
 setup: $(STAMP)
 
@@ -21,33 +21,39 @@ $(STAMP): requirements-dev.txt pyproject.toml setup.py
 native: setup
 	@$(BIN)/python setup.py -q build_ext --inplace --parallel 2
 
-test: setup native
-	@$(BIN)/python -m tests.support.parts
-	@$(BIN)/python -m tests.support.spark
+test: setup
+	@$(MAKE) --no-print-directory -j 2 collected classes
 	@$(BIN)/python -m pytest tests -n 4 --dist loadfile --no-loadscope-reorder
+
+# Bytecode of all tests, so that four workers need not compile it four times. What is wrong with a test they will tell.
+collected: native
+	-@$(BIN)/python -m pytest tests --collect-only -qq >/dev/null
+
+classes: parts
+	@$(BIN)/python -m tests.support.spark
+
+parts: setup
+	@$(BIN)/python -m tests.support.parts
 
 lint: setup
 	@$(BIN)/ruff check src tests bench tools
 	@$(BIN)/ruff format --check src tests bench tools
 	@$(BIN)/mypy
 
-demo: setup native
+demo: native
 	@$(BIN)/oncelog demo
 
-bench: setup native
+bench: native
 	@$(BIN)/python -m bench
 
-conformance: setup native
-	@$(BIN)/python -m tests.support.parts
+conformance: native parts
 	@$(BIN)/python -m pytest tests/conformance --brokers=oncelog,kafka
 
 # An hour: 120 kills of a broker, 200,000 damaged requests, transactions under 200 kills for each client; pipelines on
 # Spark through every fault, and 120 random kills; twice the cases that Hypothesis makes up for `make test`.
-faults: setup native
-	@$(BIN)/python -m tests.support.parts
-	@$(BIN)/python -m tests.support.spark
-	@ONCELOG_SOAK=1 $(BIN)/python -m pytest -s tests/client tests/controller tests/coordinator tests/faults tests/hostile \
-		tests/interop/test_takeover.py tests/log tests/records tests/sim tests/spark tests/wire
+faults: native classes
+	@ONCELOG_SOAK=1 $(BIN)/python -m pytest -s tests/client tests/consumer tests/controller tests/coordinator tests/faults \
+		tests/hostile tests/interop tests/log tests/once tests/producer tests/records tests/sim tests/spark tests/wire
 
 clean:
 	rm -rf $(VENV) build src/oncelog/*/_*.c src/oncelog/*/_*.so

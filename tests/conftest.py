@@ -31,7 +31,7 @@ KINDS = ("oncelog", "kafka")
 BOTH_BY_DEFAULT = "conformance"
 BOTH_MARKER = "on_both_brokers"
 LANES = (
-    ("spark/faults", "spark/cluster", "spark/table", "spark/test_page.py"),
+    ("spark/faults", "spark/cluster", "spark/sink", "spark/table", "spark/test_page.py"),
     (
         "spark/audit",
         "spark/examples",
@@ -41,10 +41,31 @@ LANES = (
         "cli/test_run.py",
         "faults/test_demo.py",
     ),
+    (
+        "conformance",
+        "processing",
+        "producer",
+        "admin",
+        "cli/test_groups.py",
+        "cli/test_produce_consume.py",
+        "cli/test_transactions.py",
+        "client/membership/test_mixed_groups.py",
+        "coordinator/consumer/test_as_kafka.py",
+        "faults/test_producer_matrix.py",
+    ),
+    (
+        "interop",
+        "consumer",
+        "faults/test_producer_and_brokers.py",
+        "faults/test_spool_kill.py",
+        "faults_tool/test_producers.py",
+        "once/test_with_brokers.py",
+    ),
 )
-"""Tests that keep processors busy, since they start Spark again and again: of each lane one at a time."""
-SLOW_ROOMS = ("faults", "interop", "hostile", "conformance", "consumer")
-"""Tests that mostly wait: they begin early, beside the lanes."""
+"""Each is one worker's: two whose tests start Spark again and again, and two whose tests share an Apache Kafka, which
+takes its time to start as well."""
+SLOW_ROOMS = ("faults", "hostile")
+"""Tests that mostly wait: they begin before the quick ones."""
 # Tests write records with old timestamps; retention must not take them away meanwhile. Quotas look back three seconds
 # instead of eleven, so that nobody waits long for a throttled client. The first member of a group need not wait for
 # others, and members of KIP-848 groups, whose news come with heartbeats, send them often. Kafka looks for transactions

@@ -24,12 +24,14 @@ from tests.consumer.scene import Topics, create
 from tests.support.broker import OncelogBroker
 from tests.support.patience import PATIENCE_S, eventually
 from tests.support.process import BrokerProcess
+from tests.support.sizes import IS_SOAK
 
 PARTITIONS = 12
 MAX_MEMBERS = 4
-REBALANCES = 50
-SEED = 7
 COOPERATIVE = "cooperative-sticky"
+REBALANCES = 50 if IS_SOAK else 25
+ON_KAFKA = [("range", 50), (COOPERATIVE, 50), ("consumer", 10)] if IS_SOAK else [("consumer", 5)]
+SEED = 7
 # Members that are seldom heard would make a rebalance as long as the time between their heartbeats.
 KINDS: dict[str, dict[str, Any]] = {
     "range": {"partition_assignment_strategy": "range", "heartbeat_interval_ms": 30},
@@ -192,7 +194,7 @@ def quick_broker(tmp_path: Path) -> Iterator[BrokerProcess]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_fifty_rebalances(quick_broker: BrokerProcess, new_topic: Topics, kind: str) -> None:
+def test_many_rebalances(quick_broker: BrokerProcess, new_topic: Topics, kind: str) -> None:
     create(quick_broker, topic := new_topic(), PARTITIONS)
     ledger = rebalance_often(quick_broker.bootstrap, topic, KINDS[kind], REBALANCES, is_over)
     assert kind == COOPERATIVE or ledger.excused == set()
@@ -207,7 +209,7 @@ def test_members_that_leave_while_the_group_rebalances(
     assert kind == COOPERATIVE or ledger.excused == set()
 
 
-@pytest.mark.parametrize(("kind", "rebalances"), [("range", 50), ("cooperative-sticky", 50), ("consumer", 10)])
+@pytest.mark.parametrize(("kind", "rebalances"), ON_KAFKA)
 def test_rebalances_on_kafka(kafka_broker: BrokerProcess, new_topic: Topics, kind: str, rebalances: int) -> None:
     """Its members of KIP-848 groups are heard less often here, and each rebalance takes longer."""
     create(kafka_broker, topic := new_topic(), PARTITIONS)

@@ -32,9 +32,10 @@ from tests.faults.group_scene import (
     short_sessions,
 )
 from tests.support.patience import eventually
+from tests.support.sizes import IS_SOAK
 
-BROKER_KILLS = 4
-MEMBER_KILLS = 3
+BROKER_KILLS = 4 if IS_SOAK else 2
+MEMBER_KILLS = 3 if IS_SOAK else 2
 
 
 @pytest.fixture

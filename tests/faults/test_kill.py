@@ -14,7 +14,7 @@ from tests.faults.scene import Scene, no_acknowledged_record_is_lost_doubled_or_
 from tests.support.sizes import IS_SOAK
 
 KILLS = 120 if IS_SOAK else 20
-KILLS_PER_DAMAGE = 4 if IS_SOAK else 2
+KILLS_PER_DAMAGE = 4 if IS_SOAK else 1
 MAX_LIFE_S = 0.15
 
 

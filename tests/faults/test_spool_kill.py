@@ -1,5 +1,6 @@
-"""`kill -9` of a producer with a spool, at more than 200 random moments: nothing for which `send()` returned is lost,
-and nothing is stored twice or out of order; with a transactional id, as readers of committed records see it."""
+"""`kill -9` of a producer with a spool, at 200 random moments (`make faults`; else 90): nothing for which `send()`
+returned is lost, and nothing is stored twice or out of order; with a transactional id, as readers of committed records
+see it."""
 
 from __future__ import annotations
 
@@ -19,7 +20,9 @@ from oncelog.types import IsolationLevel, TopicPartition
 from tests.faults.spool_lives import Lives, stream_of
 from tests.support.confluent import create_topic
 from tests.support.process import BrokerProcess
+from tests.support.sizes import IS_SOAK
 
+KILLS = 70 if IS_SOAK else 25
 PARTITIONS = 3
 LIFE_S = (0.01, 0.25)
 """The shortest end before the producer is made, the longest in the middle of its work."""
@@ -108,7 +111,7 @@ def nothing_promised_is_lost_doubled_or_out_of_order(broker: BrokerProcess, topi
 def test_killed_while_all_is_well(
     oncelog_broker: BrokerProcess, new_topic: Callable[[], str], tmp_path: Path, rng: random.Random
 ) -> None:
-    kill_and_audit(oncelog_broker, oncelog_broker.bootstrap, new_topic(), tmp_path, rng, kills=70)
+    kill_and_audit(oncelog_broker, oncelog_broker.bootstrap, new_topic(), tmp_path, rng, KILLS)
 
 
 @pytest.mark.parametrize("rules", [SLOW_ANSWERS, BAD_NETWORK], ids=["slow answers", "bad network"])
@@ -116,14 +119,14 @@ def test_killed_with_batches_in_flight(
     oncelog_broker: BrokerProcess, new_topic: Callable[[], str], tmp_path: Path, rng: random.Random, rules: list[Rule]
 ) -> None:
     with FaultProxy(oncelog_broker.bootstrap, rules, seed=rng.randrange(2**32)) as proxy:
-        kill_and_audit(oncelog_broker, proxy.bootstrap_servers, new_topic(), tmp_path, rng, kills=70)
+        kill_and_audit(oncelog_broker, proxy.bootstrap_servers, new_topic(), tmp_path, rng, KILLS)
 
 
 def test_killed_on_apache_kafka(
     kafka_broker: BrokerProcess, new_topic: Callable[[], str], tmp_path: Path, rng: random.Random
 ) -> None:
     with FaultProxy(kafka_broker.bootstrap, BAD_NETWORK, seed=rng.randrange(2**32)) as proxy:
-        kill_and_audit(kafka_broker, proxy.bootstrap_servers, new_topic(), tmp_path, rng, kills=30)
+        kill_and_audit(kafka_broker, proxy.bootstrap_servers, new_topic(), tmp_path, rng, KILLS // 2)
 
 
 def test_killed_in_transactions(

@@ -17,8 +17,9 @@ from tests.once.crashing import Helper, Job, race, work
 from tests.once.shop import NAMES, Shop, expected, orders
 from tests.support.postgres import PostgresServer
 from tests.support.redis import RedisServer
+from tests.support.sizes import IS_SOAK
 
-RECORDS = orders(3)
+RECORDS = orders(3 if IS_SOAK else 2)
 MOST_STATEMENTS = 60
 FEWEST_STATEMENTS = 10
 CREATES_TABLES = "message table"

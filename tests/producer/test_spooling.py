@@ -31,6 +31,7 @@ from tests.support.broker import OncelogBroker
 from tests.support.confluent import create_topic, read
 from tests.support.kafka import KafkaBroker
 from tests.support.process import BrokerProcess
+from tests.support.sizes import only_at_full_size
 
 WAIT_S = 60
 NEVER_SEEN = 987_654
@@ -340,6 +341,7 @@ def test_a_batch_that_is_stored_is_not_sent_again(
     assert values(each_broker, topic, 5) == numbers(0, 5)
 
 
+@only_at_full_size("Kafka starts twice")
 @pytest.mark.kafka
 def test_a_kafka_that_was_restarted_remembers_only_the_last_batch(
     tmp_path: Path, new_topic: Callable[[], str], spool_dir: str

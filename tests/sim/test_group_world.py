@@ -15,6 +15,7 @@ import pytest
 from tests.client.membership.model_coordinator import GROUP_APIS
 from tests.sim.group_member import Member
 from tests.sim.group_world import GroupWorld
+from tests.support.sizes import IS_SOAK
 
 PARTITIONS = 4
 MAX_MEMBERS = 4
@@ -29,7 +30,7 @@ KINDS: dict[str, dict[str, Any]] = {
 Action = Callable[[GroupWorld, random.Random], object]
 
 
-def seeds(few: str = "0:6") -> range:
+def seeds(few: str = "0:6" if IS_SOAK else "0:3") -> range:
     first, _, end = os.environ.get("ONCELOG_SIM_SEEDS", few).partition(":")
     return range(int(first), int(end or int(first) + 1))
 

@@ -22,6 +22,7 @@ from tests.sim.spool_transaction_world import (
 )
 from tests.sim.spool_world import the_spool_is_empty
 from tests.sim.test_spooled_producer import DEATHS
+from tests.support.sizes import IS_SOAK
 
 STEPS = 120
 Action = Callable[[SpoolTransactionWorld, random.Random], object]
@@ -52,7 +53,7 @@ COORDINATOR_TROUBLE: list[tuple[int, Action]] = [
 
 
 def seeds() -> range:
-    first, _, end = os.environ.get("ONCELOG_SIM_SEEDS", "0:12").partition(":")
+    first, _, end = os.environ.get("ONCELOG_SIM_SEEDS", "0:12" if IS_SOAK else "0:6").partition(":")
     return range(int(first), int(end))
 
 

@@ -14,6 +14,7 @@ from tests.client.membership.group_world import (
     every_partition_is_read,
     offsets_never_go_back,
 )
+from tests.support.sizes import IS_SOAK
 
 TOPICS = {"t": 5, "u": 3}
 MAX_READERS = 5
@@ -97,7 +98,7 @@ KINDS: dict[str, list[dict[str, Any]]] = {
 """What the members are, in turn."""
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(6 if IS_SOAK else 3))
 @pytest.mark.parametrize("kind", KINDS)
 def test_through_any_trouble_partitions_have_one_owner_and_the_group_converges(kind: str, seed: int) -> None:
     chance = random.Random(f"{kind} {seed}")

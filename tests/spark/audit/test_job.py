@@ -19,6 +19,7 @@ from oncelog.types import IsolationLevel
 from tests.support import confluent
 from tests.support import spark as support
 from tests.support.process import BrokerProcess
+from tests.support.sizes import IS_SOAK
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,8 +57,9 @@ def test_topics_of_a_broker_are_audited_as_without_spark(
     fill(broker, topic, [f"a/{number}" for number in damage], partition=0, aborted="a/115 aborted")
     fill(broker, topic, [*(f"b/{number}" for number in numbers), "no id"], partition=2)
     with BlockingClient(ClientConfig.of(broker.bootstrap, client_id="test")) as client:
-        expected = command.audit_topic(client, topic, UNCOMMITTED)
-        assert audit_topic(spark, broker.bootstrap, topic, UNCOMMITTED) == expected
+        if IS_SOAK:
+            expected = command.audit_topic(client, topic, UNCOMMITTED)
+            assert audit_topic(spark, broker.bootstrap, topic, UNCOMMITTED) == expected
         ledger = command.ledger_of_topic(client, sent, COMMITTED)
         expected = command.audit_topic(client, topic, COMMITTED, ledger)
     assert audit_topic(spark, broker.bootstrap, topic, COMMITTED, sent=sent) == expected

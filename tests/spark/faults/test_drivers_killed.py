@@ -12,14 +12,13 @@ from pathlib import Path
 from oncelog.spark.moments import Moment
 from tests.spark.support.rig import Rig
 from tests.support.process import BrokerProcess
-from tests.support.sizes import IS_SOAK, long_at_full_size, on_both_brokers_at_full_size
+from tests.support.sizes import long_at_full_size, on_both_brokers_at_full_size, only_at_full_size
 
 ROWS = 40
 MANY_SLOTS = 18
 """More than are committed at once, so that there is a moment with some committed and others not."""
 
-IN_SHORT = (Moment.ENDED_SOME,)
-ALL = (
+MOMENTS = (
     Moment.FLUSHED,
     Moment.COMMITTING,
     Moment.DECIDED,
@@ -50,11 +49,12 @@ def die_at_each(rig: Rig, moments: Iterable[Moment], **changes: object) -> None:
     driver.close()
 
 
+@only_at_full_size("`oncelog demo`, in every run, kills one inside a commit")
 @long_at_full_size
 @on_both_brokers_at_full_size
 def test_a_driver_that_is_killed_at_any_moment_of_a_batch(
     broker: BrokerProcess, tmp_path: Path, new_topic: Callable[[], str]
 ) -> None:
     with Rig(broker, tmp_path, new_topic()) as rig:
-        die_at_each(rig, ALL if IS_SOAK else IN_SHORT, slots={"by_key": MANY_SLOTS})
+        die_at_each(rig, MOMENTS, slots={"by_key": MANY_SLOTS})
         rig.check()

@@ -5,14 +5,12 @@ One driver goes through all of it. What a batch was when its worker died, the ne
 
 from __future__ import annotations
 
-import pytest
-
 from oncelog.spark.moments import Moment
 from tests.spark.support.driver import command_line
 from tests.spark.support.rig import Rig
 from tests.spark.support.session import SessionRunner
 from tests.support.patience import eventually
-from tests.support.sizes import IS_SOAK, only_at_full_size
+from tests.support.sizes import IS_SOAK, on_both_brokers_at_full_size, only_at_full_size
 
 ROWS = 40
 IDLE_LIMIT_S = 240.0
@@ -32,7 +30,7 @@ ALL = (
 CORE = (Moment.WRITING, Moment.COMMITTING, Moment.DECIDED, Moment.ENDED_SOME, Moment.DONE)
 
 
-@pytest.mark.on_both_brokers
+@on_both_brokers_at_full_size
 def test_whoever_dies_at_whatever_moment_rows_come_out_once(rig: Rig, runner: SessionRunner) -> None:
     for moment in ALL if IS_SOAK else CORE:
         rig.feed(ROWS)
