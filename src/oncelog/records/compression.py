@@ -31,14 +31,15 @@ XERIAL_HEADER = XERIAL_MAGIC + b"\x00\x00\x00\x01" * 2  # version, lowest compat
 XERIAL_BLOCK_BYTES = 32 * 1024
 SNAPPY_MAX_RATIO = 64  # a snappy element of two bytes yields at most 64: a larger claim is a lie
 
-LZ4_HEADER = b"\x04\x22\x4d\x18\x60\x40\x82"  # magic, independent blocks and no checksums, 64 KiB, check of these two
-LZ4_BLOCK_BYTES = 64 * 1024
+LZ4_HEADER = b"\x04\x22\x4d\x18\x60\x50\xfb"  # magic, independent blocks and no checksums, 256 KiB, check of these
+LZ4_BLOCK_BYTES = 256 * 1024  # a batch is one block: after each, the interpreter's lock must be waited for
+LZ4_THOROUGH_BLOCK_BYTES = 64 * 1024  # in the frames that cramjam makes of its thorough blocks
 LZ4_STORED = 0x80000000  # in the size of a block: it would not compress, and is as it was
 LZ4_END = bytes(4)
 LZ4_FIRST_THOROUGH_LEVEL = 2  # below it, lz4 has one fast mode
 
 FIRST_OUTPUT_BYTES = 64 * 1024
-FIRST_OUTPUT_RATIO = 4
+FIRST_OUTPUT_RATIO = 8  # text compresses to a fifth: a first output that is too small means to do it all again
 OUTPUT_GROWTH = 4
 OUTPUT_FULL = "failed to write whole buffer"  # cramjam's words when the output does not fit
 
@@ -114,8 +115,9 @@ def _decompress_growing(codec: int, decompress_into: Callable[..., int], data: B
 def _compress_lz4(data: Buffer, level: int) -> bytearray:
     view = memoryview(data)
     frame = bytearray(LZ4_HEADER)
-    for start in range(0, len(view), LZ4_BLOCK_BYTES):
-        raw = view[start : start + LZ4_BLOCK_BYTES]
+    block_bytes = LZ4_BLOCK_BYTES if level < LZ4_FIRST_THOROUGH_LEVEL else LZ4_THOROUGH_BLOCK_BYTES
+    for start in range(0, len(view), block_bytes):
+        raw = view[start : start + block_bytes]
         block = _lz4_block(raw, level)
         is_smaller = len(block) < len(raw)
         frame += (len(block) if is_smaller else len(raw) | LZ4_STORED).to_bytes(4, "little")
