@@ -69,6 +69,7 @@ SHELLS = {
     "oncelog.spark.moments": "dies, waits or fails where a test says so",
     "oncelog.spark.reaching": "waits for a broker",
     "oncelog.spark.sink.driver": "reads the clock for a commit",
+    "oncelog.spark.sink.journal_topic": "waits a moment for an append to show",
     "oncelog.spark.sink.slot_writer": "reads the clock when a transaction begins",
     "oncelog.spark.sink.stored_records": "waits for the last stable offset",
     "oncelog.spark.source.pool": "consumers that wait for the next task: their process, their age",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from typing import Any
@@ -18,6 +19,7 @@ from confluent_kafka.admin import (
 from tests.support.batches import GZIP, LZ4, SNAPPY, ZSTD, batch_records, make_batch, read_batches
 from tests.support.compare import Ask, assert_equal, assert_same, masked, run
 from tests.support.confluent import TIMEOUT_S, create_topic, make_admin
+from tests.support.patience import eventually
 from tests.support.process import BrokerProcess
 from tests.support.raw import Message, RawClient
 from tests.support.requests import create_topic as create_raw
@@ -173,8 +175,13 @@ def test_changing(both_brokers: Brokers, new_topic: Topics, case: str) -> None:
     create_everywhere(both_brokers, name, {"retention.bytes": "5000", "segment.index.bytes": "4096"})
     ask, code = CHANGES[case]
     assert_same(both_brokers, lambda: [ask(name)], [code])
-    after = {kind: _own_configs(broker, name) for kind, broker in both_brokers.items()}
-    assert_equal(after)
+
+    def after() -> dict[str, Any]:
+        return {kind: _own_configs(broker, name) for kind, broker in both_brokers.items()}
+
+    with contextlib.suppress(AssertionError):  # a broker of Kafka's hears of it after its controller has answered
+        eventually(lambda: len({str(sorted(each.items())) for each in after().values()}) == 1, "the same configs")
+    assert_equal(after())
 
 
 def _own_configs(broker: BrokerProcess, name: str) -> dict[str, str]:

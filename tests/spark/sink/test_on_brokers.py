@@ -24,6 +24,7 @@ from oncelog.spark.sink.errors import (
     PrefixInUse,
     RecordsGone,
     RolledBack,
+    TooLate,
     UnreadableJournal,
 )
 from oncelog.spark.sink.identity import salvage_id, slot_id
@@ -123,6 +124,26 @@ def test_an_attempt_that_wakes_after_the_decision_cannot_take_the_rows_away(rig:
     with oncelog.Producer(rig.broker.bootstrap, transactional_id=slot_id(rig.prefix, 0)) as late:
         late.init_transactions()  # aborts what was decided
     rig.run(0, FIRST, SECOND)
+    rig.check(FIRST, SECOND)
+
+
+def test_an_attempt_that_takes_its_slot_before_the_commit_and_dies_keeps_no_reader_waiting(rig: Rig) -> None:
+    """It took its slot before the commit began, and wrote; with its process its transaction is nobody's."""
+    results = rig.write(rig.plan(), 0, FIRST, SECOND)
+    with oncelog.Producer(rig.broker.bootstrap, transactional_id=slot_id(rig.prefix, 0)) as late:
+        late.init_transactions()
+        late.begin()
+        late.send(rig.topic, b"late", partition=0)
+        late.prepare()  # stays open when the producer is closed
+    rig.commit(0, results)
+    rig.check(FIRST, SECOND)
+
+
+def test_an_attempt_that_comes_after_the_commit_began_writes_nothing(rig: Rig) -> None:
+    plan = rig.plan()
+    rig.commit(0, rig.write(plan, 0, FIRST, SECOND))
+    with pytest.raises(TooLate, match=r"slot 1 of batch 0 was taken after the batch's commit had begun"):
+        rig.write_slot(plan, 0, 1, THIRD)
     rig.check(FIRST, SECOND)
 
 

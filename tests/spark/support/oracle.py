@@ -81,7 +81,11 @@ def nothing_is_open(bootstrap: str, topic: str, partitions: int, prefix: str) ->
             if one.transactional_id.startswith(prefix) and one.state not in ENDED
         ]
 
-    eventually(lambda: not open_transactions(), f"no transaction of {prefix} is open", TIMEOUT_S)
+    try:
+        eventually(lambda: not open_transactions(), f"no transaction of {prefix} is open", TIMEOUT_S)
+    except AssertionError as error:
+        error.add_note(f"open are {open_transactions()}")
+        raise
     committed = ends(bootstrap, topic, partitions, IsolationLevel.READ_COMMITTED)
     assert committed == ends(bootstrap, topic, partitions, IsolationLevel.READ_UNCOMMITTED)
 

@@ -21,6 +21,10 @@ class PrefixInUse(SinkError):
     """Another driver took the journal over between this batch's plan and its commit."""
 
 
+class TooLate(SinkError):
+    """An attempt of a task took its slot after the commit of its batch had begun: it wrote nothing."""
+
+
 class RolledBack(SinkError):
     """Spark replays a batch that cannot be the one which was written under that number."""
 

@@ -7,6 +7,7 @@ transaction may stay open for long, and readers of what lies behind it would wai
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
@@ -39,6 +40,7 @@ ENTRIES_AT_ONCE: Final = 1_000
 MAX_ROUNDS: Final = 100_000
 """Fetches of one reading; each moves on, or finds the end."""
 JOURNAL_TIMEOUT_MS: Final = 60_000
+SETTLING_S: Final = 2.0
 
 
 def journal_topic(prefix: str) -> str:
@@ -56,6 +58,26 @@ class _Read(NamedTuple):
 
 _read: dict[UUID, _Read] = {}
 """How far this process has read each journal: only what came since is read again."""
+
+
+def term_of(brokers: Brokers, prefix: str) -> Term | None:
+    """As `ports.Journal.term`."""
+    name = driver_id(prefix)
+    try:
+        found = brokers.admin.describe_transactions([name])[name]
+    except TransactionalIdNotFound:
+        return None
+    return Term(found.producer_id, found.producer_epoch)
+
+
+def is_in_term(brokers: Brokers, prefix: str, term: Term) -> bool:
+    """Whether nobody has taken over since. The coordinator may show the last append a moment after it answered it."""
+    until = time.monotonic() + SETTLING_S
+    while term_of(brokers, prefix) != term:
+        if time.monotonic() > until:
+            return False
+        time.sleep(SETTLING_S / 20)
+    return True
 
 
 class JournalTopic:
@@ -91,12 +113,7 @@ class JournalTopic:
     # --- ports.Journal ------------------------------------------------------------------------------------------
 
     def term(self) -> Term | None:
-        name = driver_id(self._prefix)
-        try:
-            found = self._brokers.admin.describe_transactions([name])[name]
-        except TransactionalIdNotFound:
-            return None
-        return Term(found.producer_id, found.producer_epoch)
+        return term_of(self._brokers, self._prefix)
 
     def take_over(self) -> None:
         self.close()

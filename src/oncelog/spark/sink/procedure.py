@@ -103,6 +103,8 @@ class Sink:
                     if salvages == MAX_SALVAGES:
                         raise NotFinished(f"batch {decided.batch_id}: its copies are aborted again and again")
                     salvages += 1
+                    # An attempt that took the slot may be writing, or dead: readers would wait before the copy.
+                    self.transactions.fence([plan.source.transaction for plan in copies])
                     decided = after_salvage(decided, [(plan, self.log.copy(plan)) for plan in copies])
                     self.journal.append(decided)
                 case Finish(entry):

@@ -21,7 +21,9 @@ from oncelog.spark.sink.attempts import Nothing, Prepared, TaskResult
 from oncelog.spark.sink.brokers import Brokers
 from oncelog.spark.sink.columns import tables_by_topic
 from oncelog.spark.sink.deciding import Choice, choose
+from oncelog.spark.sink.errors import TooLate
 from oncelog.spark.sink.identity import slot_id
+from oncelog.spark.sink.journal_topic import is_in_term
 from oncelog.spark.sink.procedure import Planned
 from oncelog.spark.sink.settings import Mode, SinkSettings
 from oncelog.spark.sink.slot_writer import SlotWriter
@@ -67,6 +69,7 @@ def _written(
                 continue
             if writer is None:
                 writer = stack.enter_context(_new_writer(settings, plan, place))
+                _check_in_time(settings, plan, place)
             for topic, table in tables_by_topic(batch, settings.topic, settings.columns):
                 writer.write(topic, _owned(table, place.slot, writer.partitions_of(topic)) if plan.whole else table)
         if writer is None:
@@ -84,6 +87,16 @@ def _new_writer(settings: SinkSettings, plan: TaskPlan, place: Place) -> SlotWri
     check_attempt(place.attempt)
     name = plan.whole.transactional_id
     return SlotWriter(brokers, settings.name, name, place.slot, plan.timeout_ms, plan.whole)
+
+
+def _check_in_time(settings: SinkSettings, plan: TaskPlan, place: Place) -> None:
+    """Once the slot is taken. A commit that has not begun by then finds the slot taken, and fences it; one that has
+    would not, and readers would wait for this transaction until the next batch, or until it times out."""
+    if plan.whole is None and not is_in_term(Brokers(settings.client), settings.name, plan.planned.term):
+        raise TooLate(
+            f"slot {place.slot} of batch {place.batch_id} was taken after the batch's commit had begun, or another "
+            "driver has taken over: another attempt of this task has won, and this one wrote nothing"
+        )
 
 
 def _owned(table: pa.Table, slot: int, partitions: int) -> pa.Table:
