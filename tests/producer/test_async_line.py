@@ -191,7 +191,7 @@ def test_a_partition_that_may_exist_by_now_is_asked_for_once() -> None:
 def test_a_producer_that_gave_up_empties_the_line() -> None:
     scene = Scene()
     futures = [scene.send("a"), scene.send("b")]
-    scene.parts.core.fatal = OSError("gone")
+    scene.parts.core.give_up(OSError("gone"))
     scene.lines.move()
     assert all(isinstance(future.error, ProducerClosed) for future in futures)
 

@@ -100,6 +100,10 @@ class ProducerBatch:
             self._last_ms = self._last_timestamp_ms = timestamp_ms
         self._timestamps_ms.append(self._last_timestamp_ms)
 
+    @property
+    def has_callbacks(self) -> bool:
+        return bool(self._callbacks)
+
     def run_callbacks(self, on_raise: Callable[[], None]) -> None:
         """In the order of the records. One that raises does not keep the others from being told."""
         delivery = self.delivery

@@ -23,6 +23,9 @@ class NodeRing:
         self.queues: list[PartitionQueue] = []
         self.cursor = 0
 
+    def has_batches(self) -> bool:
+        return any(queue.batches for queue in self.queues)
+
     def drain(
         self,
         now_ms: int,

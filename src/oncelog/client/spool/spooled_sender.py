@@ -61,7 +61,7 @@ class SpooledSender:
         self._look_for_topics_at_ms = 0
         self.close_at_ms: int | None = None
         """When set: finish what was accepted, and leave the rest in the spool then."""
-        core.journal = feeder
+        core.keep_numbers_in(feeder)
         self._transactor = None if new_transactor is None else new_transactor(self._feed, self._judge_unknown)
 
     @property
