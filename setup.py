@@ -11,6 +11,11 @@ COMPILES_LATER = "ONCELOG_COMPILE_LATER" in os.environ
 # Modules that every record of a producer passes through: plain Python, compiled as they are. The .pxd beside each gives
 # types to its classes; a new attribute of such a class needs a line there.
 COMPILED = [
+    "types",
+    "wire.api",
+    "wire.primitives",
+    "wire.frame",
+    "wire.frame_receiver",
     "client.delivery",
     "client.batch",
     "client.accumulator",
@@ -19,6 +24,14 @@ COMPILED = [
     "client.intake",
     "client.loop_future",
     "client.loop_intake",
+    "client.connection",
+    "client.network",
+    "client.metadata_cache",
+    "client.producer_counters",
+    "client.idempotence",
+    "client.fates",
+    "client.dispatch",
+    "client.sender",
 ]
 
 KERNEL_PARTS = ("src/oncelog/records/_crc32c.h", "src/oncelog/records/_cursor.pxi")

@@ -13,20 +13,42 @@ import pytest
 from tests.support.compiled import UNCOMPILED_VARIABLE, stale_extensions
 
 ROOT = Path(__file__).parent.parent
-COMPILED = ["delivery", "batch", "accumulator", "node_ring", "placement", "intake", "loop_future", "loop_intake"]
+SUITES = {
+    "types": None,
+    "wire.api": "wire/test_frame.py",
+    "wire.primitives": "wire/test_hot.py",
+    "wire.frame": "wire/test_frame.py",
+    "wire.frame_receiver": "wire/test_frame_receiver.py",
+    "client.delivery": "client/test_delivery.py",
+    "client.batch": "client/test_batch.py",
+    "client.accumulator": "client/test_accumulator.py",
+    "client.node_ring": "client/test_node_ring.py",
+    "client.placement": "client/test_placement.py",
+    "client.intake": "client/test_intake.py",
+    "client.loop_future": "client/test_loop_future.py",
+    "client.loop_intake": "client/test_loop_intake.py",
+    "client.connection": "client/test_connection.py",
+    "client.network": "client/test_network.py",
+    "client.metadata_cache": "client/test_metadata_cache.py",
+    "client.producer_counters": "client/test_producer_counters.py",
+    "client.idempotence": "client/test_idempotence.py",
+    "client.fates": "client/test_sender.py",
+    "client.dispatch": "client/test_sender.py",
+    "client.sender": "client/test_sender.py",
+}
 
 
 def test_no_extension_is_older_than_its_source() -> None:
     assert stale_extensions() == [], "run `make native`"
 
 
-@pytest.mark.parametrize("name", COMPILED)
+@pytest.mark.parametrize("name", SUITES)
 def test_this_session_tests_the_compiled_form(name: str) -> None:
-    assert import_module(f"oncelog.client.{name}").__file__.endswith(".so"), "run `make native`"  # type: ignore[union-attr]
+    assert import_module(f"oncelog.{name}").__file__.endswith(".so"), "run `make native`"  # type: ignore[union-attr]
 
 
 def test_the_sources_pass_the_same_tests_uncompiled() -> None:
-    suites = [f"tests/client/test_{name}.py" for name in COMPILED]
+    suites = sorted({f"tests/{suite}" for suite in SUITES.values() if suite is not None})
     ended = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "tests.support.compiled", "-p", "no:cacheprovider", *suites],
         cwd=ROOT,

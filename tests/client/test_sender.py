@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from oncelog.client.network import Network
 from oncelog.client.producer_errors import DeliveryFailed, DeliveryTimedOut, ProducerClosed
 from oncelog.errors import (
     ERRORS_BY_CODE,
@@ -234,21 +235,21 @@ class TestProducerIds:
 
 class TestRequests:
     def test_hold_one_batch_of_each_partition_up_to_max_request_size(self) -> None:
-        started = world(max_request_size=900, batch_size=300, partitioner="round_robin")
-        leader = started.queue(0).leader
         taken: list[list[int]] = []
-        send_request = started.core.network.send
 
-        def watched(node_id: int, api_key: ApiKey, body: Any, *arguments: Any, **options: Any) -> int:
-            if api_key == ApiKey.PRODUCE:
-                sizes = [len(one.records) for topic in body.topics for one in topic.partitions]
-                indexes = [one.index for topic in body.topics for one in topic.partitions]
-                assert len(set(indexes)) == len(indexes)
-                assert sum(sizes) <= 900 or len(sizes) == 1
-                taken.append(indexes)
-            return send_request(node_id, api_key, body, *arguments, **options)
+        class Watched(Network):
+            def send(self, node_id: int, api_key: ApiKey, body: Any, *arguments: Any, **options: Any) -> int:
+                if api_key == ApiKey.PRODUCE:
+                    sizes = [len(one.records) for topic in body.topics for one in topic.partitions]
+                    indexes = [one.index for topic in body.topics for one in topic.partitions]
+                    assert len(set(indexes)) == len(indexes)
+                    assert sum(sizes) <= 900 or len(sizes) == 1
+                    taken.append(indexes)
+                return super().send(node_id, api_key, body, *arguments, **options)
 
-        started.core.network.send = watched  # type: ignore[method-assign]
+        started = world(max_request_size=900, batch_size=300, partitioner="round_robin", network=Watched)
+        leader = started.queue(0).leader
+        taken.clear()
         for _ in range(60):
             for partition in range(PARTITIONS):
                 started.send(partition, 90)

@@ -416,15 +416,17 @@ class TestEnds:
 
         run(body())
 
-    def test_close_of_a_producer_that_broke_returns(self, scripted: ScriptedBroker, run: Run) -> None:
+    def test_close_of_a_producer_that_broke_returns(
+        self, scripted: ScriptedBroker, run: Run, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         async def body() -> None:
             producer = AsyncProducer(scripted.bootstrap, linger_ms=0)
             await known(producer)
 
-            def broken(now_ms: int) -> int:
+            def broken(core: object, now_ms: int) -> int:
                 raise ZeroDivisionError("a bug")
 
-            producer._core._expire = broken  # type: ignore[assignment, method-assign]
+            monkeypatch.setattr("oncelog.client.streaming.advance", broken)
             with pytest.raises(ProducerClosed, match="a bug"):
                 await producer.send(TOPIC, b"")
             with pytest.raises(ProducerClosed, match="gave up"):

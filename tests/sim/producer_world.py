@@ -10,7 +10,7 @@ The promises of the producer are the named functions at the end; each looks at a
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -20,6 +20,7 @@ from oncelog.client.accumulator import Accumulator, PartitionQueue
 from oncelog.client.batch import ProducerBatch
 from oncelog.client.delivery import RecordFuture
 from oncelog.client.driven import advance
+from oncelog.client.idempotence import Idempotence
 from oncelog.client.network import Close, Connect, Network, NetworkSettings, Write
 from oncelog.client.producer_config import ProducerConfig
 from oncelog.client.producer_counters import ProducerCounters
@@ -109,12 +110,14 @@ class ProducerWorld:
         produce_version: int = 13,
         leader_hints: bool = True,
         first_position: int = 0,
-        watch_bumps: bool = True,
+        new_idempotence: Callable[[], Idempotence] | None = None,
+        network: type[Network] = Network,
         cluster: ModelCluster | None = None,
         name: str = "",
         **settings: Any,
     ) -> None:
-        """`name` tells the records of several producers apart that share a cluster."""
+        """`name` tells the records of several producers apart that share a cluster. Every bump of the epoch is looked
+        at, unless `new_idempotence` says who numbers batches."""
         self._name = name
         self.cluster = cluster or ModelCluster(
             {TOPIC: PARTITIONS},
@@ -146,14 +149,13 @@ class ProducerWorld:
         self.core = SenderCore(
             self.config,
             self.accumulator,
-            Network(_network_settings(self.config), jitter),
+            network(_network_settings(self.config), jitter),
             self.counters,
             jitter=jitter,
             on_settled=self._settled,
             on_news=lambda: None,
+            new_idempotence=new_idempotence or partial(WatchedIdempotence, self),
         )
-        if watch_bumps:
-            self._watch_bumps()
         self._learn_topic(first_position)
 
     # --- what a user does -----------------------------------------------------------------------------------------
@@ -409,23 +411,23 @@ class ProducerWorld:
                 if sent.error is None:
                     assert sent.future.result(0)[:3] == (*sent.partition, sent.offset)
 
-    def _watch_bumps(self) -> None:
-        idempotence = self.core.idempotence
-        if idempotence is None:
-            return
-        bump = idempotence.bump
 
-        def watched(queues: Any) -> bool:
-            queues = list(queues)
-            in_flight = [batch for queue in queues for batch in queue.unsettled if batch.is_in_flight]
-            if not bump(queues):
-                return False
-            if in_flight:
-                raise BrokenPromiseError(f"the epoch was bumped while {in_flight} were in flight")
-            no_unreported_record_is_stored(self)
-            return True
+class WatchedIdempotence(Idempotence):
+    """Tells when the epoch moves on too early."""
 
-        idempotence.bump = watched  # type: ignore[method-assign]
+    def __init__(self, world: ProducerWorld) -> None:
+        super().__init__()
+        self._world = world
+
+    def bump(self, queues: Iterable[PartitionQueue]) -> bool:
+        queues = list(queues)
+        in_flight = [batch for queue in queues for batch in queue.unsettled if batch.is_in_flight]
+        if not super().bump(queues):
+            return False
+        if in_flight:
+            raise BrokenPromiseError(f"the epoch was bumped while {in_flight} were in flight")
+        no_unreported_record_is_stored(self._world)
+        return True
 
 
 def _network_settings(config: ProducerConfig) -> NetworkSettings:

@@ -18,6 +18,7 @@ from typing import Any
 
 from oncelog.client.accumulator import Accumulator
 from oncelog.client.batch import ProducerBatch
+from oncelog.client.idempotence import Idempotence
 from oncelog.client.network import Network
 from oncelog.client.producer_counters import ProducerCounters
 from oncelog.client.producer_errors import ProducerClosed
@@ -108,7 +109,7 @@ class TellingFeeder(Feeder):
 
 class SpoolWorld(ProducerWorld):
     def __init__(self, *, is_durable: bool = False, **settings: Any) -> None:
-        super().__init__(watch_bumps=False, **{**SPOOL_SETTINGS, **settings})
+        super().__init__(new_idempotence=Idempotence, **{**SPOOL_SETTINGS, **settings})
         self.cluster = self._new_cluster()
         self._jitter: Callable[[], float] = lambda: 0.5
         self.storage = FaultyStorage()

@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import Any
 
 from oncelog.client.consumer_records import GroupMetadata, OffsetAndMetadata
+from oncelog.client.idempotence import Idempotence
 from oncelog.client.transaction.command import Command, Kind
 from oncelog.client.transaction.core import TransactionCore
 from oncelog.client.transaction.model import Phase
@@ -46,7 +47,7 @@ class TransactionWorld(ProducerWorld):
         self.fatal: Exception | None = None
         self._command: Command | None = None
         start_ms = settings.pop("now_ms")
-        super().__init__(cluster=cluster, watch_bumps=False, **settings)
+        super().__init__(cluster=cluster, new_idempotence=Idempotence, **settings)
         self.now_ms = max(self.now_ms, start_ms)
 
     @property

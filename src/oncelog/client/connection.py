@@ -25,8 +25,12 @@ from oncelog.wire.fetch import FetchRequest, decode_fetch_response, encode_fetch
 from oncelog.wire.frame import decode_response_header, encode_request_head, request_signature
 from oncelog.wire.frame_receiver import FrameMemory, FrameReceiver
 from oncelog.wire.produce import ProduceRequest, decode_produce_response, encode_produce_request
+from oncelog.wire.quick import produce_request, read_produce_response
 from oncelog.wire.schema import load_schema
 from oncelog.wire.versions import VersionRange
+
+_PRODUCE, _FETCH = ApiKey.PRODUCE, ApiKey.FETCH
+_new: Any = tuple.__new__  # of a NamedTuple, without the call of its Python constructor
 
 SOFTWARE_NAME = "oncelog"
 SOFTWARE_VERSION = "0.1.0"
@@ -148,7 +152,7 @@ class Connection:
             else:
                 body = _decode(api_key, version, frame, position)
                 self._expected.popleft()
-                yield Answer(correlation_id, api_key, version, body, tag)
+                yield _new(Answer, (correlation_id, api_key, version, body, tag))
 
     def receive(self, data: bytes) -> list[Event]:
         """As `get_buffer` and `received`, for bytes that are elsewhere."""
@@ -218,7 +222,8 @@ class Connection:
         body_bytes = len(chunks[0]) if len(chunks) == 1 else sum(map(len, chunks))
         head = encode_request_head(api_key, version, correlation_id, signature, body_bytes)
         chunks[0] = head + chunks[0]
-        return Sent(correlation_id, version, chunks, len(head) + body_bytes)
+        sent: Sent = _new(Sent, (correlation_id, version, chunks, len(head) + body_bytes))
+        return sent
 
 
 def _fallback(answer: codec.Message, refused: int) -> int:
@@ -231,15 +236,17 @@ def _fallback(answer: codec.Message, refused: int) -> int:
 def _encode(api_key: ApiKey, version: int, body: Any) -> list[Buffer]:
     """The body in chunks, the first of them small."""
     if isinstance(body, ProduceRequest):
-        return encode_produce_request(version, body)
+        chunks = produce_request(version, body)
+        return encode_produce_request(version, body) if chunks is None else chunks
     if isinstance(body, FetchRequest):
         return [encode_fetch_request(version, body)]
     return [codec.encode(f"{api_key.schema_prefix}Request", version, body)]
 
 
 def _decode(api_key: ApiKey, version: int, frame: memoryview, position: int) -> Any:
-    if api_key == ApiKey.PRODUCE:
-        return decode_produce_response(frame, position, version)
-    if api_key == ApiKey.FETCH:
+    if api_key == _PRODUCE:
+        plain = read_produce_response(frame, position, version)
+        return decode_produce_response(frame, position, version) if plain is None else plain
+    if api_key == _FETCH:
         return decode_fetch_response(frame, position, version)
     return codec.decode_exactly(f"{api_key.schema_prefix}Response", version, frame, position)

@@ -268,7 +268,10 @@ def _ordinal(batch: ProducerBatch) -> int:
 def _has_untold_ahead(queue: PartitionQueue, batch: ProducerBatch) -> bool:
     if queue.batches and queue.batches[0].was_sent_before(batch):
         return True
-    return any(not one.is_abandoned and one.was_sent_before(batch) for one in queue.unsettled)
+    for one in queue.unsettled:  # noqa: SIM110 - a generator would cost more than it looks through
+        if not one.is_abandoned and one.was_sent_before(batch):
+            return True
+    return False
 
 
 def _error_of(queue: PartitionQueue, answer: ProducedPartition) -> KafkaError:

@@ -79,7 +79,8 @@ class Idempotence:
     def number(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         assert self.identity is not None
         assert self.bump_reason is None
-        batch.number(*self.identity, queue.next_position)
+        producer_id, producer_epoch = self.identity
+        batch.number(producer_id, producer_epoch, queue.next_position)
         queue.next_position += batch.record_count
         queue.unsettled.append(batch)
 
@@ -93,7 +94,10 @@ class Idempotence:
 
     def next_in_line(self, queue: PartitionQueue) -> ProducerBatch | None:
         """The first batch that has no answer, or one that says nothing."""
-        return next((batch for batch in queue.unsettled if not batch.is_doubted), None)
+        for batch in queue.unsettled:
+            if not batch.is_doubted:
+                return batch
+        return None
 
     def is_gap(self, queue: PartitionQueue, batch: ProducerBatch) -> bool:
         """Whether an out-of-order answer means that numbers were lost, and not merely that an earlier batch was not

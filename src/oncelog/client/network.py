@@ -41,6 +41,7 @@ the client for weeks."""
 
 CLOSED = "the client was closed"
 
+_new: Any = tuple.__new__  # of a NamedTuple, without the call of its Python constructor
 _JITTER = 0.2
 _NEVER = 2**63 - 1
 _RUBBISH_BIN = memoryview(bytearray(4096))
@@ -163,11 +164,16 @@ class _State(Enum):
     READY = auto()
 
 
-class _Request(NamedTuple):
-    tag: Any
-    node_id: int
-    sent_ms: int
-    deadline_ms: int
+class _Request:
+    """One that has no answer yet."""
+
+    __slots__ = ("deadline_ms", "node_id", "sent_ms", "tag")
+
+    def __init__(self, tag: Any, node_id: int, sent_ms: int, deadline_ms: int) -> None:
+        self.tag = tag
+        self.node_id = node_id
+        self.sent_ms = sent_ms
+        self.deadline_ms = deadline_ms
 
 
 class _Peer:
@@ -524,9 +530,10 @@ class Network:
         try:
             for event in link.connection.received(count):
                 if type(event) is Answer:
-                    _, api_key, version, body, (tag, node_id, sent_ms, _) = event
+                    request: _Request = event.tag
                     link.load -= 1
-                    events.append(Answered(tag, node_id, api_key, version, body, sent_ms))
+                    answered = (request.tag, request.node_id, event.api_key, event.version, event.body, request.sent_ms)
+                    events.append(_new(Answered, answered))
                 else:
                     self._agreed(link, now_ms)
         except OncelogError as error:
@@ -579,7 +586,7 @@ class Network:
 
     def _write(self, link: _Link, buffers: list[Buffer]) -> None:
         if link.write is None:
-            link.write = Write(link.number, buffers)
+            link.write = _new(Write, (link.number, buffers))
             self._effects.append(link.write)
         else:
             link.write.buffers.extend(buffers)

@@ -46,9 +46,10 @@ class SenderCore:
         jitter: Callable[[], float],
         on_settled: Callable[[ProducerBatch], None],
         on_news: Callable[[], None],
+        new_idempotence: Callable[[], Idempotence] = Idempotence,
     ) -> None:
         self.network = network
-        self.idempotence = Idempotence() if config.enable_idempotence else None
+        self.idempotence = new_idempotence() if config.enable_idempotence else None
         self.metadata = MetadataCache(
             max_age_ms=config.metadata_max_age_ms,
             max_idle_ms=config.metadata_max_idle_ms,

@@ -1,6 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""The native twin of `produce`, and of `codec` for OffsetCommit, for what nearly every one of them is: a plain request,
-an answer without errors, and the record of a committed offset.
+"""The native twin of `produce` on both sides, and of `codec` for OffsetCommit, for what nearly every one of them is: a
+plain request, an answer without errors, and the record of a committed offset.
 
 All functions return None for everything else, be it unusual or wrong: then the Python functions, which alone know how
 to refuse, do the work. So this module raises nothing about bytes, and accepts only what they accept. It reads nothing
@@ -9,6 +9,7 @@ that it has not compared with the end of the frame first, and makes objects only
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.object cimport PyObject
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_DecodeUTF8
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
@@ -18,7 +19,14 @@ from oncelog.wire import hot, primitives, produce
 from oncelog.wire.api import SUPPORTED, ApiKey, flexible
 from oncelog.wire.frame import RequestHeader
 from oncelog.wire.primitives import uuid_from_bytes
-from oncelog.wire.produce import ProducePartition, ProduceRequest, ProduceTopic
+from oncelog.wire.produce import (
+    ProducedPartition,
+    ProducedTopic,
+    ProducePartition,
+    ProduceRequest,
+    ProduceResponse,
+    ProduceTopic,
+)
 from oncelog.wire.schema import ZERO_UUID
 
 cdef extern from *:
@@ -53,6 +61,10 @@ cdef enum:
     MAX_UVARINT_BYTES = 5
     MAX_UTF8_BYTES = 4  # of one character
     OFFSETS_BYTES = 30
+    PRODUCED_BYTES = 33  # offsets, no record errors, no message, no tags
+    REQUEST_BOUND_BYTES = 32  # acks, timeout, the count of topics, tags
+    PARTITION_BOUND_BYTES = 10  # index, size, tags
+    MIN_CHUNK_BYTES = 1024
     UUID_BYTES = 16
     OFFSET_COMMIT = 8
     FIRST_COMMIT = 8  # the first flexible one
@@ -73,6 +85,7 @@ assert (PRODUCE, FIRST_VERSION, FIRST_WITH_TOPIC_IDS) == (
     ApiKey.PRODUCE, produce.FIRST_FLEXIBLE, hot.FIRST_WITH_TOPIC_IDS
 )
 assert LAST_VERSION == SUPPORTED[ApiKey.PRODUCE].highest and flexible(PRODUCE, FIRST_VERSION)
+assert MIN_CHUNK_BYTES == produce.MIN_CHUNK_BYTES
 assert OFFSET_COMMIT == ApiKey.OFFSET_COMMIT and LAST_COMMIT == SUPPORTED[ApiKey.OFFSET_COMMIT].highest
 assert flexible(OFFSET_COMMIT, FIRST_COMMIT) and not flexible(OFFSET_COMMIT, FIRST_COMMIT - 1)
 assert (MAX_ELEMENTS, MAX_STRING_BYTES) == (primitives.MAX_REQUEST_ELEMENTS, primitives.MAX_STRING_BYTES)
@@ -233,6 +246,63 @@ cdef object read_records(frame, Reader *reader):
     return frame[begin : begin + <Py_ssize_t>size]
 
 
+def read_produce_response(frame, Py_ssize_t position, int version):
+    """The answer that fills the rest of the frame, if it tells of no error; else None."""
+    cdef Py_buffer view
+    cdef Reader reader
+    if version < FIRST_VERSION or version > LAST_VERSION:
+        return None
+    PyObject_GetBuffer(frame, &view, PyBUF_SIMPLE)
+    try:
+        reader.start = <const uint8_t *>view.buf
+        reader.at = reader.start + position
+        reader.end = reader.start + view.len
+        reader.is_odd = position > view.len
+        response = read_response(&reader, version >= FIRST_WITH_TOPIC_IDS)
+        return None if reader.is_odd or reader.at != reader.end else response
+    finally:
+        PyBuffer_Release(&view)
+
+
+cdef object read_response(Reader *reader, bint by_id):
+    cdef int64_t budget = MAX_ELEMENTS
+    cdef int64_t topic_count, count
+    cdef list topics = [], partitions
+    topic_count = read_count(reader, TOPIC_LEAST_BYTES, &budget)
+    while topic_count and not reader.is_odd:
+        topic_count -= 1
+        name, topic_id = "", None
+        if by_id:
+            topic_id = read_topic_id(reader)
+        else:
+            name = read_present_text(reader)
+        count = read_count(reader, PRODUCED_BYTES, &budget)
+        partitions = []
+        while count and not reader.is_odd:
+            count -= 1
+            partitions.append(read_produced(reader))
+        pass_no_tags(reader)
+        topics.append(named(ProducedTopic, (name, topic_id, partitions)))
+    throttle_ms = <int32_t>read32(reader)
+    pass_no_tags(reader)
+    return named(ProduceResponse, (topics, throttle_ms, ()))
+
+
+cdef object read_produced(Reader *reader):
+    """Where one partition's batch is stored."""
+    if not has(reader, PRODUCED_BYTES):
+        return None
+    cdef const uint8_t *at = reader.at + OFFSETS_BYTES
+    index = <int32_t>read32(reader)
+    cdef int16_t code = read16(reader)
+    base_offset = read64(reader)
+    time_ms = read64(reader)
+    log_start = read64(reader)
+    reader.is_odd = code != 0 or at[0] != 1 or at[1] != 0 or at[2] != 0
+    reader.at = at + 3
+    return named(ProducedPartition, (index, 0, base_offset, time_ms, log_start, None, (), None))
+
+
 def read_offset_commit(frame):
     """The header and the body of the request in `frame`, if it is a plain OffsetCommit; else None."""
     cdef Py_buffer view
@@ -359,6 +429,73 @@ def produce_response(int version, topics, int32_t throttle_ms):
     at = write32(at, <uint32_t>throttle_ms)
     at[0] = 0
     return PyBytes_FromStringAndSize(<char *>start, at + 1 - start)
+
+
+def produce_request(int version, request):
+    """The body in chunks, as its twin makes them; None for versions that are not flexible."""
+    cdef Py_ssize_t bound = REQUEST_BOUND_BYTES
+    cdef list topics
+    cdef uint8_t *room
+    if version < FIRST_VERSION or version > LAST_VERSION:
+        return None
+    transactional_id, acks, timeout_ms, sequence = request
+    topics = list(sequence)
+    if transactional_id is not None:
+        bound += MAX_UTF8_BYTES * <Py_ssize_t>len(<str>transactional_id)
+    for name, _, partitions in topics:
+        bound += MAX_UTF8_BYTES * <Py_ssize_t>len(<str>name) + UUID_BYTES + 2 * MAX_UVARINT_BYTES + 1
+        bound += (PARTITION_BOUND_BYTES + MIN_CHUNK_BYTES) * <Py_ssize_t>len(partitions)
+    room = <uint8_t *>PyMem_Malloc(bound)
+    if room == NULL:
+        raise MemoryError()
+    try:
+        return write_request(room, version >= FIRST_WITH_TOPIC_IDS, transactional_id, acks, timeout_ms, topics)
+    finally:
+        PyMem_Free(room)
+
+
+cdef list write_request(uint8_t *room, bint by_id, transactional_id, int16_t acks, int32_t timeout_ms, list topics):
+    cdef uint8_t *at = room
+    cdef uint8_t *begin = room  # of the chunk
+    cdef list chunks = []
+    cdef Py_buffer view
+    if transactional_id is None:
+        at[0] = 0
+        at += 1
+    else:
+        at = write_name(at, transactional_id)
+    if at == NULL:
+        return None
+    at = write_uvarint(write32(write16(at, acks), <uint32_t>timeout_ms), len(topics) + 1)
+    for name, topic_id, partitions in topics:
+        if by_id:
+            at = NULL if topic_id is None else write_bytes(at, topic_id.int.to_bytes(UUID_BYTES, "big"))
+        else:
+            at = write_name(at, name)
+        if at == NULL:
+            return None
+        at = write_uvarint(at, len(partitions) + 1)
+        for index, records in partitions:
+            if records is None:
+                return None
+            PyObject_GetBuffer(records, &view, PyBUF_SIMPLE)
+            try:
+                at = write_uvarint(write32(at, <uint32_t><int32_t>index), view.len + 1)
+                if view.len >= MIN_CHUNK_BYTES:
+                    chunks.append(PyBytes_FromStringAndSize(<char *>begin, at - begin))
+                    chunks.append(records)
+                    begin = at
+                else:
+                    at = write_data(at, <const char *>view.buf, view.len)
+            finally:
+                PyBuffer_Release(&view)
+            at[0] = 0  # no tags
+            at += 1
+        at[0] = 0
+        at += 1
+    at[0] = 0
+    chunks.append(PyBytes_FromStringAndSize(<char *>begin, at + 1 - begin))
+    return chunks
 
 
 def offset_commit_response(int version, dict answer):
