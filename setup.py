@@ -32,6 +32,8 @@ COMPILED = [
     "client.fates",
     "client.dispatch",
     "client.sender",
+    "client.sockets",
+    "client.standing_in",
 ]
 
 KERNEL_PARTS = ("src/oncelog/records/_crc32c.h", "src/oncelog/records/_cursor.pxi")

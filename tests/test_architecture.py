@@ -45,6 +45,8 @@ SHELLS = {
     "oncelog.client.blocking": "sockets and backoff of the blocking client",
     "oncelog.client.loop_future": "a future as asyncio's: its errors, and the loop that calls whoever waits",
     "oncelog.client.selecting": "runs a client core in a thread: sockets, the wait for them, the clock",
+    "oncelog.client.standing_in": "a user's thread in the place of that thread: one socket, the wait for it, the clock",
+    "oncelog.client.turn": "which of the two it is, and where they wait",
     "oncelog.client.sockets": "addresses and sockets for the drivers, and their clock",
     "oncelog.client.streaming": "runs a client core in an asyncio loop",
     "oncelog.producer.producer": "the sender's thread, and users' threads that wait",

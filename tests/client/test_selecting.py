@@ -15,6 +15,7 @@ from oncelog.client.driven import MAX_POLL_MS
 from oncelog.client.network import Answered, Lost
 from oncelog.client.selecting import SelectingDriver
 from oncelog.client.sockets import Address, look_up, monotonic_ms
+from oncelog.client.turn import Turn
 from tests.client.driver_scene import METADATA, Asker, ScriptedServer, answering, requests_of, unused_address
 
 pytestmark = pytest.mark.timeout(200)
@@ -154,23 +155,25 @@ def test_a_wake_during_a_pass_leads_to_another() -> None:
 def test_a_wake_at_the_moment_of_falling_asleep_is_not_lost() -> None:
     core = Counter()
 
-    class FallingAsleep(SelectingDriver):
-        """Somebody wakes it just before it says that it sleeps."""
+    class FallingAsleep(Turn):
+        """Somebody wakes the driver just before it says that it sleeps."""
 
         @property
-        def _is_asleep(self) -> bool:
+        def is_asleep(self) -> bool:  # type: ignore[override]
             return self._sleeps
 
-        @_is_asleep.setter
-        def _is_asleep(self, sleeps: bool) -> None:
+        @is_asleep.setter
+        def is_asleep(self, sleeps: bool) -> None:
             if sleeps and core.errands == 0:
                 core.errands = 1
-                self.wake()
+                driver.wake()
             self._sleeps = sleeps
 
         _sleeps = False
 
-    with running(FallingAsleep(core)):
+    driver = SelectingDriver(core)
+    driver.turn = FallingAsleep()
+    with running(driver):
         core.wait_for(1)
 
 
@@ -231,7 +234,7 @@ def test_a_wake_never_writes_into_what_took_the_place_of_the_closed_pipe(tmp_pat
     driver = SelectingDriver(Asker([], []))
     driver.close()
     with (tmp_path / "innocent").open("wb") as innocent:
-        driver._is_asleep = True  # as a waker may see it that was held up since
+        driver.turn.is_asleep = True  # as a waker may see it that was held up since
         driver.wake()
         os.fsync(innocent.fileno())
     assert (tmp_path / "innocent").read_bytes() == b""

@@ -15,4 +15,5 @@ cdef class Connection:
 
     cpdef object version_of(self, object api_key, object max_version=*)
     cpdef object get_buffer(self)
+    cpdef tuple plain_answer(self, long long count)
     cpdef object _request(self, object api_key, object version, list chunks, bint answered, object tag)

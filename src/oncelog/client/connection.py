@@ -24,7 +24,7 @@ from oncelog.wire.api import ApiKey
 from oncelog.wire.fetch import FetchRequest, decode_fetch_response, encode_fetch_request
 from oncelog.wire.frame import decode_response_header, encode_request_head, request_signature
 from oncelog.wire.frame_receiver import FrameMemory, FrameReceiver
-from oncelog.wire.produce import ProduceRequest, decode_produce_response, encode_produce_request
+from oncelog.wire.produce import ProduceRequest, ProduceResponse, decode_produce_response, encode_produce_request
 from oncelog.wire.quick import produce_request, read_produce_response
 from oncelog.wire.schema import load_schema
 from oncelog.wire.versions import VersionRange
@@ -37,6 +37,7 @@ SOFTWARE_VERSION = "0.1.0"
 
 MAX_ANSWER_BYTES = 1024 * 1024 * 1024
 MAX_CORRELATION_ID = 2**31 - 1
+MIN_ANSWER_BYTES = 5  # a correlation id, and no tagged fields
 
 
 class ProtocolViolation(OncelogError):
@@ -153,6 +154,23 @@ class Connection:
                 body = _decode(api_key, version, frame, position)
                 self._expected.popleft()
                 yield _new(Answer, (correlation_id, api_key, version, body, tag))
+
+    def plain_answer(self, count: int) -> tuple[Any, ProduceResponse] | None:
+        """As `received`, if `count` more bytes are the answer to the one request there is, a Produce, and tell of
+        nothing but success: its tag and its body. None, with nothing changed, for everything else."""
+        if len(self._expected) != 1 or self._negotiated is None:
+            return None
+        frame = self._frames.peek(count)
+        expected_id, api_key, version, tag = self._expected[0]
+        if frame is None or len(frame) < MIN_ANSWER_BYTES or api_key != _PRODUCE:
+            return None
+        correlation_id, position = decode_response_header(api_key, version, frame)
+        body = read_produce_response(frame, position, version)
+        if body is None or correlation_id != expected_id:
+            return None
+        self._frames.forget()
+        self._expected.clear()
+        return tag, body
 
     def receive(self, data: bytes) -> list[Event]:
         """As `get_buffer` and `received`, for bytes that are elsewhere."""

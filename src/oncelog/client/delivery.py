@@ -94,6 +94,11 @@ class Delivery:
         self.parts = parts
         self.announce()
 
+    @property
+    def watcher_count(self) -> int:
+        """How many are to be told."""
+        return len(self._watchers)
+
     def watch(self, watcher: Callable[[], Any]) -> None:
         """Call `watcher` once the fate is known, at once if it is. It may be called twice if both happen together."""
         self._watchers.append(watcher)

@@ -14,11 +14,10 @@ from oncelog.client.node_ring cimport NodeRing
 cdef class ProduceTag:
     cdef readonly object node_id
     cdef readonly long long count
-    cdef dict _by_topic
-    cdef dict _names
+    cdef dict _batches
 
-    @cython.locals(batches=dict)
-    cpdef tuple take(self, object topic, object index)
+    @cython.locals(found=dict)
+    cpdef dict of_topic(self, object topic)
 
 
 cdef class Dispatch:
@@ -41,6 +40,8 @@ cdef class Dispatch:
     @cython.locals(ring=NodeRing)
     cpdef object send_ready(self, object now_ms, bint is_urgent)
     cpdef object _serve(self, object node_id, NodeRing ring, object now_ms, bint is_urgent)
+    @cython.locals(head=ProducerBatch)
+    cpdef bint send_alone(self, object node_id, PartitionQueue queue, object now_ms) except -1
     cpdef bint may_send(self, PartitionQueue queue, ProducerBatch batch, object now_ms) except -1
 
     @cython.locals(queue=PartitionQueue, batch=ProducerBatch)

@@ -39,34 +39,32 @@ _new: Any = tuple.__new__  # of a NamedTuple, without the call of its Python con
 class ProduceTag:
     """One Produce request in flight: its batches, until the answer speaks of them."""
 
-    __slots__ = ("_by_topic", "_names", "count", "node_id")
+    __slots__ = ("_batches", "count", "node_id")
 
     def __init__(self, node_id: int, drained: Drained) -> None:
         self.node_id = node_id
         self.count = len(drained)
-        self._by_topic: dict[str, dict[int, tuple[PartitionQueue, ProducerBatch]]] = {}
-        self._names: dict[int, str] = {}
-        """By the numbers of their ids: newer brokers answer with those."""
+        self._batches: dict[Any, dict[int, tuple[PartitionQueue, ProducerBatch]]] = {}
+        """By the names of their topics, and by the numbers of their ids: newer brokers answer with those."""
         for one in drained:
             queue = one[0]
-            found = self._by_topic.get(queue.topic)
+            found = self._batches.get(queue.topic)
             if found is None:
-                found = self._by_topic[queue.topic] = {}
+                found = self._batches[queue.topic] = {}
                 if queue.topic_id is not None:
-                    self._names[queue.topic_id.int] = queue.topic
+                    self._batches[queue.topic_id.int] = found
             found[queue.index] = one
 
-    def take(self, topic: Any, index: int) -> tuple[PartitionQueue, ProducerBatch] | None:
-        """The batch that the answer for a partition of this `ProducedTopic` speaks of; None if it was not sent."""
-        name = topic.name
-        if not name and topic.topic_id is not None:
-            name = self._names.get(topic.topic_id.int, name)
-        batches = self._by_topic.get(name)
-        return None if batches is None else batches.pop(index, None)
+    def of_topic(self, topic: Any) -> dict[int, tuple[PartitionQueue, ProducerBatch]]:
+        """The batches that the answers for this `ProducedTopic` speak of, by partition; to be taken out one by one."""
+        name, topic_id, _ = topic
+        found = self._batches.get(name if name or topic_id is None else topic_id.int)
+        return {} if found is None else found
 
     def rest(self) -> Drained:
         """Those that no answer spoke of."""
-        return [one for batches in self._by_topic.values() for one in batches.values()]
+        by_topic = {id(batches): batches for batches in self._batches.values() if batches}
+        return [one for batches in by_topic.values() for one in batches.values()]
 
 
 class Dispatch:
@@ -154,6 +152,16 @@ class Dispatch:
         if not network.is_connected(node_id) and ring.has_batches():
             network.connect(node_id, now_ms)
         return wake_ms
+
+    def send_alone(self, node_id: int, queue: PartitionQueue, now_ms: int) -> bool:
+        """The queue's first batch in a request of its own, if nothing is against it."""
+        head = queue.batches[0]
+        if head.attempts or self._linger_ms or self._acks == 0 or self._codec or head.has_callbacks:
+            return False
+        if not queue.has_stored or not self.may_send(queue, head, now_ms):
+            return False
+        self.send(node_id, [(queue, self._accumulator.take(queue))], now_ms)
+        return True
 
     def _await_leaders(self, ring: NodeRing, now_ms: int) -> None:
         for queue in ring.queues:

@@ -79,6 +79,11 @@ class Fates:
         self.has_news = False
         """Memory came free since somebody was last told of it."""
 
+    @property
+    def are_plain(self) -> bool:
+        """Nobody besides the accumulator has a say in what becomes of a batch."""
+        return self.fatal is None and self.transaction is None and self.journal is None
+
     # --- answers ----------------------------------------------------------------------------------------------
 
     def judge(self, queue: PartitionQueue, batch: ProducerBatch, answer: ProducedPartition, now_ms: int) -> None:

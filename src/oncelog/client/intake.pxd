@@ -12,7 +12,7 @@ cdef class Intake:
     cdef Placement _placement
     cdef object _clock
     cdef object _send_slowly
-    cdef object _begin_batch
+    cdef public object begin_batch
     cdef public bint is_open
 
     @cython.locals(future=RecordFuture, count="long long")

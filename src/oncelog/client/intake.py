@@ -19,7 +19,7 @@ from oncelog.records.model import HeadersInput
 
 
 class Intake:
-    __slots__ = ("_accumulator", "_begin_batch", "_clock", "_placement", "_send_slowly", "is_open")
+    __slots__ = ("_accumulator", "_clock", "_placement", "_send_slowly", "begin_batch", "is_open")
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class Intake:
         self._placement = placement
         self._clock = clock
         self._send_slowly = send_slowly
-        self._begin_batch = begin_batch
+        self.begin_batch = begin_batch
         self.is_open = True
         """Whether any record may go this way."""
 
@@ -112,8 +112,8 @@ class Intake:
             moment_ms = timestamp_ms
         queue = self._placement.queue_for(queues, partition, key, value)
         future = self._accumulator.append(queue, moment_ms, key, value, headers or (), on_delivery)
-        if future is None and self._begin_batch is not None:
-            future = self._begin_batch(queue, moment_ms, key, value, headers or (), on_delivery)
+        if future is None and self.begin_batch is not None:
+            future = self.begin_batch(queue, moment_ms, key, value, headers or (), on_delivery)
         return future
 
 

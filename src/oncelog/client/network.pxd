@@ -67,6 +67,7 @@ cdef class Network:
 
     @cython.locals(link=_Link)
     cpdef bint _is_ready(self, _Peer peer, long long now_ms) except -1
+    cpdef bint is_due(self, long long now_ms) except -1
     cpdef object next_deadline_ms(self, object now_ms)
 
     @cython.locals(link=_Link)
@@ -77,6 +78,9 @@ cdef class Network:
 
     @cython.locals(link=_Link, request=_Request, events=list)
     cpdef list received(self, long long number, long long count, object now_ms)
+
+    @cython.locals(link=_Link, request=_Request)
+    cpdef object plain_answer(self, long long number, long long count, object now_ms)
 
     @cython.locals(peer=_Peer)
     cpdef _Link _ready_link(self, object node_id)

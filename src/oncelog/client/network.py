@@ -466,6 +466,10 @@ class Network:
             return now_ms
         return None if self._alarm_ms == _NEVER else self._alarm_ms
 
+    def is_due(self, now_ms: int) -> bool:
+        """`tick` has something to tell, or the shell to do."""
+        return bool(self._unreported or self._effects or self._has_made_room or now_ms >= self._alarm_ms)
+
     def tick(self, now_ms: int) -> list[Event]:
         """What time has decided: connections on which a request is overdue are closed, and all their requests lost."""
         events, self._unreported = self._unreported, []
@@ -544,6 +548,25 @@ class Network:
         elif link.is_leaving and not link.load:
             self._end(link, "", LostKind.CONNECTION)
         return events
+
+    def plain_answer(self, number: int, count: int, now_ms: int) -> Answered | None:
+        """As `received`, if `count` more bytes are nothing but a Produce's success, and no other request is under way
+        on the link. None, with nothing changed, for everything else."""
+        link = self._links.get(number)
+        if link is None or self._is_closed or link.state is not _State.READY or link.is_leaving:
+            return None
+        found = link.connection.plain_answer(count)
+        if found is None:
+            return None
+        self.bytes_in += count
+        link.used_ms = now_ms
+        link.load -= 1
+        request: _Request = found[0]
+        version = link.connection.version_of(ApiKey.PRODUCE)
+        answered: Answered = _new(
+            Answered, (request.tag, request.node_id, ApiKey.PRODUCE, version, found[1], request.sent_ms)
+        )
+        return answered
 
     def lost(self, number: int, reason: str, now_ms: int) -> list[Event]:
         """The socket could not connect, or broke; the shell has closed it."""

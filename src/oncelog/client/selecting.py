@@ -4,6 +4,8 @@
     threading.Thread(target=driver.run).start()       # until the core is finished
     driver.wake()                                     # from any thread: the core has something to do
 
+While it sleeps, another thread may take the driver's turn (`turn`), and run the core in its place.
+
 Decides nothing: what to connect to, what to send and when to give up comes from the core's network.
 """
 
@@ -12,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import select
 import socket
 import threading
 from collections import deque
@@ -33,18 +34,17 @@ from oncelog.client.sockets import (
     reason_of,
     unsent,
 )
+from oncelog.client.turn import READABLE, WRITABLE, Turn, new_watch
 from oncelog.records.model import Buffer
 
 MAX_GATHERED = 1024
 """How many buffers Linux takes in one write (IOV_MAX)."""
 MAX_WAKE_BYTES = 4096
 
-_READ = select.POLLIN
-_WRITE = select.POLLOUT
 _CONNECT_PENDING = (0, errno.EINPROGRESS)
 
 
-class _Channel:
+class Channel:
     """The socket of one link, and what it has not taken yet."""
 
     __slots__ = ("addresses", "backlog", "is_open", "link", "patience_ms", "reasons", "socket")
@@ -59,6 +59,13 @@ class _Channel:
         self.backlog: list[Buffer] = []
 
 
+class Unread(NamedTuple):
+    """Bytes that were received, and that nobody has looked at."""
+
+    link: int
+    size_bytes: int
+
+
 class _Found(NamedTuple):
     host: str
     port: int
@@ -71,21 +78,22 @@ class SelectingDriver:
         self._core = core
         self._network = core.network
         self._options = options
-        self._poll = select.poll()
-        self._channels: dict[int, _Channel] = {}  # by link
-        self._by_fd: dict[int, _Channel] = {}
-        self._dialing: set[_Channel] = set()
+        self.turn = Turn()
+        self.watch = new_watch()
+        self.channels_by_fd: dict[int, Channel] = {}
+        self.left_over: list[Unread | Write] = []
+        """What somebody who had the turn could not finish."""
+        self.channels_by_link: dict[int, Channel] = {}
+        self._dialing: set[Channel] = set()
         self._lookups: dict[tuple[str, int], int] = {}  # one thread each; the newest link that waits for it
         self._found: deque[_Found] = deque()
-        self._is_wanted = False
-        self._is_asleep = False
         self._is_closing = False
         self._is_running = False
         self._lock = threading.Lock()  # who ends the loop, and the ends of the pipe
-        self._wake_reader, self._wake_writer = os.pipe()
-        os.set_blocking(self._wake_reader, False)
+        self.wake_reader, self._wake_writer = os.pipe()
+        os.set_blocking(self.wake_reader, False)
         os.set_blocking(self._wake_writer, False)
-        self._poll.register(self._wake_reader, _READ)
+        self.watch.register(self.wake_reader, READABLE)
 
     # --- from any thread --------------------------------------------------------------------------------------------
 
@@ -95,9 +103,9 @@ class SelectingDriver:
         No call is lost: we say that we want it awake and then look whether it sleeps; it says that it sleeps and then
         looks whether it is wanted.
         """
-        self._is_wanted = True
-        if self._is_asleep:
-            self._is_asleep = False
+        self.turn.is_wanted = True
+        if self.turn.is_asleep:
+            self.turn.is_asleep = False
             self._ring()
 
     def close(self) -> None:
@@ -121,15 +129,16 @@ class SelectingDriver:
         """Until the core is finished, or raises."""
         with self._lock:
             self._is_running = not self._is_closing
-        try:
-            self._loop()
-        except BaseException as error:
-            self._core.failed(error)
-            if not isinstance(error, Exception):
-                raise
-        finally:
-            self._release()
-            self._is_running = False
+        with self.turn.lock:
+            try:
+                self._loop()
+            except BaseException as error:
+                self._core.failed(error)
+                if not isinstance(error, Exception):
+                    raise
+            finally:
+                self._release()
+                self._is_running = False
 
     def _loop(self) -> None:
         core, network = self._core, self._network
@@ -142,6 +151,7 @@ class SelectingDriver:
                 return
             ready = self._wait(sleep_ms(network, asked_ms, now_ms), now_ms)
             now_ms = monotonic_ms()
+            self._finish_left_over(now_ms)
             for fd, mask in ready:
                 self._attend(fd, mask, now_ms)
             if self._dialing or self._found:
@@ -150,38 +160,55 @@ class SelectingDriver:
             self._handle(network.close(), now_ms)
 
     def _wait(self, wait_ms: int, now_ms: int) -> list[tuple[int, int]]:
+        """With the turn for whoever wants it, if there is nothing to do but to wait."""
+        turn = self.turn
         for channel in self._dialing:
             if channel.patience_ms is not None:
                 wait_ms = max(0, min(wait_ms, channel.patience_ms - now_ms))
-        self._is_asleep = True
-        ready = self._poll.poll(0 if self._is_wanted else wait_ms)
-        self._is_asleep = False
-        self._is_wanted = False
-        return ready
+        turn.wakes_at_ms = now_ms + wait_ms
+        turn.can_be_lent = not self._dialing and not self._found and not self._is_closing
+        turn.is_asleep = True
+        is_wanted = turn.is_wanted
+        turn.lock.release()
+        try:
+            self.watch.sleep(0 if is_wanted else wait_ms)
+        finally:
+            turn.lock.acquire()
+            turn.can_be_lent = turn.is_asleep = turn.is_wanted = False
+        return self.watch.ready()
+
+    def _finish_left_over(self, now_ms: int) -> None:
+        """Before anything else is read or written."""
+        left_over, self.left_over = self.left_over, []
+        for one in left_over:
+            if isinstance(one, Unread):
+                self._handle(self._network.received(one.link, one.size_bytes, now_ms), now_ms)
+            else:
+                self._perform(one, now_ms)
 
     def _perform(self, effect: Effect, now_ms: int) -> None:
         if type(effect) is Write:
-            channel = self._channels.get(effect.link)
+            channel = self.channels_by_link.get(effect.link)
             if channel is not None:
                 self._write(channel, effect.buffers, now_ms)
         elif type(effect) is Connect:
             self._connect(effect, now_ms)
         elif type(effect) is Close:
-            channel = self._channels.pop(effect.link, None)
+            channel = self.channels_by_link.pop(effect.link, None)
             if channel is not None:
                 self._discard(channel)
 
     def _attend(self, fd: int, mask: int, now_ms: int) -> None:
-        channel = self._by_fd.get(fd)
+        channel = self.channels_by_fd.get(fd)
         if channel is None:
-            if fd == self._wake_reader:
+            if fd == self.wake_reader:
                 os.read(fd, MAX_WAKE_BYTES)
         elif not channel.is_open:
             self._connected(channel, now_ms)
         else:
-            if mask & _WRITE:
+            if mask & WRITABLE:
                 self._write(channel, [], now_ms)
-            if mask & ~_WRITE:
+            if mask & ~WRITABLE:
                 self._read(channel, now_ms)
 
     def _handle(self, events: list[Event], now_ms: int) -> None:
@@ -190,7 +217,7 @@ class SelectingDriver:
 
     # --- an open socket ---------------------------------------------------------------------------------------------
 
-    def _read(self, channel: _Channel, now_ms: int) -> None:
+    def _read(self, channel: Channel, now_ms: int) -> None:
         if channel.socket is None:
             return
         try:
@@ -205,7 +232,7 @@ class SelectingDriver:
         else:
             self._lose(channel, CLOSED_BY_BROKER, now_ms)
 
-    def _write(self, channel: _Channel, buffers: list[Buffer], now_ms: int) -> None:
+    def _write(self, channel: Channel, buffers: list[Buffer], now_ms: int) -> None:
         """As much as the socket takes; the rest when it takes more."""
         assert channel.socket is not None
         was_behind = bool(channel.backlog)
@@ -226,19 +253,19 @@ class SelectingDriver:
             self._network.pause_writing(channel.link, now_ms)
         else:
             self._network.resume_writing(channel.link)
-        self._poll.modify(channel.socket, _READ | _WRITE if left else _READ)
+        self.watch.modify(channel.socket, READABLE | WRITABLE if left else READABLE)
 
-    def _lose(self, channel: _Channel, reason: str, now_ms: int) -> None:
-        self._is_wanted = True  # whatever the core had planned, it is to be asked again
-        del self._channels[channel.link]
+    def _lose(self, channel: Channel, reason: str, now_ms: int) -> None:
+        self.turn.is_wanted = True  # whatever the core had planned, it is to be asked again
+        del self.channels_by_link[channel.link]
         self._discard(channel)
         self._handle(self._network.lost(channel.link, reason, now_ms), now_ms)
 
-    def _discard(self, channel: _Channel) -> None:
+    def _discard(self, channel: Channel) -> None:
         self._dialing.discard(channel)
         if channel.socket is not None:
-            self._poll.unregister(channel.socket)
-            del self._by_fd[channel.socket.fileno()]
+            self.watch.unregister(channel.socket)
+            del self.channels_by_fd[channel.socket.fileno()]
             channel.socket.close()
             channel.socket = None
 
@@ -246,7 +273,7 @@ class SelectingDriver:
 
     def _connect(self, effect: Connect, now_ms: int) -> None:
         link, host, port = effect
-        channel = self._channels[link] = _Channel(link)
+        channel = self.channels_by_link[link] = Channel(link)
         addresses = numeric(host, port)
         if addresses is not None:
             channel.addresses.extend(addresses)
@@ -269,7 +296,7 @@ class SelectingDriver:
         """Names that were found, and addresses that have been silent for too long."""
         while self._found:
             host, port, addresses, reason = self._found.popleft()
-            channel = self._channels.get(self._lookups.pop((host, port)))
+            channel = self.channels_by_link.get(self._lookups.pop((host, port)))
             if channel is not None:
                 channel.addresses.extend(addresses)
                 if not addresses:
@@ -279,7 +306,7 @@ class SelectingDriver:
             if channel.patience_ms is not None and now_ms >= channel.patience_ms:
                 self._dial(channel, now_ms)
 
-    def _dial(self, channel: _Channel, now_ms: int) -> None:
+    def _dial(self, channel: Channel, now_ms: int) -> None:
         """The next address of the host that can be tried at all."""
         self._discard(channel)
         while channel.addresses:
@@ -297,14 +324,14 @@ class SelectingDriver:
             opened.close()
         self._lose(channel, "; ".join(channel.reasons), now_ms)
 
-    def _await_connection(self, channel: _Channel, opened: socket.socket, now_ms: int) -> None:
+    def _await_connection(self, channel: Channel, opened: socket.socket, now_ms: int) -> None:
         channel.socket = opened
         channel.patience_ms = now_ms + ADDRESS_PATIENCE_MS if channel.addresses else None
-        self._by_fd[opened.fileno()] = channel
-        self._poll.register(opened, _WRITE)
+        self.channels_by_fd[opened.fileno()] = channel
+        self.watch.register(opened, WRITABLE)
         self._dialing.add(channel)
 
-    def _connected(self, channel: _Channel, now_ms: int) -> None:
+    def _connected(self, channel: Channel, now_ms: int) -> None:
         """An attempt to connect has ended, well or badly."""
         assert channel.socket is not None
         problem = channel.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
@@ -314,18 +341,19 @@ class SelectingDriver:
             return
         channel.is_open = True
         self._dialing.discard(channel)
-        self._poll.modify(channel.socket, _READ)
+        self.watch.modify(channel.socket, READABLE)
         self._network.opened(channel.link, now_ms)
 
     # --- the end ----------------------------------------------------------------------------------------------------
 
     def _release(self) -> None:
         self._network.close()
-        for channel in self._channels.values():
+        for channel in self.channels_by_link.values():
             self._discard(channel)
-        self._channels.clear()
+        self.channels_by_link.clear()
         with self._lock:
             if self._wake_writer >= 0:
-                os.close(self._wake_reader)
+                self.watch.close()
+                os.close(self.wake_reader)
                 os.close(self._wake_writer)
-                self._wake_reader = self._wake_writer = -1
+                self.wake_reader = self._wake_writer = -1

@@ -29,13 +29,18 @@ cdef class SenderCore:
     cdef long long _id_attempts
     cdef long long _ask_id_at_ms
     cdef long long _expire_at_ms
+    cdef long long _least_timeout_ms
     cdef bint _is_finished
 
     cpdef object poll(self, object now_ms)
     cpdef object handle(self, object event, object now_ms)
 
-    @cython.locals(queue=PartitionQueue, batch=ProducerBatch)
+    @cython.locals(queue=PartitionQueue, batch=ProducerBatch, batches=dict)
     cpdef object _produced(self, ProduceTag tag, object event, object now_ms)
+    cpdef bint send_alone(self, PartitionQueue queue, long long now_ms, long long wakes_at_ms) except -1
+    @cython.locals(incomplete=dict, batch=ProducerBatch)
+    cpdef bint awaits_one_answer(self) except -1
+    cpdef bint _question_is_due(self, long long now_ms) except -1
     cpdef object _tell_news(self)
     cpdef object _expire(self, object now_ms)
     cpdef object _sleep_ms(self, object now_ms, object wake_ms)

@@ -72,6 +72,7 @@ class SenderCore:
         self._id_attempts = 0
         self._ask_id_at_ms = 0
         self._expire_at_ms = 0
+        self._least_timeout_ms = min(config.request_timeout_ms, config.delivery_timeout_ms)
         self._is_finished = False
 
     def _new_transaction(self) -> TransactionCore | None:
@@ -139,6 +140,36 @@ class SenderCore:
             self._id_arrived(event, now_ms)
         else:
             self.transaction.handle(event, now_ms)
+
+    def send_alone(self, queue: PartitionQueue, now_ms: int, wakes_at_ms: int) -> bool:
+        """Send the queue's batch, if it is the only one that there is, may go at once, and nothing else is due before
+        somebody polls at `wakes_at_ms`. What follows from it by time alone is for that poll; False, with nothing
+        changed, where any more would have to be done."""
+        network = self.network
+        if len(self._accumulator.incomplete) != 1 or len(queue.batches) != 1 or self._is_urgent or self.awaited_topics:
+            return False
+        if not self._fates.are_plain or wakes_at_ms > now_ms + self._least_timeout_ms or self._question_is_due(now_ms):
+            return False
+        leader = queue.leader
+        if leader == NO_LEADER or not network.is_ready(leader, now_ms) or network.is_due(now_ms):
+            return False
+        return self._dispatch.send_alone(leader, queue, now_ms)
+
+    def awaits_one_answer(self) -> bool:
+        """One batch is under way, nobody but one thread is to be told of it, and nothing else is to be done."""
+        incomplete = self._accumulator.incomplete
+        if len(incomplete) != 1 or not self._fates.are_plain:
+            return False
+        for batch in incomplete:
+            return batch.is_in_flight and not batch.has_callbacks and batch.delivery.watcher_count == 1
+        return False
+
+    def _question_is_due(self, now_ms: int) -> bool:
+        idempotence = self.idempotence
+        if idempotence is not None and (idempotence.identity is None or idempotence.bump_reason is not None):
+            return True
+        due_ms = self.metadata.due_ms()
+        return due_ms is not None and due_ms <= now_ms
 
     def failed(self, error: BaseException) -> None:
         """We have a bug: nothing can be sent any more, and everybody who waits must know."""
@@ -252,8 +283,9 @@ class SenderCore:
         if response.throttle_ms > 0:
             self.network.throttle(event.node_id, now_ms + response.throttle_ms)
         for topic in response.topics:
+            batches = tag.of_topic(topic)
             for answer in topic.partitions:
-                found = tag.take(topic, answer.index)
+                found = batches.pop(answer.index, None)
                 if found is not None:
                     queue, batch = found
                     batch.is_in_flight = False
@@ -264,7 +296,7 @@ class SenderCore:
             batch.is_in_flight = False
             silence = f"{queue.topic}-{queue.index}: the broker's answer left this partition out"
             self._fates.uncertain(queue, batch, DeliveryFailed(silence, may_be_written=True), now_ms)
-        self._tell_news()
+        self._fates.has_news = True
 
     def _lost(self, tag: ProduceTag, event: Lost, now_ms: int) -> None:
         self.metadata.mark_stale()
@@ -277,7 +309,7 @@ class SenderCore:
                 self._fates.retry(queue, batch, error, now_ms)
             else:
                 self._fates.uncertain(queue, batch, DeliveryFailed(event.reason, may_be_written=True), now_ms)
-        self._tell_news()
+        self._fates.has_news = True
 
     def _learn_leader(self, queue: PartitionQueue, answer: ProducedPartition) -> None:
         """A broker that lost its office may name its successor; metadata then need not be waited for."""

@@ -11,7 +11,9 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+from oncelog.client.delivery import Waiter
 from oncelog.client.producer_errors import ProducerClosed
+from oncelog.client.standing_in import LoneWaiter, StandIn
 
 Found = TypeVar("Found")
 
@@ -22,6 +24,8 @@ class News:
         self._waiting = 0
         self.thread: threading.Thread | None = None
         """The sender's."""
+        self.stand_in: StandIn | None = None
+        """How a thread that waits for one result does the sender's work."""
         self.disowned: ProducerClosed | None = None
         """Why this process has no sender."""
 
@@ -50,10 +54,10 @@ class News:
             finally:
                 self._waiting -= 1
 
-    def new_waiter(self) -> threading.Event:
+    def new_waiter(self) -> Waiter:
         """For whoever waits for a result."""
         self.check_wait("waiting for a result")
-        return threading.Event()
+        return threading.Event() if self.stand_in is None else LoneWaiter(self.stand_in)
 
     def check_wait(self, what: str) -> None:
         if self.disowned is not None:

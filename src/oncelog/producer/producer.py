@@ -27,6 +27,7 @@ from oncelog.client.records import ProducerRecord
 from oncelog.client.selecting import SelectingDriver
 from oncelog.client.sockets import monotonic_ms
 from oncelog.client.spool.errors import SpoolError
+from oncelog.client.standing_in import new_stand_in
 from oncelog.client.table_result import OnTableDelivery, TableFuture
 from oncelog.client.transaction.command import Kind
 from oncelog.client.transaction.prepared import PreparedTransaction, SharedTransaction
@@ -94,6 +95,10 @@ class Producer:
         name = f"{self.config.client_id}-sender"
         self._sender = SenderThread(self, self._driver, core, self._spooling, name, patience_s)
         self._news.thread = self._sender.thread
+        if self._spooling is None:
+            self._news.stand_in = new_stand_in(self._core, self._accumulator, self._driver)
+        if self._news.stand_in is not None:
+            self._intake.begin_batch = self._news.stand_in.begin_batch
         self._sender.start()
 
         self._transactions: Transactions | None = None

@@ -15,3 +15,5 @@ cdef class FrameReceiver:
     cdef long long _filled
 
     cpdef object get_buffer(self)
+    cpdef object peek(self, long long count)
+    cpdef object forget(self)

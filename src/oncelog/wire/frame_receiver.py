@@ -95,6 +95,19 @@ class FrameReceiver:
             self._start = self._filled = len(self._small)
             yield frame
 
+    def peek(self, count: int) -> memoryview | None:
+        """The frame that `count` more bytes make, if they make one small frame and nothing else. They are not taken
+        for received: `received` or `forget` must follow."""
+        start, filled = self._start, self._filled + count
+        if self._large is not None or filled - start < SIZE_BYTES:
+            return None
+        (size,) = _SIZE.unpack_from(self._small, start)
+        return self._small[start + SIZE_BYTES : filled] if size == filled - start - SIZE_BYTES else None
+
+    def forget(self) -> None:
+        """The frame that was peeked at is done with, and nobody looks at it any more."""
+        self._filled = self._start
+
     def _cut(self) -> Iterator[memoryview]:
         while self._filled - self._start >= SIZE_BYTES:
             (size,) = _SIZE.unpack_from(self._small, self._start)
