@@ -57,6 +57,8 @@ def natives() -> list[Extension]:
             native("wire._quick", ".pyx"),
             native("client._lock", ".pyx"),
             native("client._records", ".pyx"),
+            native("client._settled", ".pyx"),
+            native("client._clock", ".pyx"),
             *(native(name, ".py") for name in COMPILED),
         ],
         # Annotations are for people and mypy: an `int` there has no bound, as C's has.

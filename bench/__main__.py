@@ -7,6 +7,7 @@ import sys
 from importlib import import_module
 
 from bench.figures import Figure
+from bench.first_touch import touch_free_memory
 from bench.report import print_table, write_json, write_markdown
 from bench.scale import FULL, QUICK
 from tests.support.parts import PartMissingError
@@ -39,6 +40,8 @@ def main() -> int:
 
 def run(rows: list[str] | tuple[str, ...], *, quick: bool) -> list[Figure]:
     figures: list[Figure] = []
+    if not quick:
+        touch_free_memory(say)
     for row in rows:
         measured = import_module(f"bench.rows.{row}").measure(QUICK if quick else FULL, say)
         figures += measured

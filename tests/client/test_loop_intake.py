@@ -21,10 +21,14 @@ class Scene:
         self.queues = learned(self.memory, 1).queues
         put(self.memory, self.queues[0], b"first")
         self.slow: list[Any] = []
+        self.hurries = 0
         placement = Placement(ProducerConfig.of("localhost:9092"), lambda _: 0)
         self.intake = Intake(self.memory, placement, lambda: WALL_MS / 1000)
         self.home = asyncio.new_event_loop()
-        self.send = LoopIntake(self.intake, self.home, self._send_slowly).send
+        self.send = LoopIntake(self.intake, self.memory, self.home, self._send_slowly, self._hurry).send
+
+    def _hurry(self) -> None:
+        self.hurries += 1
 
     def _send_slowly(self, *arguments: Any) -> str:
         self.slow.append(arguments)
@@ -47,6 +51,17 @@ def test_a_plain_record_has_a_future_of_the_loop(scene: Scene) -> None:
     batch.delivery.announce()
     assert future.result() == (TOPIC, 0, 8, WALL_MS)
     assert scene.slow == []
+
+
+def test_a_batch_that_is_large_enough_is_sent_early_and_once(scene: Scene) -> None:
+    scene.memory.early_bytes = 500
+    sizes = []
+    for _ in range(8):
+        scene.send(TOPIC, b"v" * 100)
+        sizes.append((scene.queues[0].batches[0].size_bytes, scene.hurries))
+    assert [hurries for size, hurries in sizes if size < 500] == [0] * len([1 for size, _ in sizes if size < 500])
+    assert [hurries for size, hurries in sizes if size >= 500] == [1] * len([1 for size, _ in sizes if size >= 500])
+    assert sizes[0][0] < 500 <= sizes[-1][0]
 
 
 def test_everything_else_goes_the_long_way(scene: Scene) -> None:

@@ -45,6 +45,8 @@ cdef class Accumulator:
     cdef public dict incomplete
     cdef public int flushing
     cdef public int are_waiting_for_memory
+    cdef public long long early_bytes
+    cdef public bint has_early_batch
     cdef public bint is_closed
     cdef public object refusal
 

@@ -94,8 +94,8 @@ class TopicQueues:
 class Accumulator:
     __slots__ = (
         "_batch_size", "_buffer_memory", "_callback_bytes", "_lock", "_max_request_size", "_new_waiter", "_overhead",
-        "_quick_lock", "are_waiting_for_memory", "flushing", "incomplete", "is_closed", "refusal", "topics",
-        "used_bytes",
+        "_quick_lock", "are_waiting_for_memory", "early_bytes", "flushing", "has_early_batch", "incomplete",
+        "is_closed", "refusal", "topics", "used_bytes",
     )  # fmt: skip
 
     def __init__(
@@ -123,6 +123,10 @@ class Accumulator:
         self.flushing = 0
         """How many callers wait for everything to be sent at once."""
         self.are_waiting_for_memory = 0
+        self.early_bytes = 0
+        """How large a batch is that is worth a request of its own while others still grow; 0 if none is."""
+        self.has_early_batch = False
+        """Since somebody last looked, a batch has reached that size."""
         self.is_closed = False
         """No batch is begun any more: whoever would have sent it has ended."""
         self.refusal: Exception | None = None
@@ -269,6 +273,8 @@ class Accumulator:
         if on_delivery is not None:
             batch.call_back(index, timestamp_ms, on_delivery)
             charge += self._callback_bytes
+        if before < self.early_bytes <= batch.size_bytes:
+            self.has_early_batch = True
         batch.charged_bytes += charge
         queue.queued_bytes += charge
         self.used_bytes += charge

@@ -2,6 +2,7 @@
 
 cimport cython
 
+from oncelog.client._clock cimport read_ms
 from oncelog.client.accumulator cimport Accumulator, PartitionQueue, TopicQueues
 from oncelog.client.delivery cimport RecordFuture
 from oncelog.client.placement cimport Placement
@@ -18,7 +19,7 @@ cdef class Intake:
     @cython.locals(future=RecordFuture, count="long long")
     cpdef long long send_plain(self, object topic, list outputs) except -1
 
-    @cython.locals(queues=TopicQueues, queue=PartitionQueue, future=RecordFuture, now_s="double", moment_ms="long long")
+    @cython.locals(queues=TopicQueues, queue=PartitionQueue, future=RecordFuture, moment_ms="long long")
     cpdef RecordFuture offer(
         self,
         object topic,

@@ -15,6 +15,7 @@ from oncelog.client.accumulator import Accumulator
 from oncelog.client.delivery import OnDelivery, RecordFuture
 from oncelog.client.placement import Placement
 from oncelog.client.record_checks import MAX_TIMESTAMP_MS
+from oncelog.client.records import read_ms
 from oncelog.records.model import HeadersInput
 
 
@@ -104,8 +105,7 @@ class Intake:
         if partition is not None and (type(partition) is not int or not 0 <= partition < len(queues.queues)):
             return None
         if timestamp_ms is None:
-            now_s = self._clock()
-            moment_ms = int(now_s * 1000)
+            moment_ms = read_ms(self._clock)
         elif type(timestamp_ms) is not int or not 0 <= timestamp_ms <= MAX_TIMESTAMP_MS:
             return None
         else:

@@ -2,9 +2,12 @@
 
 cimport cython
 
+from oncelog.client._records cimport hide_from_collector, show_to_collector
+from oncelog.client._settled cimport settled
 from oncelog.client.delivery cimport Delivery, RecordFuture
 
 
+@cython.freelist(1024)
 cdef class LoopFuture:
     cdef object __weakref__
     cdef readonly object _loop

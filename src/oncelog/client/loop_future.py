@@ -14,7 +14,7 @@ from contextvars import Context, copy_context
 from typing import Any
 
 from oncelog.client.delivery import Delivery, RecordFuture
-from oncelog.client.records import RecordMetadata
+from oncelog.client.records import RecordMetadata, hide_from_collector, settled, show_to_collector
 
 
 class LoopFuture:
@@ -75,6 +75,7 @@ class LoopFuture:
             return
         if self._callbacks is None:
             self._callbacks = []
+            show_to_collector(self)  # whoever waits for it may well be what it is part of
             self._delivery.deciding(self._index).watch(self._decided)
         self._callbacks.append((function, context))
 
@@ -93,11 +94,16 @@ class LoopFuture:
         raise RuntimeError("the broker decides about a record")
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
+        delivery = self._delivery
+        if delivery.is_done and delivery.parts is None and delivery.error is None and not self._is_cancelled:
+            return settled(delivery.metadata(self._index, self._timestamp_ms))  # as for nearly all of them
+        return settled(self.result()) if self.done() else self._wait()
+
+    def _wait(self) -> Generator[Any, None, RecordMetadata]:
+        self._asyncio_future_blocking = True
+        yield self
         if not self.done():
-            self._asyncio_future_blocking = True
-            yield self
-            if not self.done():
-                raise RuntimeError("await wasn't used with future")
+            raise RuntimeError("await wasn't used with future")
         return self.result()
 
     def __iter__(self) -> Generator[Any, None, RecordMetadata]:
@@ -145,4 +151,5 @@ def new_loop_future(loop: AbstractEventLoop, record: RecordFuture) -> LoopFuture
     future._cancel_message = None
     future._is_cancelled = False
     future._asyncio_future_blocking = False
+    hide_from_collector(future)  # until somebody waits for it, it leads nowhere but to its batch
     return future

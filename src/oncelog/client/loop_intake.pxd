@@ -2,6 +2,7 @@
 
 cimport cython
 
+from oncelog.client.accumulator cimport Accumulator
 from oncelog.client.delivery cimport RecordFuture
 from oncelog.client.intake cimport Intake
 from oncelog.client.loop_future cimport LoopFuture, new_loop_future
@@ -9,6 +10,8 @@ from oncelog.client.loop_future cimport LoopFuture, new_loop_future
 
 cdef class LoopIntake:
     cdef Intake _intake
+    cdef Accumulator _accumulator
+    cdef object _send_early
     cdef object _home
     cdef object _send_slowly
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 Header = tuple[str, "bytes | None"]
@@ -36,10 +36,36 @@ def _new_metadata(kind: Any, *fields: Any) -> Any:
     return tuple.__new__(kind, fields)  # where a NamedTuple's constructor ends, without its detour
 
 
+def _settled(result: RecordMetadata) -> Generator[Any, None, RecordMetadata]:
+    """What is awaited in the place of a future that is done."""
+    yield from ()
+    return result
+
+
+def _read_ms(clock: Callable[[], float]) -> int:
+    """The milliseconds of a clock that tells seconds."""
+    return int(clock() * 1000)
+
+
+def _leave_to_collector(one: object) -> None: ...
+
+
 if TYPE_CHECKING:
     new_metadata = _new_metadata
+    hide_from_collector = show_to_collector = _leave_to_collector
+    settled = _settled
+    read_ms = _read_ms
 else:
     try:
-        from oncelog.client._records import new_metadata
+        from oncelog.client._records import hide_from_collector, new_metadata, show_to_collector
     except ImportError:
         new_metadata = _new_metadata
+        hide_from_collector = show_to_collector = _leave_to_collector
+    try:
+        from oncelog.client._settled import settled
+    except ImportError:
+        settled = _settled
+    try:
+        from oncelog.client._clock import read_ms
+    except ImportError:
+        read_ms = _read_ms

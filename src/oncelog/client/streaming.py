@@ -93,6 +93,7 @@ class StreamingDriver:
         self._thread: int | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._is_due = False  # a pass is scheduled and has not begun
+        self._is_in_pass = False
         self._has_ended = False
         self._ended = loop.create_future()
         self._all_gone = loop.create_future()
@@ -114,6 +115,11 @@ class StreamingDriver:
             self._loop.call_soon(self._run_pass)
         else:
             self._loop.call_soon_threadsafe(self._run_pass)
+
+    def hurry(self) -> None:
+        """From the loop's own thread: the core is polled at once, unless that is what goes on."""
+        if not self._is_in_pass:
+            self._run_pass()
 
     async def join(self) -> None:
         """Until the core is finished, or has failed."""
@@ -149,6 +155,7 @@ class StreamingDriver:
         if self._has_ended:
             return
         now_ms = monotonic_ms()
+        self._is_in_pass = True
         try:
             for event in happened(now_ms):
                 self._core.handle(event, now_ms)
@@ -158,6 +165,8 @@ class StreamingDriver:
         except Exception as error:
             self._fail(error)
             return
+        finally:
+            self._is_in_pass = False
         if is_done(self._core):
             self._end()
         else:

@@ -46,6 +46,9 @@ from oncelog.records.model import Buffer, HeadersInput
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
 
+EARLY_BYTES = 64 * 1024
+"""From this size on, a batch that need not linger is sent while `send()` is still being called: a loop that sends
+without a pause would else leave the broker idle until it rests."""
 EXPIRY_PERIOD_S = 0.1  # how exactly `max.block.ms` is kept for records that wait in line
 
 
@@ -330,7 +333,10 @@ class AsyncProducer:
             self._driver.start()
             self._open_intake()
             if type(self).send is AsyncProducer.send:  # the same, compiled: most records need no more
-                shortened = LoopIntake(self._intake, loop, partial(AsyncProducer.send, self))
+                shortened = LoopIntake(
+                    self._intake, self._accumulator, loop, partial(AsyncProducer.send, self), self._driver.hurry
+                )
+                self._accumulator.early_bytes = EARLY_BYTES if self.config.linger_ms == 0 else 0
                 self.send = shortened.send  # type: ignore[method-assign]
         self._check_loop(loop)
         return self._driver

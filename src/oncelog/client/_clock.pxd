@@ -1,0 +1,1 @@
+cpdef long long read_ms(object clock) except? -1

@@ -1,0 +1,5 @@
+cdef class Settled:
+    cdef object result
+
+
+cpdef object settled(object result)
