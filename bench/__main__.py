@@ -7,9 +7,9 @@ import sys
 from importlib import import_module
 
 from bench.figures import Figure
-from bench.first_touch import touch_free_memory
+from bench.first_touch import used_memory
 from bench.report import print_table, write_json, write_markdown
-from bench.scale import FULL, QUICK
+from bench.scale import FULL, QUICK, Scale
 from tests.support.parts import PartMissingError
 
 ROWS = (
@@ -39,17 +39,21 @@ def main() -> int:
 
 
 def run(rows: list[str] | tuple[str, ...], *, quick: bool) -> list[Figure]:
+    if quick:
+        return [figure for row in rows for figure in _measure(row, QUICK)]
     figures: list[Figure] = []
-    if not quick:
-        touch_free_memory(say)
-    for row in rows:
-        measured = import_module(f"bench.rows.{row}").measure(QUICK if quick else FULL, say)
-        figures += measured
-        if not quick:
+    with used_memory(say):
+        for row in rows:
+            measured = _measure(row, FULL)
             write_json(row, measured)
-    if not quick:
-        write_markdown(ROWS)
+            figures += measured
+    write_markdown(ROWS)
     return figures
+
+
+def _measure(row: str, scale: Scale) -> list[Figure]:
+    measured: list[Figure] = import_module(f"bench.rows.{row}").measure(scale, say)
+    return measured
 
 
 def say(line: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -50,6 +51,7 @@ def hold(rounds: int, brokers: Mapping[str, BrokerProcess], entries: Sequence[En
     for _ in range(rounds):
         for kind, entry in order:
             broker = brokers[kind]
+            os.sync()  # nobody pays for what others have left to be written
             job: Job = replace(entry.job, bootstrap=broker.bootstrap, broker_pid=broker.pid)  # type: ignore[type-var]
             result = job.measured(entry.program)
             results.setdefault((kind, entry.name), []).append(result)

@@ -13,8 +13,8 @@ from bench.producers import Job
 from bench.scale import Scale
 
 TOPIC, PARTITIONS = "async", 4
-WARM_UPS = 8
-"""A JVM is at its best only after thousands of requests of the size that is measured."""
+WARM_UPS = 16
+"""A JVM is at its best only after some ten thousand requests like those that are measured."""
 THEIRS, OURS = "aiokafka groups", "oncelog groups"
 WHAT = "AsyncProducer, 100 B, awaited in groups of 1,000"
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import uvloop
 
-from oncelog.client.delivery import Delivery, RecordFuture
-from oncelog.client.loop_future import LoopFuture, new_loop_future
+from oncelog.client.delivery import Delivery
+from oncelog.client.loop_future import LoopFuture, LoopFutures
 from oncelog.client.records import RecordMetadata
 
 SENT_MS = 1_700_000_000_000
@@ -26,7 +26,7 @@ def delivery(first_index: int = 0) -> Delivery:
 
 
 def future_of(batch: Delivery, index: int = 0) -> LoopFuture:
-    return new_loop_future(asyncio.get_running_loop(), RecordFuture(batch, index, SENT_MS))
+    return LoopFutures(asyncio.get_running_loop()).new(batch, index, SENT_MS)
 
 
 def store(batch: Delivery, base_offset: int = 10) -> None:
@@ -113,7 +113,7 @@ class TestAwaiting:
         other = asyncio.new_event_loop()
 
         async def body() -> None:
-            future = new_loop_future(other, RecordFuture(delivery(), 0, SENT_MS))
+            future = LoopFutures(other).new(delivery(), 0, SENT_MS)
             with pytest.raises(RuntimeError, match="attached to a different loop"):
                 await future
 

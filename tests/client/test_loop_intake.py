@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from oncelog.client.intake import Intake
-from oncelog.client.loop_future import LoopFuture
+from oncelog.client.loop_future import LoopFuture, LoopFutures
 from oncelog.client.loop_intake import LoopIntake
 from oncelog.client.placement import Placement
 from oncelog.client.producer_config import ProducerConfig
@@ -25,7 +25,8 @@ class Scene:
         placement = Placement(ProducerConfig.of("localhost:9092"), lambda _: 0)
         self.intake = Intake(self.memory, placement, lambda: WALL_MS / 1000)
         self.home = asyncio.new_event_loop()
-        self.send = LoopIntake(self.intake, self.memory, self.home, self._send_slowly, self._hurry).send
+        self.memory.futures = LoopFutures(self.home)
+        self.send = LoopIntake(self.intake, self.memory, self._send_slowly, self._hurry).send
 
     def _hurry(self) -> None:
         self.hurries += 1

@@ -4,7 +4,7 @@ cimport cython
 
 from oncelog.client._lock cimport QuickLock
 from oncelog.client.batch cimport ProducerBatch
-from oncelog.client.delivery cimport RecordFuture, new_future
+from oncelog.client.delivery cimport Futures
 
 
 cdef class PartitionQueue:
@@ -40,6 +40,7 @@ cdef class Accumulator:
     cdef object _new_waiter
     cdef object _lock
     cdef QuickLock _quick_lock
+    cdef public Futures futures
     cdef public dict topics
     cdef public long long used_bytes
     cdef public dict incomplete
@@ -54,12 +55,12 @@ cdef class Accumulator:
     cpdef object _release(self)
 
     @cython.locals(batch=ProducerBatch, size="long long")
-    cpdef RecordFuture append(
+    cpdef object append(
         self, PartitionQueue queue, long long timestamp_ms, object key, object value, object headers, object on_delivery
     )
 
-    @cython.locals(future=RecordFuture, before="long long", index="long long", charge="long long")
-    cpdef RecordFuture _add(
+    @cython.locals(before="long long", index="long long", charge="long long")
+    cpdef object _add(
         self,
         PartitionQueue queue,
         ProducerBatch batch,

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 from uuid import UUID
 
 from oncelog.client.batch import ProducerBatch
-from oncelog.client.delivery import Delivery, OnDelivery, RecordFuture, Waiter, new_future
+from oncelog.client.delivery import Delivery, Futures, OnDelivery, Waiter
 from oncelog.client.locks import as_quick_lock
 from oncelog.client.metadata import NO_LEADER
 from oncelog.client.partitioner import NO_PARTITION, RoundRobinPartitioner, StickyPartitioner
@@ -94,8 +94,8 @@ class TopicQueues:
 class Accumulator:
     __slots__ = (
         "_batch_size", "_buffer_memory", "_callback_bytes", "_lock", "_max_request_size", "_new_waiter", "_overhead",
-        "_quick_lock", "are_waiting_for_memory", "early_bytes", "flushing", "has_early_batch", "incomplete",
-        "is_closed", "refusal", "topics", "used_bytes",
+        "_quick_lock", "are_waiting_for_memory", "early_bytes", "flushing", "futures", "has_early_batch",
+        "incomplete", "is_closed", "refusal", "topics", "used_bytes",
     )  # fmt: skip
 
     def __init__(
@@ -115,6 +115,8 @@ class Accumulator:
         self._quick_lock = as_quick_lock(lock)
         self._overhead = RECORD_OVERHEAD_BYTES  # at hand, since every record needs them
         self._callback_bytes = CALLBACK_BYTES
+        self.futures = Futures()
+        """Who makes what `append` returns."""
         self.topics: dict[str, TopicQueues] = {}
         self.used_bytes = 0
         self.incomplete: dict[ProducerBatch, None] = {}
@@ -154,7 +156,7 @@ class Accumulator:
         value: Buffer | None,
         headers: HeadersInput,
         on_delivery: OnDelivery | None,
-    ) -> RecordFuture | None:
+    ) -> Any:
         """Add a record to the open batch. None if there is none, or no room in it or in memory: `append_anew` helps."""
         size = self._overhead
         if key is not None:
@@ -183,7 +185,7 @@ class Accumulator:
         headers: HeadersInput,
         on_delivery: OnDelivery | None,
         now_ms: int,
-    ) -> RecordFuture | None:
+    ) -> Any:
         """Close the queue's last batch and begin another one with this record. None if memory is full. Raises
         RecordTooLarge for a record that no waiting would help, TypeError for one that is not made of bytes,
         ProducerClosed if nobody would send it any more."""
@@ -265,10 +267,10 @@ class Accumulator:
         value: Buffer | None,
         headers: HeadersInput,
         on_delivery: OnDelivery | None,
-    ) -> RecordFuture:
+    ) -> Any:
         before = batch.size_bytes
         index = batch.append(timestamp_ms, key, value, headers)
-        future = new_future(batch.delivery, index, timestamp_ms)
+        future = self.futures.new(batch.delivery, index, timestamp_ms)
         charge = batch.size_bytes - before
         if on_delivery is not None:
             batch.call_back(index, timestamp_ms, on_delivery)

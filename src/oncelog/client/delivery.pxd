@@ -41,3 +41,7 @@ cdef class RecordFuture:
 
 @cython.locals(future=RecordFuture)
 cpdef RecordFuture new_future(Delivery delivery, long long index, long long timestamp_ms)
+
+
+cdef class Futures:
+    cpdef object new(self, Delivery delivery, long long index, long long timestamp_ms)

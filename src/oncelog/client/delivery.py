@@ -211,3 +211,12 @@ def new_future(delivery: Delivery, index: int, timestamp_ms: int) -> RecordFutur
     future._index = index
     future._timestamp_ms = timestamp_ms
     return future
+
+
+class Futures:
+    """Makes the results of records: for threads, those above."""
+
+    __slots__ = ()
+
+    def new(self, delivery: Delivery, index: int, timestamp_ms: int) -> Any:
+        return new_future(delivery, index, timestamp_ms)

@@ -4,7 +4,6 @@ cimport cython
 
 from oncelog.client._clock cimport read_ms
 from oncelog.client.accumulator cimport Accumulator, PartitionQueue, TopicQueues
-from oncelog.client.delivery cimport RecordFuture
 from oncelog.client.placement cimport Placement
 
 
@@ -16,11 +15,11 @@ cdef class Intake:
     cdef public object begin_batch
     cdef public bint is_open
 
-    @cython.locals(future=RecordFuture, count="long long")
+    @cython.locals(count="long long")
     cpdef long long send_plain(self, object topic, list outputs) except -1
 
-    @cython.locals(queues=TopicQueues, queue=PartitionQueue, future=RecordFuture, moment_ms="long long")
-    cpdef RecordFuture offer(
+    @cython.locals(queues=TopicQueues, queue=PartitionQueue, moment_ms="long long")
+    cpdef object offer(
         self,
         object topic,
         object value,

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from oncelog.client.accumulator import Accumulator
-from oncelog.client.delivery import OnDelivery, RecordFuture
+from oncelog.client.delivery import OnDelivery
 from oncelog.client.placement import Placement
 from oncelog.client.record_checks import MAX_TIMESTAMP_MS
 from oncelog.client.records import read_ms
@@ -28,7 +28,7 @@ class Intake:
         placement: Placement,
         clock: Callable[[], float],
         send_slowly: Callable[..., Any] | None = None,
-        begin_batch: Callable[..., RecordFuture | None] | None = None,
+        begin_batch: Callable[..., Any] | None = None,
     ) -> None:
         """`clock` tells the time of day in seconds, for records that have none of their own; `send_slowly` is the long
         way, with the arguments of `send`; `begin_batch` is for a record that finds no open batch with room, and returns
@@ -84,7 +84,7 @@ class Intake:
         partition: int | None,
         timestamp_ms: int | None,
         on_delivery: Any,
-    ) -> RecordFuture | None:
+    ) -> Any:
         """`on_delivery` is what the shell's `on_settled` understands: a callback, or a future of its own."""
         if not self.is_open:
             return None

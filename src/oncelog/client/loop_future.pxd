@@ -4,7 +4,7 @@ cimport cython
 
 from oncelog.client._records cimport hide_from_collector, show_to_collector
 from oncelog.client._settled cimport settled
-from oncelog.client.delivery cimport Delivery, RecordFuture
+from oncelog.client.delivery cimport Delivery, Futures
 
 
 @cython.freelist(1024)
@@ -28,5 +28,8 @@ cdef class LoopFuture:
     cpdef Delivery _settled(self)
 
 
-@cython.locals(future=LoopFuture)
-cpdef LoopFuture new_loop_future(object loop, RecordFuture record)
+cdef class LoopFutures(Futures):
+    cdef object _loop
+
+    @cython.locals(future=LoopFuture)
+    cpdef object new(self, Delivery delivery, long long index, long long timestamp_ms)

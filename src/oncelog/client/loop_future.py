@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator
 from contextvars import Context, copy_context
 from typing import Any
 
-from oncelog.client.delivery import Delivery, RecordFuture
+from oncelog.client.delivery import Delivery, Futures
 from oncelog.client.records import RecordMetadata, hide_from_collector, settled, show_to_collector
 
 
@@ -140,16 +140,24 @@ class LoopFuture:
         return f"<LoopFuture {delivery.topic}-{delivery.partition} {state}>"
 
 
-def new_loop_future(loop: AbstractEventLoop, record: RecordFuture) -> LoopFuture:
-    """As the constructor, which costs more where it is called for every record."""
-    future = LoopFuture.__new__(LoopFuture)
-    future._loop = loop
-    future._delivery = record._delivery
-    future._index = record._index
-    future._timestamp_ms = record._timestamp_ms
-    future._callbacks = None
-    future._cancel_message = None
-    future._is_cancelled = False
-    future._asyncio_future_blocking = False
-    hide_from_collector(future)  # until somebody waits for it, it leads nowhere but to its batch
-    return future
+class LoopFutures(Futures):
+    """Makes them, for one loop."""
+
+    __slots__ = ("_loop",)
+
+    def __init__(self, loop: AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def new(self, delivery: Delivery, index: int, timestamp_ms: int) -> LoopFuture:
+        """As the constructor, which costs more where it is called for every record."""
+        future = LoopFuture.__new__(LoopFuture)
+        future._loop = self._loop
+        future._delivery = delivery
+        future._index = index
+        future._timestamp_ms = timestamp_ms
+        future._callbacks = None
+        future._cancel_message = None
+        future._is_cancelled = False
+        future._asyncio_future_blocking = False
+        hide_from_collector(future)  # until somebody waits for it, it leads nowhere but to its batch
+        return future

@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from collections.abc import Callable
 from functools import partial
 from typing import cast
 
@@ -112,14 +111,14 @@ class StreamingDriver:
             return
         self._is_due = True
         if threading.get_ident() == self._thread:
-            self._loop.call_soon(self._run_pass)
+            self._loop.call_soon(self._on_wake)
         else:
-            self._loop.call_soon_threadsafe(self._run_pass)
+            self._loop.call_soon_threadsafe(self._on_wake)
 
     def hurry(self) -> None:
         """From the loop's own thread: the core is polled at once, unless that is what goes on."""
-        if not self._is_in_pass:
-            self._run_pass()
+        if not self._is_in_pass and not self._has_ended:
+            self._run_pass([], monotonic_ms())
 
     async def join(self) -> None:
         """Until the core is finished, or has failed."""
@@ -139,25 +138,30 @@ class StreamingDriver:
     # --- what the channels tell -------------------------------------------------------------------------------------
 
     def received(self, link: int, count: int) -> None:
-        self._run_pass(lambda now_ms: self.network.received(link, count, now_ms))
+        if not self._has_ended:
+            now_ms = monotonic_ms()
+            self._run_pass(self.network.received(link, count, now_ms), now_ms)
 
     def lost(self, link: int, reason: str) -> None:
         self._channels.pop(link, None)
         if self._has_ended and not self._channels:
             self._all_gone.set_result(None)
-        self._run_pass(lambda now_ms: self.network.lost(link, reason, now_ms))
+        if not self._has_ended:
+            now_ms = monotonic_ms()
+            self._run_pass(self.network.lost(link, reason, now_ms), now_ms)
 
     # --- a pass -----------------------------------------------------------------------------------------------------
 
-    def _run_pass(self, happened: Callable[[int], list[Event]] = lambda now_ms: []) -> None:
-        """What happened, then what is due, then its effects."""
+    def _on_wake(self) -> None:
         self._is_due = False
-        if self._has_ended:
-            return
-        now_ms = monotonic_ms()
+        if not self._has_ended:
+            self._run_pass([], monotonic_ms())
+
+    def _run_pass(self, events: list[Event], now_ms: int) -> None:
+        """What happened, then what is due, then its effects."""
         self._is_in_pass = True
         try:
-            for event in happened(now_ms):
+            for event in events:
                 self._core.handle(event, now_ms)
             asked_ms = advance(self._core, now_ms)
             for effect in self.network.take_effects():
@@ -183,7 +187,8 @@ class StreamingDriver:
 
     def _on_timer(self) -> None:
         self._timer = None
-        self._run_pass()
+        if not self._has_ended:
+            self._run_pass([], monotonic_ms())
 
     def _perform(self, effect: Effect) -> None:
         if type(effect) is Connect:

@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Any
 from oncelog.client.accumulator import PartitionQueue
 from oncelog.client.batch import ProducerBatch
 from oncelog.client.consumer_records import GroupMetadata
-from oncelog.client.delivery import Delivery, OnDelivery, RecordFuture
+from oncelog.client.delivery import Delivery, OnDelivery
 from oncelog.client.intake import Intake
 from oncelog.client.locks import no_lock
+from oncelog.client.loop_future import LoopFutures
 from oncelog.client.loop_intake import LoopIntake
 from oncelog.client.producer_config import ProducerConfig
 from oncelog.client.producer_errors import ProducerClosed
@@ -178,7 +179,7 @@ class AsyncProducer:
         value: Buffer | None,
         headers: HeadersInput,
         on_delivery: Any,
-    ) -> RecordFuture | None:
+    ) -> Any:
         """For a plain record that finds no room in an open batch. None if memory is full."""
         driver = self._driver_here()
         record = self._accumulator.append_anew(queue, timestamp_ms, key, value, headers, on_delivery, monotonic_ms())
@@ -333,9 +334,9 @@ class AsyncProducer:
             self._driver.start()
             self._open_intake()
             if type(self).send is AsyncProducer.send:  # the same, compiled: most records need no more
-                shortened = LoopIntake(
-                    self._intake, self._accumulator, loop, partial(AsyncProducer.send, self), self._driver.hurry
-                )
+                send_slowly = partial(AsyncProducer.send, self)
+                shortened = LoopIntake(self._intake, self._accumulator, send_slowly, self._driver.hurry)
+                self._accumulator.futures = LoopFutures(loop)
                 self._accumulator.early_bytes = EARLY_BYTES if self.config.linger_ms == 0 else 0
                 self.send = shortened.send  # type: ignore[method-assign]
         self._check_loop(loop)

@@ -131,7 +131,7 @@ class Feeder:
     ) -> RecordFuture | None:
         """None if memory is full. A batch holds consecutive entries; behind a gap another one begins."""
         place = (queue.topic, queue.index)
-        future = None
+        future: RecordFuture | None = None
         if self._next_in_batch.get(place) == entry:
             future = self._accumulator.append(queue, timestamp_ms, key, value, headers, on_delivery)
         if future is None:
