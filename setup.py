@@ -29,6 +29,7 @@ COMPILED = [
     "client.metadata_cache",
     "client.producer_counters",
     "client.idempotence",
+    "client.verdict",
     "client.fates",
     "client.dispatch",
     "client.sender",

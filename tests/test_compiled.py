@@ -32,6 +32,7 @@ SUITES = {
     "client.metadata_cache": "client/test_metadata_cache.py",
     "client.producer_counters": "client/test_producer_counters.py",
     "client.idempotence": "client/test_idempotence.py",
+    "client.verdict": "client/test_verdict.py",
     "client.fates": "client/test_sender.py",
     "client.dispatch": "client/test_sender.py",
     "client.sender": "client/test_sender.py",

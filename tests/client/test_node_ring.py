@@ -34,7 +34,7 @@ def drain(
     ring: NodeRing,
     *,
     is_urgent: bool = False,
-    is_crowded: bool = False,
+    ripe_bytes: int = 0,
     max_bytes: int = ROOM,
     refused: tuple[int, ...] = (),
 ) -> tuple[list[int], int]:
@@ -46,7 +46,7 @@ def drain(
         LINGER_MS,
         max_bytes,
         is_urgent,
-        is_crowded,
+        ripe_bytes,
         lambda queue, batch, now_ms: queue.index not in refused,
         lambda queue: queue.batches.popleft(),
     )
@@ -73,11 +73,14 @@ def test_an_open_batch_lingers_unless_it_is_urgent() -> None:
     assert drain(ring, is_urgent=True)[0] == [0]
 
 
-def test_to_a_crowded_broker_only_those_go_that_cannot_grow() -> None:
-    ring = ring_of(2)
+def test_those_that_can_grow_are_left_to_it_until_they_are_ripe() -> None:
+    ring = ring_of(3)
     batch_for(ring.queues[0], created_ms=0, is_open=True)
     batch_for(ring.queues[1])
-    assert drain(ring, is_crowded=True, is_urgent=True)[0] == [1]
+    batch_for(ring.queues[2], created_ms=0, is_open=True).size_bytes += 1
+    size_bytes = ring.queues[0].batches[0].size_bytes
+    assert drain(ring, ripe_bytes=size_bytes + 1, is_urgent=True)[0] == [1, 2]
+    assert drain(ring, ripe_bytes=size_bytes)[0] == [0]
 
 
 def test_what_is_sent_again_waits_for_its_time() -> None:

@@ -7,8 +7,10 @@ START_MS = 5_000
 
 def test_totals_only_grow() -> None:
     counters = ProducerCounters(START_MS)
-    counters.batch_sent(records=10, size_bytes=100, raw_bytes=400, queue_time_ms=3)
-    counters.batch_sent(records=5, size_bytes=50, raw_bytes=60, queue_time_ms=4)
+    counters.batches_left(1, records=10, size_bytes=100, raw_bytes=400, queue_time_ms=3)
+    counters.at_most(batch_bytes=100, queue_time_ms=3)
+    counters.batches_left(1, records=5, size_bytes=50, raw_bytes=60, queue_time_ms=4)
+    counters.at_most(batch_bytes=50, queue_time_ms=4)
     counters.request_answered(latency_ms=7, throttle_ms=0)
     counters.tick(START_MS + 10 * WINDOW_MS)
     assert (counters.records_sent, counters.batches_sent, counters.queue_time_ms) == (15, 2, 7)
@@ -55,10 +57,12 @@ def test_a_late_tick_keeps_rates_right() -> None:
 
 def test_peaks_are_forgotten_with_their_window() -> None:
     counters = ProducerCounters(START_MS)
-    counters.batch_sent(records=1, size_bytes=900, raw_bytes=900, queue_time_ms=9)
+    counters.batches_left(1, records=1, size_bytes=900, raw_bytes=900, queue_time_ms=9)
+    counters.at_most(batch_bytes=900, queue_time_ms=9)
     counters.request_answered(latency_ms=90, throttle_ms=19)
     counters.tick(START_MS + WINDOW_MS)
-    counters.batch_sent(records=1, size_bytes=100, raw_bytes=900, queue_time_ms=1)
+    counters.batches_left(1, records=1, size_bytes=100, raw_bytes=900, queue_time_ms=1)
+    counters.at_most(batch_bytes=100, queue_time_ms=1)
     counters.request_answered(latency_ms=10, throttle_ms=0)
     assert counters.recent(START_MS + WINDOW_MS).peaks == Peaks(900, 9, 90, 19)
     counters.tick(START_MS + 2 * WINDOW_MS)

@@ -16,9 +16,11 @@ GAUGES: Mapping[str, Callable[[], float]] = {"requests-in-flight": lambda: 3, "b
 def busy() -> ProducerCounters:
     """A minute's work: two windows of 30 seconds."""
     counters = ProducerCounters(0)
-    counters.batch_sent(records=60, size_bytes=500, raw_bytes=1_000, queue_time_ms=10)
+    counters.batches_left(1, records=60, size_bytes=500, raw_bytes=1_000, queue_time_ms=10)
+    counters.at_most(batch_bytes=500, queue_time_ms=10)
     counters.tick(WINDOW_MS)
-    counters.batch_sent(records=60, size_bytes=1_000, raw_bytes=2_000, queue_time_ms=20)
+    counters.batches_left(1, records=60, size_bytes=1_000, raw_bytes=2_000, queue_time_ms=20)
+    counters.at_most(batch_bytes=1_000, queue_time_ms=20)
     counters.records_retried += 30
     counters.records_failed += 6
     counters.requests_sent += 2

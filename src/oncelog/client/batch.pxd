@@ -6,21 +6,22 @@ from oncelog.client.delivery cimport Delivery
 from oncelog.records._appender cimport Appender
 
 
+# What every record touches comes first, in one line of the processor's cache.
 cdef class ProducerBatch:
-    cdef public str topic
-    cdef public int partition
-    cdef public long long created_ms
-    cdef public Delivery delivery
-    cdef public object builder
-    cdef object _append
     cdef Appender _native
+    cdef public Delivery delivery
+    cdef public long long size_bytes
+    cdef public long long record_count
+    cdef public long long charged_bytes
     cdef public list _callbacks
     cdef public list _timestamps_ms
     cdef long long _last_ms
     cdef object _last_timestamp_ms
-    cdef public long long size_bytes
-    cdef public long long record_count
-    cdef public long long charged_bytes
+    cdef public str topic
+    cdef public int partition
+    cdef public long long created_ms
+    cdef public object builder
+    cdef object _append
     cdef public bint is_open
     cdef public object buffer
     cdef public long long producer_id

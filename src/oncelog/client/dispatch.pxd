@@ -48,5 +48,9 @@ cdef class Dispatch:
     cpdef object send(self, object node_id, list drained, object now_ms)
     cpdef bint _prepare(self, PartitionQueue queue, ProducerBatch batch) except -1
 
-    @cython.locals(queue=PartitionQueue, batch=ProducerBatch, topics=dict)
+    @cython.locals(
+        queue=PartitionQueue, batch=ProducerBatch, topics=dict, partitions=list, records="long long",
+        wire_bytes="long long", raw_bytes="long long", queued_ms="long long", most_bytes="long long",
+        longest_ms="long long", size_bytes="long long", waited_ms="long long",
+    )
     cpdef list _sealed(self, list drained, bint is_transactional, object now_ms)

@@ -27,8 +27,10 @@ from oncelog.wire.produce import ProducePartition, ProduceRequest, ProduceTopic
 MAX_POLL_MS = 1_000  # the longest sleep
 
 CROWD = 100
-"""With so many batches under way to a broker, others that are not full wait for an answer: a batch costs about the same
-whether it holds five records or five hundred, so a producer to a thousand partitions must let them fill."""
+"""So many partitions of one broker wait for each other: a batch costs about the same whether it holds five records or
+five hundred, so while the broker has some of them, the others are left to grow."""
+RIPE = 3, 4
+"""Which part of a partition's share of the memory, or of `batch.size`, makes a batch worth it all the same."""
 
 Drained = list[tuple[PartitionQueue, ProducerBatch]]
 
@@ -133,14 +135,14 @@ class Dispatch:
         network = self._network
         idle_ms = wake_ms = now_ms + MAX_POLL_MS
         while network.is_ready(node_id, now_ms):
-            is_crowded = self._under_way.get(node_id, 0) >= CROWD
+            ripe_bytes = self._ripe_bytes(ring) if self._under_way.get(node_id) else 0
             drained, ready_ms = ring.drain(
                 now_ms,
                 idle_ms,
                 self._linger_ms,
                 self._max_request_size,
                 is_urgent,
-                is_crowded,
+                ripe_bytes,
                 self.may_send,
                 self._accumulator.take,
             )
@@ -152,6 +154,14 @@ class Dispatch:
         if not network.is_connected(node_id) and ring.has_batches():
             network.connect(node_id, now_ms)
         return wake_ms
+
+    def _ripe_bytes(self, ring: NodeRing) -> int:
+        """How large a batch is to be that goes to a broker which has others; 0 if that does not matter."""
+        count = len(ring.queues)
+        if count < CROWD:
+            return 0
+        share, whole = RIPE
+        return self._accumulator.fair_bytes(count) * share // whole
 
     def send_alone(self, node_id: int, queue: PartitionQueue, now_ms: int) -> bool:
         """The queue's first batch in a request of its own, if nothing is against it."""
@@ -246,16 +256,24 @@ class Dispatch:
     def _sealed(self, drained: Drained, is_transactional: bool, now_ms: int) -> list[ProduceTopic]:
         """The batches as the request carries them."""
         topics: dict[str, ProduceTopic] = {}
+        records = wire_bytes = raw_bytes = queued_ms = most_bytes = longest_ms = 0
         for queue, batch in drained:
             topic = topics.get(queue.topic)
             if topic is None:
                 topic = topics[queue.topic] = _new(ProduceTopic, (queue.topic, queue.topic_id, []))
                 self._metadata.want(queue.topic, now_ms)
             partitions: list[Any] = topic.partitions  # type: ignore[assignment]
-            records = memoryview(batch.sealed(self._codec, self._level, is_transactional))
-            partitions.append(_new(ProducePartition, (queue.index, records)))
+            sealed = batch.sealed(self._codec, self._level, is_transactional)
+            partitions.append(_new(ProducePartition, (queue.index, sealed)))
+            size_bytes, waited_ms = len(sealed), now_ms - batch.created_ms
+            records += batch.record_count
+            wire_bytes += size_bytes
+            raw_bytes += batch.size_bytes
+            queued_ms += waited_ms
+            most_bytes = max(most_bytes, size_bytes)
+            longest_ms = max(longest_ms, waited_ms)
             if batch.attempts > 1:
                 self._counters.records_retried += batch.record_count
-            queued_ms = now_ms - batch.created_ms
-            self._counters.batch_sent(batch.record_count, len(records), batch.size_bytes, queued_ms)
+        self._counters.batches_left(len(drained), records, wire_bytes, raw_bytes, queued_ms)
+        self._counters.at_most(most_bytes, longest_ms)
         return list(topics.values())

@@ -21,7 +21,7 @@ cdef class NodeRing:
         long long linger_ms,
         long long max_bytes,
         bint is_urgent,
-        bint is_crowded,
+        long long ripe_bytes,
         object may_send,
         object take,
     )

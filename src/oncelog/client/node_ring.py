@@ -33,13 +33,13 @@ class NodeRing:
         linger_ms: int,
         max_bytes: int,
         is_urgent: bool,
-        is_crowded: bool,
+        ripe_bytes: int,
         may_send: Callable[[PartitionQueue, ProducerBatch, int], bool],
         take: Callable[[PartitionQueue], ProducerBatch],
     ) -> tuple[Drained, int]:
         """At most one batch of each partition, beginning behind the one that was served last, as many as a request
-        holds; and when the next one is ready, at the latest `idle_ms`. What is urgent does not linger. To a crowded
-        broker only those go that cannot grow."""
+        holds; and when the next one is ready, at the latest `idle_ms`. What is urgent does not linger. Those that
+        can still grow are left to it until they are ripe."""
         drained: Drained = []
         size_bytes = 0
         wake_ms = idle_ms
@@ -52,7 +52,7 @@ class NodeRing:
             if not queue.batches:
                 continue
             head = queue.batches[0]
-            if is_crowded and head.is_open:
+            if head.is_open and head.size_bytes < ripe_bytes:
                 continue
             ready_ms = 0
             if head.attempts:

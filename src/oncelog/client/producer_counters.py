@@ -86,15 +86,18 @@ class ProducerCounters(Totals):
         super().__init__()
         self._windows: tuple[Window, ...] = (Window(now_ms, Totals(), Peaks()),)
 
-    def batch_sent(self, records: int, size_bytes: int, raw_bytes: int, queue_time_ms: int) -> None:
-        """`raw_bytes` is the size before compression."""
+    def batches_left(self, count: int, records: int, size_bytes: int, raw_bytes: int, queue_time_ms: int) -> None:
+        """In one request; all of them are sums. `raw_bytes` is the size before compression."""
         self.records_sent += records
-        self.batches_sent += 1
+        self.batches_sent += count
         self.batch_bytes_sent += size_bytes
         self.batch_raw_bytes_sent += raw_bytes
         self.queue_time_ms += queue_time_ms
+
+    def at_most(self, batch_bytes: int, queue_time_ms: int) -> None:
+        """The largest batch of a request, and the longest that one of them has waited."""
         peaks = self._windows[-1].peaks
-        peaks.batch_bytes = max(peaks.batch_bytes, size_bytes)
+        peaks.batch_bytes = max(peaks.batch_bytes, batch_bytes)
         peaks.queue_time_ms = max(peaks.queue_time_ms, queue_time_ms)
 
     def request_answered(self, latency_ms: int, throttle_ms: int) -> None:

@@ -32,6 +32,7 @@ from oncelog.client.selecting import SelectingDriver, Unread
 from oncelog.client.sender import SenderCore
 from oncelog.client.sockets import unsent
 from oncelog.client.turn import READABLE, GatedWatch
+from oncelog.client.verdict import verdict_of
 from oncelog.records import kernel
 from oncelog.records.model import Buffer, HeadersInput
 from oncelog.types import advance_sequence
@@ -234,6 +235,7 @@ class LoneWaiter:
 _ON_THE_WAY: tuple[Any, ...] = (
     StandIn, SenderCore, Dispatch, Fates, Idempotence, MetadataCache, Network, Connection, FrameReceiver,
     ProducerCounters, ProducerBatch, Accumulator, Delivery, advance_sequence, decode_response_header, unsent,
+    verdict_of,
 )  # fmt: skip
 
 

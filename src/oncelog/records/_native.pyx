@@ -1433,19 +1433,22 @@ cdef enum:
 
 
 cdef class BatchBuilder(Appender):
+    # What every record touches comes first: with many builders, each line of the processor's cache costs time.
     cdef Store records  # behind room for the header, so that a batch can be sealed where it is
-    cdef Store headers  # the headers of the record being appended
-    cdef size_t size_hint
-    cdef size_t sealed_size  # 0 until then
-    cdef bint is_filling  # by `append_columns`, perhaps without the interpreter's lock
     cdef int32_t count
-    cdef int64_t next_offset_delta
     cdef bint has_base_timestamp
+    cdef bint is_filling  # by `append_columns`, perhaps without the interpreter's lock
+    cdef int64_t next_offset_delta
     cdef int64_t base_timestamp
     cdef int64_t max_timestamp
+    cdef size_t sealed_size  # 0 until then
+    cdef Store headers  # the headers of the record being appended
+    cdef size_t size_hint
+    cdef size_t expected  # bytes that it will probably hold
 
-    def __cinit__(self, base_timestamp=None, size_t size_hint=0):
+    def __cinit__(self, base_timestamp=None, size_t size_hint=0, size_t expected=0):
         self.size_hint = size_hint
+        self.expected = expected
         self.max_timestamp = NO_TIMESTAMP
         self.base_timestamp = NO_TIMESTAMP
         if base_timestamp is not None:
@@ -1471,9 +1474,9 @@ cdef class BatchBuilder(Appender):
         return object.__sizeof__(self) + self.records.capacity + self.headers.capacity
 
     cdef int make_room(self, size_t more) except -1:
-        """Double the memory, but stop on the way at the size that was announced."""
+        """Double the memory, but stop on the way at the sizes that were announced."""
         cdef size_t needed = self.records.size + more
-        cdef size_t capacity = 2 * self.records.capacity
+        cdef size_t capacity = max(2 * self.records.capacity, self.expected)
         cdef size_t max_capacity = SHELF_BYTES
         if needed <= self.size_hint:
             max_capacity = self.size_hint
