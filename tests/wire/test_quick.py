@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -10,10 +11,17 @@ from hypothesis import strategies as st
 
 from oncelog.wire.codec import MalformedMessage
 from oncelog.wire.frame import RequestHeader, decode_request_header, encode_request
+from oncelog.wire.hot import CurrentLeader
 from oncelog.wire.produce import (
+    ProducedPartition,
     ProducedTopic,
+    ProducePartition,
     ProduceRequest,
+    ProduceResponse,
+    ProduceTopic,
+    RecordError,
     decode_produce_request,
+    decode_produce_response,
     encode_produce_request,
     encode_produce_response,
 )
@@ -106,9 +114,56 @@ def test_it_writes_what_its_twin_writes_or_nothing(version: int, topics: list[Pr
 @CHECKS
 @given(flexible_versions, produced_topics, int32)
 def test_it_writes_answers_without_errors(version: int, topics: list[ProducedTopic], throttle_ms: int) -> None:
-    plain = [topic._replace(partitions=[_without_errors(each) for each in topic.partitions]) for topic in topics]
+    plain = _plain(topics)
     written = _quick.produce_response(version, plain, throttle_ms)
     assert written == encode_produce_response(version, plain, throttle_ms)
+
+
+@CHECKS
+@given(st.integers(3, LATEST), produce_requests, st.integers(0, 3000))
+def test_it_writes_the_requests_that_its_twin_writes_in_the_same_chunks(
+    version: int, request: ProduceRequest, size: int
+) -> None:
+    large = ProduceTopic("t", UUID(int=5), [ProducePartition(7, memoryview(b"r" * size))])
+    request = request._replace(topics=[*request.topics, large])
+    has_null = any(one.records is None for topic in request.topics for one in topic.partitions)
+    written = _quick.produce_request(version, request)
+    assert (written is None) is (version < FIRST_FLEXIBLE or has_null)
+    if written is not None:
+        assert [bytes(chunk) for chunk in written] == [bytes(one) for one in encode_produce_request(version, request)]
+
+
+@CHECKS
+@given(flexible_versions, produce_responses, st.data())
+def test_of_answers_it_reads_what_its_twin_reads_or_nothing(
+    version: int, response: ProduceResponse, data: st.DataObject
+) -> None:
+    plain = [
+        topic._replace(partitions=[_without_errors(each) for each in topic.partitions]) for topic in response.topics
+    ]
+    body = encode_produce_response(version, plain, response.throttle_ms)
+    found = _quick.read_produce_response(memoryview(b"head" + body), 4, version)
+    assert found is not None, "it is plain"
+    assert found == decode_produce_response(memoryview(body), 0, version)
+    mangled = bytearray(encode_produce_response(version, *response))
+    mangled[data.draw(st.integers(0, len(mangled) - 1))] = data.draw(st.integers(0, 255))
+    for frame in (mangled, mangled[: data.draw(st.integers(0, len(mangled)))]):
+        found = _quick.read_produce_response(memoryview(frame), 0, version)
+        assert found is None or found == decode_produce_response(memoryview(frame), 0, version)
+
+
+def test_answers_that_tell_of_errors_are_left_to_the_twin() -> None:
+    stored = ProducedPartition(0, 0, 5)
+    for told in (
+        stored._replace(error_code=6),
+        stored._replace(error_message="why"),
+        stored._replace(record_errors=[RecordError(0, None)]),
+        stored._replace(current_leader=CurrentLeader(1, 2)),
+    ):
+        body = memoryview(encode_produce_response(12, [ProducedTopic("t", None, [stored, told])]))
+        assert _quick.read_produce_response(body, 0, 12) is None
+    assert _quick.read_produce_response(memoryview(b""), 1, 12) is None
+    assert _quick.read_produce_response(memoryview(b"\0" * 20), 0, 8) is None
 
 
 def test_a_name_that_the_protocol_cannot_carry_is_left_to_the_twin() -> None:
@@ -124,5 +179,7 @@ def test_without_it_the_python_codec_does_everything() -> None:
     assert load(native=True)[0] is _quick.read_produce
 
 
-def _without_errors(partition: Any) -> Any:
-    return partition._replace(error_code=0, error_message=None, record_errors=(), current_leader=None)
+def _plain(topics: Sequence[ProducedTopic]) -> list[ProducedTopic]:
+    """The same without errors."""
+    nothing = {"error_code": 0, "error_message": None, "record_errors": (), "current_leader": None}
+    return [topic._replace(partitions=[each._replace(**nothing) for each in topic.partitions]) for topic in topics]
