@@ -138,9 +138,7 @@ def test_it_writes_the_requests_that_its_twin_writes_in_the_same_chunks(
 def test_of_answers_it_reads_what_its_twin_reads_or_nothing(
     version: int, response: ProduceResponse, data: st.DataObject
 ) -> None:
-    plain = [
-        topic._replace(partitions=[_without_errors(each) for each in topic.partitions]) for topic in response.topics
-    ]
+    plain = _plain(response.topics)
     body = encode_produce_response(version, plain, response.throttle_ms)
     found = _quick.read_produce_response(memoryview(b"head" + body), 4, version)
     assert found is not None, "it is plain"
