@@ -61,6 +61,14 @@ def hold(rounds: int, brokers: Mapping[str, BrokerProcess], entries: Sequence[En
     return results
 
 
+def warm_up(times: int, brokers: Mapping[str, BrokerProcess], entry: Entry) -> None:
+    """A JVM is at its best only after some ten thousand requests like those that are measured."""
+    for broker in brokers.values():
+        job: Job = replace(entry.job, bootstrap=broker.bootstrap)  # type: ignore[type-var]
+        for _ in range(times):
+            job.measured(entry.program)
+
+
 def figures(results: Results, comparisons: Sequence[Comparison]) -> list[Figure]:
     made = []
     for one in comparisons:

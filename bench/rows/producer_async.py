@@ -6,15 +6,14 @@ Linger is 0 for both: a group is over only when its last record is acknowledged,
 from __future__ import annotations
 
 from bench.clients import create_topic
-from bench.contest import Comparison, Entry, figures, hold
+from bench.contest import Comparison, Entry, figures, hold, warm_up
 from bench.figures import Figure, Progress, at_least
 from bench.peers import both_running
 from bench.producers import Job
 from bench.scale import Scale
 
 TOPIC, PARTITIONS = "async", 4
-WARM_UPS = 16
-"""A JVM is at its best only after some ten thousand requests like those that are measured."""
+WARM_UPS = 30
 THEIRS, OURS = "aiokafka groups", "oncelog groups"
 WHAT = "AsyncProducer, 100 B, awaited in groups of 1,000"
 
@@ -24,7 +23,6 @@ def measure(scale: Scale, progress: Progress) -> list[Figure]:
     with both_running() as brokers:
         for broker in brokers.values():
             create_topic(broker.bootstrap, TOPIC, PARTITIONS)
-            for name in (THEIRS, *[OURS] * WARM_UPS):
-                Job(broker.bootstrap, TOPIC, scale.async_records, linger_ms=0).measured(name)
+        warm_up(WARM_UPS, brokers, Entry(OURS, OURS, job))
         results = hold(scale.rounds, brokers, [Entry(name, name, job) for name in (THEIRS, OURS)], progress)
     return figures(results, [Comparison(WHAT, "records/s", THEIRS, OURS, "aiokafka", at_least(8.0, 15.0))])

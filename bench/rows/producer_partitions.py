@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bench.clients import create_topic
-from bench.contest import Entry, hold
+from bench.contest import Entry, hold, warm_up
 from bench.figures import KINDS, NAMES, OURS, Figure, Progress, at_most
 from bench.peers import both_running
 from bench.producers import Job
@@ -11,6 +11,7 @@ from bench.scale import Scale
 
 FEW = 10
 PROGRAM = "oncelog plain"
+WARM_UPS = 5
 
 
 def measure(scale: Scale, progress: Progress) -> list[Figure]:
@@ -23,7 +24,8 @@ def measure(scale: Scale, progress: Progress) -> list[Figure]:
         for broker in brokers.values():
             for topic, partitions in topics.values():
                 create_topic(broker.bootstrap, topic, partitions)
-                Job(broker.bootstrap, topic, scale.small_records // 5, keyed=True).measured("confluent plain")
+        for entry in entries:
+            warm_up(WARM_UPS, brokers, entry)
         results = hold(scale.rounds, brokers, entries, progress)
     made = []
     for kind in KINDS:

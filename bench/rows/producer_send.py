@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from bench.clients import create_topic
-from bench.contest import Comparison, Entry, figures, hold
+from bench.contest import Comparison, Entry, figures, hold, warm_up
 from bench.figures import Figure, Progress, at_least
 from bench.peers import both_running
 from bench.producers import Job
 from bench.scale import Scale
 
 TOPIC, PARTITIONS, PEER = "send", 4, "confluent-kafka"
+WARM_UPS = 15
 PROGRAMS = ("confluent callbacks", "oncelog callbacks", "confluent plain", "oncelog plain", "oncelog table")
 
 COMPARED = [
@@ -46,6 +47,6 @@ def measure(scale: Scale, progress: Progress) -> list[Figure]:
     with both_running() as brokers:
         for broker in brokers.values():
             create_topic(broker.bootstrap, TOPIC, PARTITIONS)
-            Job(broker.bootstrap, TOPIC, scale.small_records // 5).measured("confluent callbacks")
+        warm_up(WARM_UPS, brokers, Entry("warm-up", "oncelog plain", job))
         results = hold(scale.rounds, brokers, [Entry(name, name, job) for name in PROGRAMS], progress)
     return figures(results, COMPARED)

@@ -16,6 +16,7 @@ from oncelog.records.model import Buffer, HeadersInput
 from oncelog.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, advance_sequence
 
 UNNUMBERED = -1
+NO_TIMESTAMPS: list[int] = []
 
 
 class ProducerBatch:
@@ -41,9 +42,9 @@ class ProducerBatch:
         self.record_count = 0
         self.charged_bytes = 0
         """What it takes of `buffer.memory`."""
-        self._callbacks: list[OnDelivery | None] = []
-        """By the index of their record, and as long as the last one needs."""
-        self._timestamps_ms: list[int] = []
+        self._callbacks: list[OnDelivery | None] | None = None
+        """By the index of their record, and as long as the last one needs; None if there is none."""
+        self._timestamps_ms: list[int] = NO_TIMESTAMPS
         """Of the same records."""
         self._last_ms = self._last_timestamp_ms = 0
         self.is_open = True
@@ -93,6 +94,8 @@ class ProducerBatch:
 
     def call_back(self, index: int, timestamp_ms: int, on_delivery: OnDelivery) -> None:
         """Tell `on_delivery` what becomes of the record."""
+        if self._callbacks is None:
+            self._callbacks, self._timestamps_ms = [], []
         callbacks = self._callbacks
         missing = index - len(callbacks)
         if missing:
@@ -112,8 +115,8 @@ class ProducerBatch:
         delivery = self.delivery
         error = delivery.error
         first = delivery.first_index
-        callbacks, timestamps_ms = self._callbacks, self._timestamps_ms
-        self._callbacks, self._timestamps_ms = [], []
+        callbacks, timestamps_ms = self._callbacks or [], self._timestamps_ms
+        self._callbacks = None
         for index in range(len(callbacks)):
             on_delivery = callbacks[index]
             if on_delivery is not None:
@@ -131,8 +134,8 @@ class ProducerBatch:
         delivery = self.delivery
         error = delivery.error
         first = delivery.first_index
-        futures, timestamps_ms = self._callbacks, self._timestamps_ms
-        self._callbacks, self._timestamps_ms = [], []
+        futures, timestamps_ms = self._callbacks or [], self._timestamps_ms
+        self._callbacks = None
         for index in range(len(futures)):
             future: Any = futures[index]
             if future is not None and not future.done():
@@ -198,7 +201,7 @@ class ProducerBatch:
                 half.append(one.timestamp_ms, one.key, one.value, one.headers)
             half.is_open = False
             half.charged_bytes = self.charged_bytes * len(part) // len(records)
-            half._callbacks = self._callbacks[first : first + len(part)]
+            half._callbacks = (self._callbacks or [])[first : first + len(part)]
             half._timestamps_ms = self._timestamps_ms[first : first + len(part)]
             half.ordinal = self.ordinal
             if self.is_numbered:

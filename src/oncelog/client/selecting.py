@@ -24,6 +24,7 @@ from oncelog.client.network import Close, Connect, Effect, Event, Write
 from oncelog.client.sockets import (
     ADDRESS_PATIENCE_MS,
     CLOSED_BY_BROKER,
+    MAX_GATHERED,
     SYSTEM_DEFAULTS,
     Address,
     SocketOptions,
@@ -37,8 +38,6 @@ from oncelog.client.sockets import (
 from oncelog.client.turn import READABLE, WRITABLE, Turn, new_watch
 from oncelog.records.model import Buffer
 
-MAX_GATHERED = 1024
-"""How many buffers Linux takes in one write (IOV_MAX)."""
 MAX_WAKE_BYTES = 4096
 
 _CONNECT_PENDING = (0, errno.EINPROGRESS)

@@ -12,6 +12,9 @@ from oncelog.records.model import Buffer
 SYSTEM_DEFAULT = -1
 MAX_PORT = 2**16 - 1
 
+MAX_GATHERED = 1024
+"""How many buffers Linux takes in one write (IOV_MAX)."""
+
 ADDRESS_PATIENCE_MS = 1_000
 """How long an address of a host may keep silent while the host has others to try."""
 

@@ -55,17 +55,9 @@ class StandIn:
     """Of one driver that runs a `SenderCore`."""
 
     __slots__ = (
-        "_accumulator",
-        "_core",
-        "_driver",
-        "_modify_gate",
-        "_network",
-        "_now_ns",
-        "_poll_sockets",
-        "_sockets_fd",
-        "_turn",
-        "_usual_ns",
-    )
+        "_accumulator", "_core", "_driver", "_modify_gate", "_network", "_now_ns", "_poll_sockets", "_sockets_fd",
+        "_turn", "_usual_ns",
+    )  # fmt: skip
 
     def __init__(self, core: SenderCore, accumulator: Accumulator, driver: SelectingDriver, watch: GatedWatch) -> None:
         self._core = core

@@ -23,6 +23,7 @@ from oncelog.client.network import Connect, Effect, Event, Write
 from oncelog.client.sockets import (
     ADDRESS_PATIENCE_MS,
     CLOSED_BY_BROKER,
+    MAX_GATHERED,
     SYSTEM_DEFAULTS,
     Address,
     SocketOptions,
@@ -31,6 +32,7 @@ from oncelog.client.sockets import (
     numeric,
     open_socket,
     reason_of,
+    unsent,
 )
 from oncelog.records.model import Buffer
 
@@ -43,12 +45,24 @@ class _Channel(asyncio.BufferedProtocol):
         self._link = link
         self._network = driver.network
         self._transport: asyncio.Transport | None = None
+        self.socket: socket.socket | None = None
         self._is_unwanted = False
         self.dialing: asyncio.Task[None] | None = None
 
     def write(self, buffers: list[Buffer]) -> None:
         assert self._transport is not None, "written to before it was opened"
-        self._transport.writelines(buffers)
+        if not self._transport.get_write_buffer_size():
+            buffers = self._write_now(buffers)
+        if buffers:
+            self._transport.writelines(buffers)
+
+    def _write_now(self, buffers: list[Buffer]) -> list[Buffer]:
+        """What the socket takes at once; the transport would first copy it all into one piece. Returns the rest."""
+        assert self.socket is not None
+        try:
+            return unsent(buffers, self.socket.sendmsg(buffers[:MAX_GATHERED]))
+        except OSError:  # the transport meets it again, and tells
+            return buffers
 
     def hang_up(self) -> None:
         self._is_unwanted = True
@@ -207,6 +221,7 @@ class StreamingDriver:
     async def _dial(self, channel: _Channel, host: str, port: int) -> None:
         opened = await self._first_that_connects(host, port)
         channel.dialing = None  # from here on the transport tells how it ends
+        channel.socket = opened
         await self._loop.create_connection(lambda: channel, sock=opened)
 
     def _dialed(self, link: int, task: asyncio.Task[None]) -> None:
