@@ -37,7 +37,7 @@ MEMORY_TOLERANCE_BYTES = 24 << 20
 PARTITION_BYTES = 8 << 10
 SETTLE_S = 60
 ALARMS = ("Traceback", "never retrieved", "Unhandled", "unhandled", "CRITICAL")
-CANARY_PAUSE_S = 0.2
+CANARY_PAUSE_S = 0.01
 
 
 class Canary(threading.Thread):
@@ -198,7 +198,7 @@ def test_damaged_requests(victim: BrokerProcess) -> None:
     assert outcomes.total() >= MUTATIONS
     assert outcomes["answered"] > MUTATIONS / 10, "most mutations were refused at the door and proved little"
     assert outcomes["closed"] > MUTATIONS / 100
-    assert canary.checks > 50
+    assert canary.checks >= 2 * (MUTATIONS // ROUND), "it was hardly ever asked"
     assert victim.running
     assert not alarms_in(victim)
     await_memory(victim, before + MEMORY_TOLERANCE_BYTES + PARTITION_BYTES * most_partitions)
