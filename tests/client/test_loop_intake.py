@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from oncelog.client.accumulator import Accumulator
 from oncelog.client.intake import Intake
 from oncelog.client.loop_future import LoopFuture, LoopFutures
 from oncelog.client.loop_intake import LoopIntake
@@ -15,25 +17,32 @@ from oncelog.client.producer_config import ProducerConfig
 from tests.client.accumulating import TOPIC, WALL_MS, accumulator, learned, put
 
 
+class Producer(LoopIntake):
+    def __init__(self, intake: Intake, memory: Accumulator, hurry: Callable[[], None]) -> None:
+        super().__init__(intake, memory, hurry)
+        self.slow: list[Any] = []
+
+    def _send_slowly(self, *arguments: Any) -> Any:
+        self.slow.append(arguments)
+        return "slow"
+
+
 class Scene:
     def __init__(self) -> None:
         self.memory = accumulator()
         self.queues = learned(self.memory, 1).queues
         put(self.memory, self.queues[0], b"first")
-        self.slow: list[Any] = []
         self.hurries = 0
         placement = Placement(ProducerConfig.of("localhost:9092"), lambda _: 0)
         self.intake = Intake(self.memory, placement, lambda: WALL_MS / 1000)
         self.home = asyncio.new_event_loop()
-        self.memory.futures = LoopFutures(self.home)
-        self.send = LoopIntake(self.intake, self.memory, self._send_slowly, self._hurry).send
+        self.memory.futures = LoopFutures(self.home, lambda: None)
+        self.producer = Producer(self.intake, self.memory, self._hurry)
+        self.send: Any = self.producer.send
+        self.slow = self.producer.slow
 
     def _hurry(self) -> None:
         self.hurries += 1
-
-    def _send_slowly(self, *arguments: Any) -> str:
-        self.slow.append(arguments)
-        return "slow"
 
 
 @pytest.fixture

@@ -89,6 +89,28 @@ def test_many_wakes_are_one_pass(on_loop: Loop) -> None:
 
 
 @pytest.mark.usefixtures("impatient")
+def test_who_is_in_a_hurry_takes_the_place_of_a_wake(on_loop: Loop) -> None:
+    async def main() -> None:
+        core = Counter()
+        driver = StreamingDriver(core, asyncio.get_running_loop())
+        driver.start()
+        driver.hurry()
+        assert core.polls == 1
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert core.polls == 1, "the pass that was scheduled is not needed any more"
+        core.errands = 1_000
+        driver.wake()
+        await asyncio.wait_for(driver.join(), PATIENCE_S)
+        assert core.polls == 2
+        driver.hurry()  # after the end: nothing
+        assert core.polls == 2
+        await driver.close()
+
+    on_loop(main)
+
+
+@pytest.mark.usefixtures("impatient")
 def test_a_thousand_wakes_from_another_thread(on_loop: Loop) -> None:
     core = Counter()
 

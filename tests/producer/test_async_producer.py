@@ -79,6 +79,53 @@ class TestResults:
 
         run(body())
 
+    @pytest.mark.parametrize(("count", "is_sent"), [(200, True), (20, False)])
+    def test_what_is_worth_a_request_leaves_before_it_is_waited_for(
+        self, scripted: ScriptedBroker, run: Run, count: int, is_sent: bool
+    ) -> None:
+        """Less than that waits until the loop turns: others may send before."""
+
+        async def body() -> None:
+            async with AsyncProducer(scripted.bootstrap, linger_ms=0) as producer:
+                await known(producer)
+                sent = [producer.send(TOPIC, bytes(100), partition=0) for _ in range(count)]
+                requests = producer.metrics()["request-total"]
+                asyncio.get_running_loop().call_soon(lambda: None)
+                waiting = sent[0].__await__()
+                next(waiting)  # as `await` does
+                assert producer.metrics()["request-total"] == requests + is_sent
+                waiting.close()
+                sent[0]._asyncio_future_blocking = False
+                await asyncio.gather(*sent)
+
+        run(body())
+
+    def test_many_who_send_one_record_each_share_a_request(self, scripted: ScriptedBroker, run: Run) -> None:
+        async def body() -> None:
+            async with AsyncProducer(scripted.bootstrap, linger_ms=0) as producer:
+                await known(producer)
+                requests = producer.metrics()["request-total"]
+
+                async def one() -> None:
+                    await producer.send(TOPIC, bytes(100), partition=0)
+
+                await asyncio.gather(*(one() for _ in range(100)))
+                assert producer.metrics()["request-total"] == requests + 1
+
+        run(body())
+
+    def test_who_overrides_send_still_has_the_producers_own(self, scripted: ScriptedBroker, run: Run) -> None:
+        class Shouting(AsyncProducer):
+            def send(self, topic: str, value: Any = None, *arguments: Any, **fields: Any) -> Any:
+                return super().send(topic, value.upper(), *arguments, **fields)
+
+        async def body() -> None:
+            async with Shouting(scripted.bootstrap) as producer:
+                assert (await producer.send(TOPIC, "paid", partition=1)).offset == 0
+                assert (await producer.send(TOPIC, "paid", partition=1)).offset == 1
+
+        run(body())
+
     def test_a_failure_is_raised_where_it_is_awaited_and_told(self, scripted: ScriptedBroker, run: Run) -> None:
         async def body() -> None:
             told: list[Any] = []

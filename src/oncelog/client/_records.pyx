@@ -15,7 +15,7 @@ cdef extern from "Python.h":
 cdef extern from *:
     """
     static PyObject *oncelog_new_tuple(PyObject *kind, Py_ssize_t count) {
-        return ((PyTypeObject *)kind)->tp_alloc((PyTypeObject *)kind, count);
+        return (PyObject *)PyObject_GC_NewVar(PyTupleObject, (PyTypeObject *)kind, count);
     }
     """
     object oncelog_new_tuple(object kind, Py_ssize_t count)
@@ -31,8 +31,7 @@ cpdef object new_metadata(object kind, object topic, object partition, object of
     PyTuple_SET_ITEM(metadata, 2, offset)
     Py_INCREF(timestamp_ms)
     PyTuple_SET_ITEM(metadata, 3, timestamp_ms)
-    PyObject_GC_UnTrack(metadata)  # of text and numbers there are no cycles
-    return metadata
+    return metadata  # which the collector need not know: of text and numbers there are no cycles
 
 
 cpdef object hide_from_collector(object one):

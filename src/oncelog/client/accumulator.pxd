@@ -34,6 +34,7 @@ cdef class TopicQueues:
     cdef public long long sticky_bytes
 
 
+@cython.final
 cdef class Accumulator:
     cdef long long _batch_size
     cdef long long _buffer_memory

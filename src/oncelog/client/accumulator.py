@@ -285,6 +285,12 @@ class Accumulator:
         self.used_bytes += charge
         return future
 
+    @property
+    def newest_bytes(self) -> int:
+        """The size of the batch that was begun last, if records may still join it."""
+        newest = next(reversed(self.incomplete), None)
+        return newest.size_bytes if newest is not None and newest.is_open else 0
+
     def check_fits(self, queue: PartitionQueue, key: Buffer | None, value: Buffer | None, headers: HeadersInput) -> int:
         """About how many bytes the record takes. Raises RecordTooLarge if it could never be sent."""
         size = RECORD_OVERHEAD_BYTES + len(key or b"") + len(value or b"") + _headers_size(headers)

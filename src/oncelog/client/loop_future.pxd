@@ -7,10 +7,13 @@ from oncelog.client._settled cimport settled
 from oncelog.client.delivery cimport Delivery, Futures
 
 
+cdef class LoopFutures
+
+
 @cython.freelist(1024)
 cdef class LoopFuture:
     cdef object __weakref__
-    cdef readonly object _loop
+    cdef LoopFutures _maker
     cdef Delivery _delivery
     cdef long long _index
     cdef long long _timestamp_ms
@@ -29,7 +32,8 @@ cdef class LoopFuture:
 
 
 cdef class LoopFutures(Futures):
-    cdef object _loop
+    cdef readonly object loop
+    cdef readonly object before_wait
 
     @cython.locals(future=LoopFuture)
     cpdef object new(self, Delivery delivery, long long index, long long timestamp_ms)

@@ -22,11 +22,11 @@ class LoopFuture:
 
     __slots__ = (
         "__weakref__", "_asyncio_future_blocking", "_callbacks", "_cancel_message", "_delivery", "_index",
-        "_is_cancelled", "_loop", "_timestamp_ms",
+        "_is_cancelled", "_maker", "_timestamp_ms",
     )  # fmt: skip
 
-    def __init__(self, loop: AbstractEventLoop, delivery: Delivery, index: int, timestamp_ms: int) -> None:
-        self._loop = loop
+    def __init__(self, maker: LoopFutures, delivery: Delivery, index: int, timestamp_ms: int) -> None:
+        self._maker = maker
         self._delivery = delivery
         self._index = index
         self._timestamp_ms = timestamp_ms
@@ -38,7 +38,7 @@ class LoopFuture:
         """How a task knows that it was given a future, and that it is awaited."""
 
     def get_loop(self) -> AbstractEventLoop:
-        return self._loop
+        return self._maker.loop
 
     def done(self) -> bool:
         return self._is_cancelled or self._delivery.deciding(self._index).is_done
@@ -71,7 +71,7 @@ class LoopFuture:
         if context is None:
             context = copy_context()
         if self.done():
-            self._loop.call_soon(function, self, context=context)
+            self._maker.loop.call_soon(function, self, context=context)
             return
         if self._callbacks is None:
             self._callbacks = []
@@ -100,6 +100,7 @@ class LoopFuture:
         return settled(self.result()) if self.done() else self._wait()
 
     def _wait(self) -> Generator[Any, None, RecordMetadata]:
+        self._maker.before_wait()
         self._asyncio_future_blocking = True
         yield self
         if not self.done():
@@ -130,7 +131,7 @@ class LoopFuture:
     def _tell(self) -> None:
         callbacks, self._callbacks = self._callbacks, None
         for function, context in callbacks or ():
-            self._loop.call_soon(function, self, context=context)
+            self._maker.loop.call_soon(function, self, context=context)
 
     def __repr__(self) -> str:
         delivery = self._delivery.deciding(self._index)
@@ -143,15 +144,17 @@ class LoopFuture:
 class LoopFutures(Futures):
     """Makes them, for one loop."""
 
-    __slots__ = ("_loop",)
+    __slots__ = ("before_wait", "loop")
 
-    def __init__(self, loop: AbstractEventLoop) -> None:
-        self._loop = loop
+    def __init__(self, loop: AbstractEventLoop, before_wait: Callable[[], None]) -> None:
+        """`before_wait` is called whenever somebody is about to wait for one of them."""
+        self.loop = loop
+        self.before_wait = before_wait
 
     def new(self, delivery: Delivery, index: int, timestamp_ms: int) -> LoopFuture:
         """As the constructor, which costs more where it is called for every record."""
         future = LoopFuture.__new__(LoopFuture)
-        future._loop = self._loop
+        future._maker = self
         future._delivery = delivery
         future._index = index
         future._timestamp_ms = timestamp_ms

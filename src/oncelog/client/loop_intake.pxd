@@ -5,18 +5,6 @@ from oncelog.client.intake cimport Intake
 
 
 cdef class LoopIntake:
-    cdef Intake _intake
-    cdef Accumulator _accumulator
+    cdef readonly Intake _intake
+    cdef readonly Accumulator _accumulator
     cdef object _send_early
-    cdef object _send_slowly
-
-    cpdef object send(
-        self,
-        object topic,
-        object value=*,
-        object key=*,
-        object headers=*,
-        object partition=*,
-        object timestamp_ms=*,
-        object on_delivery=*,
-    )

@@ -2,34 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
 from oncelog.client.accumulator import Accumulator
 from oncelog.client.delivery import OnDelivery
 from oncelog.client.intake import Intake
+from oncelog.client.records import RecordMetadata
 from oncelog.records.model import HeadersInput
 
 
 class LoopIntake:
-    """`AsyncProducer.send` in compiled form: the result is what the accumulator makes, a future of the producer's loop.
+    """What `AsyncProducer` inherits `send` from: compiled, and found without a detour.
 
-    That it is called in that loop is not checked for every record: asking which loop runs costs as much as the rest. A
-    call from elsewhere meets the check with the next batch, and asyncio's own if its result is awaited."""
+    That it is called in the producer's loop is not checked for every record: asking which loop runs costs as much as
+    the rest. A call from elsewhere meets the check with the next batch, and asyncio's own if its result is awaited."""
 
-    __slots__ = ("_accumulator", "_intake", "_send_early", "_send_slowly")
+    __slots__ = ("_accumulator", "_intake", "_send_early")
 
-    def __init__(
-        self,
-        intake: Intake,
-        accumulator: Accumulator,
-        send_slowly: Callable[..., Any],
-        send_early: Callable[[], None],
-    ) -> None:
+    def __init__(self, intake: Intake, accumulator: Accumulator, send_early: Callable[[], None]) -> None:
         """`send_early` is called when the accumulator has an early batch."""
         self._intake = intake
         self._accumulator = accumulator
-        self._send_slowly = send_slowly
         self._send_early = send_early
 
     def send(
@@ -41,7 +36,15 @@ class LoopIntake:
         partition: int | None = None,
         timestamp_ms: int | None = None,
         on_delivery: OnDelivery | None = None,
-    ) -> Any:
+    ) -> asyncio.Future[RecordMetadata]:
+        """Accept a record for sending; await the result for where it was stored. It is a future to asyncio
+        (`asyncio.isfuture`, `gather`, `wait_for` and all others), though for most records not of the class that asyncio
+        has: `LoopFuture` says why.
+
+        Raises at once what is wrong with the record itself, and BufferExhausted if thousands of records already wait
+        for room: await some of them first.
+        """
+        future: asyncio.Future[RecordMetadata] | None
         if on_delivery is None:
             future = self._intake.offer(topic, value, key, headers, partition, timestamp_ms, None)
             if future is not None:
@@ -50,3 +53,16 @@ class LoopIntake:
                     self._send_early()
                 return future
         return self._send_slowly(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+
+    def _send_slowly(
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        headers: HeadersInput | None,
+        partition: int | None,
+        timestamp_ms: int | None,
+        on_delivery: OnDelivery | None,
+    ) -> asyncio.Future[RecordMetadata]:
+        """For a record that is not plain, or not yet."""
+        raise NotImplementedError

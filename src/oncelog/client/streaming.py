@@ -132,6 +132,7 @@ class StreamingDriver:
     def hurry(self) -> None:
         """From the loop's own thread: the core is polled at once, unless that is what goes on."""
         if not self._is_in_pass and not self._has_ended:
+            self._is_due = False
             self._run_pass([], monotonic_ms())
 
     async def join(self) -> None:
@@ -167,9 +168,10 @@ class StreamingDriver:
     # --- a pass -----------------------------------------------------------------------------------------------------
 
     def _on_wake(self) -> None:
-        self._is_due = False
-        if not self._has_ended:
-            self._run_pass([], monotonic_ms())
+        if self._is_due:  # nobody was in a hurry meanwhile
+            self._is_due = False
+            if not self._has_ended:
+                self._run_pass([], monotonic_ms())
 
     def _run_pass(self, events: list[Event], now_ms: int) -> None:
         """What happened, then what is due, then its effects."""

@@ -13,7 +13,6 @@ import time
 import warnings
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
-from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +49,8 @@ if TYPE_CHECKING:
 EARLY_BYTES = 64 * 1024
 """From this size on, a batch that need not linger is sent while `send()` is still being called: a loop that sends
 without a pause would else leave the broker idle until it rests."""
+WORTH_BYTES = 16 * 1024
+"""From this size on, it is sent before somebody waits for it."""
 EXPIRY_PERIOD_S = 0.1  # how exactly `max.block.ms` is kept for records that wait in line
 
 
@@ -84,7 +85,7 @@ class _Told:
         tell(self._on_delivery, metadata, error)
 
 
-class AsyncProducer:
+class AsyncProducer(LoopIntake):
     """Sends records to Kafka topics from asyncio: each stored once, in order, or reported as failed.
 
     async with oncelog.AsyncProducer("127.0.0.1:9092") as producer:
@@ -104,10 +105,10 @@ class AsyncProducer:
             self.config, no_lock(), _no_waiting, ProducerBatch.resolve_futures, self._on_news
         )
         self._core = parts.core
-        self._accumulator = parts.accumulator
         self._interceptors = parts.interceptors
-        self._intake = Intake(parts.accumulator, parts.placement, time.time, begin_batch=self._begin_batch)
-        self._intake.is_open = False  # until there is a loop
+        intake = Intake(parts.accumulator, parts.placement, time.time, begin_batch=self._begin_batch)
+        intake.is_open = False  # until there is a loop
+        super().__init__(intake, parts.accumulator, self._hurry)
         self._lines = Lines(parts, self._append)
         self._lines_timer: asyncio.TimerHandle | None = None
         self._lines_moved = asyncio.Event()
@@ -119,23 +120,16 @@ class AsyncProducer:
 
     # --- sending ----------------------------------------------------------------------------------------------
 
-    def send(
+    def _send_slowly(
         self,
         topic: str,
-        value: Any = None,
-        key: Any = None,
-        headers: HeadersInput | None = None,
-        partition: int | None = None,
-        timestamp_ms: int | None = None,
-        on_delivery: OnDelivery | None = None,
+        value: Any,
+        key: Any,
+        headers: HeadersInput | None,
+        partition: int | None,
+        timestamp_ms: int | None,
+        on_delivery: OnDelivery | None,
     ) -> asyncio.Future[RecordMetadata]:
-        """Accept a record for sending; await the result for where it was stored. It is a future to asyncio
-        (`asyncio.isfuture`, `gather`, `wait_for` and all others), though for most records not of the class that asyncio
-        has: `LoopFuture` says why.
-
-        Raises at once what is wrong with the record itself, and BufferExhausted if thousands of records already wait
-        for room: await some of them first.
-        """
         driver = self._driver_here()
         assert self._loop is not None
         future: asyncio.Future[RecordMetadata] = asyncio.Future(loop=self._loop)
@@ -332,15 +326,21 @@ class AsyncProducer:
             self._loop = loop
             self._driver = StreamingDriver(self._core, loop, self._parts.socket_options)
             self._driver.start()
+            self._accumulator.futures = LoopFutures(loop, self._before_wait)
+            self._accumulator.early_bytes = EARLY_BYTES if self.config.linger_ms == 0 else 0
             self._open_intake()
-            if type(self).send is AsyncProducer.send:  # the same, compiled: most records need no more
-                send_slowly = partial(AsyncProducer.send, self)
-                shortened = LoopIntake(self._intake, self._accumulator, send_slowly, self._driver.hurry)
-                self._accumulator.futures = LoopFutures(loop)
-                self._accumulator.early_bytes = EARLY_BYTES if self.config.linger_ms == 0 else 0
-                self.send = shortened.send  # type: ignore[method-assign]
         self._check_loop(loop)
         return self._driver
+
+    def _before_wait(self) -> None:
+        """Somebody waits for a record: what is worth a request of its own need not wait for the loop's next turn. Less
+        than that may be joined by what others send before then."""
+        if self._accumulator.early_bytes and self._accumulator.newest_bytes >= WORTH_BYTES:
+            self._hurry()
+
+    def _hurry(self) -> None:
+        assert self._driver is not None
+        self._driver.hurry()
 
     def _check_loop(self, loop: asyncio.AbstractEventLoop) -> None:
         if loop is not self._loop:
