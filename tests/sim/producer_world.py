@@ -92,11 +92,6 @@ class Sent:
         return not (isinstance(self.error, DeliveryFailed) and self.error.may_be_written)
 
 
-class NoLock:
-    def acquire(self) -> None: ...
-    def release(self) -> None: ...
-
-
 def no_waiter() -> Any:
     raise AssertionError("nobody waits in a simulation")
 
@@ -142,7 +137,7 @@ class ProducerWorld:
             batch_size=self.config.batch_size,
             buffer_memory=self.config.buffer_memory,
             max_request_size=self.config.max_request_size,
-            lock=NoLock(),
+            lock=None,
             new_waiter=no_waiter,
         )
         self.counters = ProducerCounters(self.now_ms)

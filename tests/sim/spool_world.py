@@ -10,6 +10,7 @@ once, in the order of sending.
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -41,7 +42,6 @@ from tests.sim.producer_world import (
     TOPIC,
     WALL_MS,
     BrokenPromiseError,
-    NoLock,
     ProducerWorld,
     Sent,
     _network_settings,
@@ -140,7 +140,7 @@ class SpoolWorld(ProducerWorld):
             batch_size=config.batch_size,
             buffer_memory=config.buffer_memory,
             max_request_size=config.max_request_size,
-            lock=NoLock(),
+            lock=None,
             new_waiter=_no_waiter,
         )
         self.counters = ProducerCounters(self.now_ms)
@@ -175,7 +175,7 @@ class SpoolWorld(ProducerWorld):
         feeder = kind(
             self.spool,
             self.accumulator,
-            lock=NoLock(),
+            lock=threading.Lock(),
             new_waiter=_no_waiter,
             wall_clock_ms=lambda: WALL_MS + self.now_ms,
             loads_at_once=not self.spool_config.is_durable,

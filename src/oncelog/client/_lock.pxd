@@ -6,7 +6,3 @@ cdef class QuickLock:
 
     cpdef object acquire(self)
     cpdef object release(self)
-
-
-cdef class NoLock(QuickLock):
-    pass

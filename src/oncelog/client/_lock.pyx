@@ -22,13 +22,3 @@ cdef class QuickLock:
 
     cpdef object release(self):
         PyThread_release_lock(self.lock)
-
-
-cdef class NoLock(QuickLock):
-    """Where everything happens in one thread."""
-
-    cpdef object acquire(self):
-        pass
-
-    cpdef object release(self):
-        pass

@@ -21,6 +21,7 @@ cdef extern from *:
 
 
 @cython.freelist(8)
+@cython.no_gc  # it lives for one step
 cdef class Settled:
     def __await__(self):
         return self

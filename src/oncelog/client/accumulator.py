@@ -106,9 +106,10 @@ class Accumulator:
         batch_size: int,
         buffer_memory: int,
         max_request_size: int,
-        lock: Lock,
+        lock: Lock | None,
         new_waiter: Callable[[], Waiter],
     ) -> None:
+        """`lock` is None where everything happens in one thread."""
         self._batch_size = batch_size
         self._buffer_memory = buffer_memory
         self._max_request_size = max_request_size
@@ -139,13 +140,13 @@ class Accumulator:
     def _acquire(self) -> None:
         if self._quick_lock is not None:
             self._quick_lock.acquire()
-        else:
+        elif self._lock is not None:
             self._lock.acquire()
 
     def _release(self) -> None:
         if self._quick_lock is not None:
             self._quick_lock.release()
-        else:
+        elif self._lock is not None:
             self._lock.release()
 
     # --- for users' threads -----------------------------------------------------------------------------------

@@ -16,9 +16,11 @@ cdef class Delivery:
     cdef public list parts
     cdef public object new_waiter
     cdef list _watchers
+    cdef long long _last_ms
+    cdef object _last_timestamp_ms
 
     @cython.locals(offset="long long")
-    cpdef object metadata(self, long long index, object timestamp_ms)
+    cpdef object metadata(self, long long index, long long timestamp_ms)
 
     @cython.locals(delivery=Delivery, part=Delivery)
     cpdef Delivery deciding(self, long long index)

@@ -37,8 +37,8 @@ class Delivery:
     """The fate of one batch."""
 
     __slots__ = (
-        "_watchers", "append_time_ms", "base_offset", "error", "first_index", "is_done", "new_waiter", "partition",
-        "parts", "topic",
+        "_last_ms", "_last_timestamp_ms", "_watchers", "append_time_ms", "base_offset", "error", "first_index",
+        "is_done", "new_waiter", "partition", "parts", "topic",
     )  # fmt: skip
 
     def __init__(self, topic: str, partition: int, new_waiter: Callable[[], Waiter], first_index: int = 0) -> None:
@@ -54,6 +54,7 @@ class Delivery:
         self.parts: list[Delivery] | None = None
         """Where the batch was split: its parts in order, each with a fate of its own."""
         self._watchers: list[Callable[[], Any]] = []
+        self._last_ms = self._last_timestamp_ms = NO_TIMESTAMP
 
     def settle(self, base_offset: int, append_time_ms: int) -> None:
         """The batch is stored. Its callbacks may run; `announce` follows them."""
@@ -70,7 +71,10 @@ class Delivery:
             offset += index - self.first_index
         if self.append_time_ms >= 0:
             timestamp_ms = self.append_time_ms
-        metadata: RecordMetadata = new_metadata(RecordMetadata, self.topic, self.partition, offset, timestamp_ms)
+        if timestamp_ms != self._last_ms:  # a thousand records of one millisecond share one number
+            self._last_ms = self._last_timestamp_ms = timestamp_ms
+        moment_ms = self._last_timestamp_ms
+        metadata: RecordMetadata = new_metadata(RecordMetadata, self.topic, self.partition, offset, moment_ms)
         return metadata
 
     def deciding(self, index: int) -> Delivery:

@@ -7,29 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     QuickLock: Any = None
-    NoLock: Any = None
 else:
     try:
-        from oncelog.client._lock import NoLock, QuickLock
+        from oncelog.client._lock import QuickLock
     except ImportError:
-        NoLock = QuickLock = None
-
-
-class NoPlainLock:
-    """Everything happens in one thread."""
-
-    def acquire(self) -> None: ...
-    def release(self) -> None: ...
+        QuickLock = None
 
 
 def new_lock(plain: Callable[[], Any]) -> Any:
     """A quick lock, or a `plain` one where none was built."""
     return plain() if QuickLock is None else QuickLock()
-
-
-def no_lock() -> Any:
-    """What looks like a lock, where everything happens in one thread."""
-    return NoPlainLock() if NoLock is None else NoLock()
 
 
 def as_quick_lock(lock: Any) -> Any:

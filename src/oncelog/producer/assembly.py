@@ -118,7 +118,7 @@ class Parts:
 
 def assemble(
     config: ProducerConfig,
-    lock: Lock,
+    lock: Lock | None,
     new_waiter: Callable[[], Waiter],
     on_settled: Callable[[ProducerBatch], None],
     on_news: Callable[[], None],

@@ -21,7 +21,6 @@ from oncelog.client.batch import ProducerBatch
 from oncelog.client.consumer_records import GroupMetadata
 from oncelog.client.delivery import Delivery, OnDelivery
 from oncelog.client.intake import Intake
-from oncelog.client.locks import no_lock
 from oncelog.client.loop_future import LoopFutures
 from oncelog.client.loop_intake import LoopIntake
 from oncelog.client.producer_config import ProducerConfig
@@ -101,9 +100,7 @@ class AsyncProducer(LoopIntake):
             raise InvalidConfig(
                 "spool.dir means a file write in every send(), which would block the loop: use Producer"
             )
-        self._parts = parts = assemble(
-            self.config, no_lock(), _no_waiting, ProducerBatch.resolve_futures, self._on_news
-        )
+        self._parts = parts = assemble(self.config, None, _no_waiting, ProducerBatch.resolve_futures, self._on_news)
         self._core = parts.core
         self._interceptors = parts.interceptors
         intake = Intake(parts.accumulator, parts.placement, time.time, begin_batch=self._begin_batch)
