@@ -49,7 +49,7 @@ class PartitionQueue:
 
     __slots__ = (
         "batches", "has_stored", "index", "leader", "leader_epoch", "next_ordinal", "next_position", "open",
-        "queued_bytes", "stored_position", "topic", "topic_id", "unsettled", "usual_bytes",
+        "queued_bytes", "stored_position", "topic", "topic_id", "unsettled",
     )  # fmt: skip
 
     def __init__(self, topic: str, index: int) -> None:
@@ -62,8 +62,6 @@ class PartitionQueue:
         self.open: ProducerBatch | None = None
         """The last batch, while records may join it."""
         self.queued_bytes = 0
-        self.usual_bytes = 0
-        """How large the batch was that was taken last."""
         self.unsettled: list[ProducerBatch] = []
         """Batches that were sent and have no final answer yet, in order; those that wait to be sent again are also in
         `batches`. Only the sender touches it, as everything below."""
@@ -206,7 +204,6 @@ class Accumulator:
                 now_ms,
                 max(self._batch_size, HEADER_SIZE + size),
                 Delivery(queue.topic, queue.index, self._new_waiter),
-                min(queue.usual_bytes, self._buffer_memory // (len(self.incomplete) + 1)),
             )
             future = self._add(queue, batch, timestamp_ms, key, value, headers, on_delivery)
             batch.charged_bytes += HEADER_SIZE + BATCH_BYTES
@@ -414,7 +411,6 @@ class Accumulator:
         self._acquire()
         try:
             batch = queue.batches.popleft()
-            queue.usual_bytes = batch.size_bytes
             if batch is queue.open:
                 self._close(queue)
             return batch

@@ -173,8 +173,11 @@ cdef object read_text(Reader *reader, int64_t size):
         reader.is_odd = True
 
 
-def read_produce(frame):
-    """The header and the body of the request in `frame`, if it is a plain Produce; else None."""
+ctypedef object (*BodyReader)(object frame, Reader *reader, int16_t version)
+
+
+cdef object read_plain(frame, int16_t wanted, int16_t first_version, int16_t last_version, BodyReader read_body):
+    """The header and the body of the request in `frame`, if it is a plain one of this API and these versions."""
     cdef Py_buffer view
     cdef Reader reader
     cdef int16_t api_key, version
@@ -186,20 +189,31 @@ def read_produce(frame):
         reader.is_odd = False
         api_key = read16(&reader)
         version = read16(&reader)
-        if reader.is_odd or api_key != PRODUCE or version < FIRST_VERSION or version > LAST_VERSION:
+        if reader.is_odd or api_key != wanted or version < first_version or version > last_version:
             return None
         correlation_id = <int32_t>read32(&reader)
         client_id = read_text(&reader, read16(&reader))
         pass_no_tags(&reader)
-        request = read_request(frame, &reader, version >= FIRST_WITH_TOPIC_IDS)
+        body = read_body(frame, &reader, version)
         if reader.is_odd or reader.at != reader.end:
             return None
-        return named(RequestHeader, (api_key, version, correlation_id, client_id)), request
+        return named(RequestHeader, (api_key, version, correlation_id, client_id)), body
     finally:
         PyBuffer_Release(&view)
 
 
-cdef object read_request(frame, Reader *reader, bint by_id):
+def read_produce(frame):
+    """The header and the body of the request in `frame`, if it is a plain Produce; else None."""
+    return read_plain(frame, PRODUCE, FIRST_VERSION, LAST_VERSION, read_request)
+
+
+def read_offset_commit(frame):
+    """The same for OffsetCommit."""
+    return read_plain(frame, OFFSET_COMMIT, FIRST_COMMIT, LAST_COMMIT, read_commit)
+
+
+cdef object read_request(frame, Reader *reader, int16_t version):
+    cdef bint by_id = version >= FIRST_WITH_TOPIC_IDS
     cdef int64_t budget = MAX_ELEMENTS
     cdef int64_t topic_count, count
     cdef list topics = [], partitions
@@ -303,33 +317,8 @@ cdef object read_produced(Reader *reader):
     return named(ProducedPartition, (index, 0, base_offset, time_ms, log_start, None, (), None))
 
 
-def read_offset_commit(frame):
-    """The header and the body of the request in `frame`, if it is a plain OffsetCommit; else None."""
-    cdef Py_buffer view
-    cdef Reader reader
-    cdef int16_t api_key, version
-    cdef int32_t correlation_id
-    PyObject_GetBuffer(frame, &view, PyBUF_SIMPLE)
-    try:
-        reader.start = reader.at = <const uint8_t *>view.buf
-        reader.end = reader.start + view.len
-        reader.is_odd = False
-        api_key = read16(&reader)
-        version = read16(&reader)
-        if reader.is_odd or api_key != OFFSET_COMMIT or version < FIRST_COMMIT or version > LAST_COMMIT:
-            return None
-        correlation_id = <int32_t>read32(&reader)
-        client_id = read_text(&reader, read16(&reader))
-        pass_no_tags(&reader)
-        request = read_commit(&reader, version >= FIRST_COMMIT_WITH_TOPIC_IDS)
-        if reader.is_odd or reader.at != reader.end:
-            return None
-        return named(RequestHeader, (api_key, version, correlation_id, client_id)), request
-    finally:
-        PyBuffer_Release(&view)
-
-
-cdef dict read_commit(Reader *reader, bint by_id):
+cdef object read_commit(frame, Reader *reader, int16_t version):
+    cdef bint by_id = version >= FIRST_COMMIT_WITH_TOPIC_IDS
     cdef int64_t budget = MAX_ELEMENTS
     cdef int64_t topic_count
     cdef list topics = []
