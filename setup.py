@@ -25,6 +25,7 @@ COMPILED = [
     "client.loop_future",
     "client.loop_intake",
     "client.connection",
+    "client.link",
     "client.network",
     "client.metadata_cache",
     "client.producer_counters",

@@ -28,6 +28,7 @@ SUITES = {
     "client.loop_future": "client/test_loop_future.py",
     "client.loop_intake": "client/test_loop_intake.py",
     "client.connection": "client/test_connection.py",
+    "client.link": "client/test_network.py",
     "client.network": "client/test_network.py",
     "client.metadata_cache": "client/test_metadata_cache.py",
     "client.producer_counters": "client/test_producer_counters.py",

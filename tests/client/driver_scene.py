@@ -13,7 +13,9 @@ from typing import Any
 import uvloop
 
 from oncelog.client.driven import MAX_POLL_MS, Driven
-from oncelog.client.network import Event, Network, NetworkSettings, bootstrap_nodes
+from oncelog.client.network import Network, bootstrap_nodes
+from oncelog.client.network_events import Event
+from oncelog.client.network_settings import NetworkSettings
 from oncelog.client.selecting import SelectingDriver
 from oncelog.client.sockets import SYSTEM_DEFAULTS, SocketOptions
 from oncelog.client.streaming import StreamingDriver

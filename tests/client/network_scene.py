@@ -7,7 +7,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from oncelog.client.metadata import Node
-from oncelog.client.network import Close, Connect, Effect, Event, Network, NetworkSettings, Write
+from oncelog.client.network import Network
+from oncelog.client.network_events import Close, Connect, Effect, Event, Write
+from oncelog.client.network_settings import NetworkSettings
 from oncelog.wire import codec
 from oncelog.wire.api import ApiKey
 from oncelog.wire.frame import FrameAssembler, RequestHeader, decode_request_header, encode_response

@@ -13,7 +13,8 @@ from oncelog.client.consumer_records import GroupMetadata, OffsetAndMetadata
 from oncelog.client.fetch.inbox import Inbox
 from oncelog.client.fetch.partitions import Stage
 from oncelog.client.membership.news import Assigned, Failed, Lost, News, Revoking
-from oncelog.client.network import Network, NetworkSettings
+from oncelog.client.network import Network
+from oncelog.client.network_settings import NetworkSettings
 from oncelog.errors import GroupAuthorizationFailed
 from oncelog.types import TopicPartition
 from tests.client.network_scene import SETTINGS

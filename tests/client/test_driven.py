@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from oncelog.client.driven import MAX_POLL_MS, advance, sleep_ms
-from oncelog.client.network import Answered, Event, Lost, LostKind
+from oncelog.client.network_events import Answered, Event, Lost, LostKind
 from oncelog.client.sockets import SocketOptions
 from oncelog.wire.api import ApiKey
 from oncelog.wire.frame import decode_request_header

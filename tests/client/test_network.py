@@ -5,18 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oncelog.client.metadata import Node
-from oncelog.client.network import (
-    MAX_THROTTLE_MS,
-    NOT_SENT,
-    SLOW_CONNECT_MS,
-    Answered,
-    Connect,
-    Event,
-    Lost,
-    LostKind,
-    Write,
-    bootstrap_nodes,
-)
+from oncelog.client.network import MAX_THROTTLE_MS, NOT_SENT, SLOW_CONNECT_MS, bootstrap_nodes
+from oncelog.client.network_events import Answered, Connect, Event, Lost, LostKind, Write
 from oncelog.errors import UnsupportedVersion
 from oncelog.wire import codec
 from oncelog.wire.api import ApiKey

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from oncelog.client.metadata import Node
-from oncelog.client.network import Answered, Close, Connect, Event, LostKind, bootstrap_nodes
+from oncelog.client.network import bootstrap_nodes
+from oncelog.client.network_events import Answered, Close, Connect, Event, LostKind
 from oncelog.wire import codec
 from oncelog.wire.api import ApiKey
 from oncelog.wire.frame import RequestHeader

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from oncelog.client.metadata import Node
-from oncelog.client.network import Lost, LostKind
+from oncelog.client.network_events import Lost, LostKind
 from tests.client.network_scene import NODES, Scene
 
 OWN_ID = 2**31 - 1 - 1

@@ -12,7 +12,7 @@ import pytest
 
 from oncelog.client import selecting
 from oncelog.client.driven import MAX_POLL_MS
-from oncelog.client.network import Answered, Lost
+from oncelog.client.network_events import Answered, Lost
 from oncelog.client.selecting import SelectingDriver
 from oncelog.client.sockets import Address, look_up, monotonic_ms
 from oncelog.client.turn import Turn

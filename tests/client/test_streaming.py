@@ -11,7 +11,7 @@ import pytest
 import uvloop
 
 from oncelog.client.driven import MAX_POLL_MS
-from oncelog.client.network import Event, Lost
+from oncelog.client.network_events import Event, Lost
 from oncelog.client.sockets import SocketOptions
 from oncelog.client.streaming import StreamingDriver
 from oncelog.wire.api import ApiKey

@@ -21,7 +21,9 @@ from oncelog.client.fetch.fetcher import Fetcher
 from oncelog.client.fetch.inbox import FetchedData, Inbox
 from oncelog.client.fetch.partitions import MAX_WAITING, PartitionState, Stage
 from oncelog.client.metadata_cache import MetadataCache
-from oncelog.client.network import Close, Connect, Event, Network, NetworkSettings, Write
+from oncelog.client.network import Network
+from oncelog.client.network_events import Close, Connect, Event, Write
+from oncelog.client.network_settings import NetworkSettings
 from oncelog.types import TopicPartition
 from oncelog.wire.api import ApiKey
 from tests.sim.model_reading import FIRST_PORT, ModelLog, ReadCluster, ReadLine

@@ -20,7 +20,8 @@ from oncelog.client.consumer_errors import ConsumerTimedOut
 from oncelog.client.consumer_reader import Reader
 from oncelog.client.driven import advance, sleep_ms
 from oncelog.client.fetch.inbox import Inbox
-from oncelog.client.network import Close, Connect, Event, Network, Write
+from oncelog.client.network import Network
+from oncelog.client.network_events import Close, Connect, Event, Write
 from oncelog.consumer.face import answer_of, cancel
 from oncelog.errors import OncelogError
 from oncelog.records.kernel import ConsumerRecord

@@ -21,7 +21,9 @@ from oncelog.client.batch import ProducerBatch
 from oncelog.client.delivery import RecordFuture
 from oncelog.client.driven import advance
 from oncelog.client.idempotence import Idempotence
-from oncelog.client.network import Close, Connect, Network, NetworkSettings, Write
+from oncelog.client.network import Network
+from oncelog.client.network_events import Close, Connect, Write
+from oncelog.client.network_settings import NetworkSettings
 from oncelog.client.producer_config import ProducerConfig
 from oncelog.client.producer_counters import ProducerCounters
 from oncelog.client.producer_errors import DeliveryFailed

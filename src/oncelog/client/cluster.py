@@ -10,7 +10,8 @@ from collections.abc import Iterable
 
 from oncelog.client.metadata import ClusterMetadata, Node
 from oncelog.client.metadata_cache import MetadataCache
-from oncelog.client.network import Event, Lost, Network, bootstrap_nodes
+from oncelog.client.network import Network, bootstrap_nodes
+from oncelog.client.network_events import Event, Lost
 from oncelog.wire.api import ApiKey
 
 REBOOTSTRAP_AFTER_MS = 5_000

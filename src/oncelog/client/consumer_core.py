@@ -35,7 +35,8 @@ from oncelog.client.membership.news import Assigned, Lost, Revoking
 from oncelog.client.membership.news import News as GroupNews
 from oncelog.client.membership.offset_commits import OffsetCommits
 from oncelog.client.metadata_cache import MetadataCache
-from oncelog.client.network import Event, Network
+from oncelog.client.network import Network
+from oncelog.client.network_events import Event
 from oncelog.records.kernel import ConsumerRecord
 from oncelog.types import TopicPartition
 from oncelog.wire.api import ApiKey

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from oncelog.client.network import Event, Network
+from oncelog.client.network import Network
+from oncelog.client.network_events import Event
 
 MAX_POLL_MS = 10_000
 """How long a core may ask to be left alone."""

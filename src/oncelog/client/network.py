@@ -15,12 +15,13 @@ link that has ended is ignored, so that a shell need not be quicker than its soc
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from enum import Enum, auto
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 from oncelog.client.connection import Answer, Connection
+from oncelog.client.link import Link, Peer, Request, State
 from oncelog.client.metadata import Node
+from oncelog.client.network_events import Answered, Close, Connect, Effect, Event, Lost, LostKind, Write
+from oncelog.client.network_settings import NetworkSettings
 from oncelog.errors import KafkaError, OncelogError, UnsupportedVersion
 from oncelog.records.model import Buffer
 from oncelog.wire.api import ApiKey
@@ -48,175 +49,9 @@ _RUBBISH_BIN = memoryview(bytearray(4096))
 """Where the bytes of ended links go."""
 
 
-class ConnectionConfig(Protocol):
-    """What the configs of producers and consumers say about connections."""
-
-    @property
-    def client_id(self) -> str: ...
-    @property
-    def request_timeout_ms(self) -> int: ...
-    @property
-    def socket_connection_setup_timeout_ms(self) -> int: ...
-    @property
-    def socket_connection_setup_timeout_max_ms(self) -> int: ...
-    @property
-    def reconnect_backoff_ms(self) -> int: ...
-    @property
-    def reconnect_backoff_max_ms(self) -> int: ...
-    @property
-    def connections_max_idle_ms(self) -> int: ...
-
-
-@dataclass(frozen=True, slots=True)
-class NetworkSettings:
-    client_id: str | None
-    max_in_flight: int
-    request_timeout_ms: int
-    socket_connection_setup_timeout_ms: int
-    socket_connection_setup_timeout_max_ms: int
-    reconnect_backoff_ms: int
-    reconnect_backoff_max_ms: int
-    connections_max_idle_ms: int
-    """Negative for never."""
-    max_answer_bytes: int
-
-    @classmethod
-    def of(cls, config: ConnectionConfig, *, max_in_flight: int, max_answer_bytes: int) -> NetworkSettings:
-        return cls(
-            client_id=config.client_id,
-            max_in_flight=max_in_flight,
-            request_timeout_ms=config.request_timeout_ms,
-            socket_connection_setup_timeout_ms=config.socket_connection_setup_timeout_ms,
-            socket_connection_setup_timeout_max_ms=config.socket_connection_setup_timeout_max_ms,
-            reconnect_backoff_ms=config.reconnect_backoff_ms,
-            reconnect_backoff_max_ms=config.reconnect_backoff_max_ms,
-            connections_max_idle_ms=config.connections_max_idle_ms,
-            max_answer_bytes=max_answer_bytes,
-        )
-
-
-# --- what happened to a request -----------------------------------------------------------------------------------
-
-
-class LostKind(Enum):
-    NEVER_SENT = auto()
-    """No byte of it left: the broker certainly did not execute it."""
-    UNSUPPORTED = auto()
-    """Never sent either: the broker and this client have no version in common."""
-    CONNECTION = auto()
-    TIMEOUT = auto()
-    RUBBISH = auto()
-    """The broker answered something that makes no sense."""
-
-
-class Answered(NamedTuple):
-    tag: Any
-    node_id: int
-    api_key: ApiKey
-    version: int
-    body: Any
-    sent_ms: int
-
-
-class Lost(NamedTuple):
-    tag: Any
-    node_id: int
-    reason: str
-    kind: LostKind
-
-
-Event = Answered | Lost
-
-
-# --- what the shell is to do --------------------------------------------------------------------------------------
-
-
-class Connect(NamedTuple):
-    link: int
-    host: str
-    port: int
-
-
-class Write(NamedTuple):
-    link: int
-    buffers: list[Buffer]
-
-
-class Close(NamedTuple):
-    link: int
-
-
-Effect = Connect | Write | Close
-
-
 def bootstrap_nodes(servers: Iterable[tuple[str, int]]) -> list[Node]:
     """The servers that a user names, as nodes of a cluster that is not known yet."""
     return [Node(-number, host, port) for number, (host, port) in enumerate(servers, start=1)]
-
-
-# --- state --------------------------------------------------------------------------------------------------------
-
-
-class _State(Enum):
-    CONNECTING = auto()
-    AGREEING = auto()
-    """Connected; the broker was asked which versions it speaks."""
-    READY = auto()
-
-
-class _Request:
-    """One that has no answer yet."""
-
-    __slots__ = ("deadline_ms", "node_id", "sent_ms", "tag")
-
-    def __init__(self, tag: Any, node_id: int, sent_ms: int, deadline_ms: int) -> None:
-        self.tag = tag
-        self.node_id = node_id
-        self.sent_ms = sent_ms
-        self.deadline_ms = deadline_ms
-
-
-class _Peer:
-    """One node: where it is, and what we know from earlier connections."""
-
-    __slots__ = ("failures", "link", "node", "retry_ms", "throttled_until_ms", "why_lost")
-
-    def __init__(self, node: Node) -> None:
-        self.node = node
-        self.link: _Link | None = None
-        self.failures = 0  # in a row, since it was last ready
-        self.retry_ms = 0
-        self.throttled_until_ms = 0
-        self.why_lost: str | None = None
-
-
-class _Link:
-    """One connection, from the attempt to its end."""
-
-    __slots__ = (
-        "connection", "deadline_ms", "has_unanswered", "is_leaving", "is_paused", "load", "number", "peer", "state",
-        "untaken", "untaken_unanswered", "used_ms", "write",
-    )  # fmt: skip
-
-    def __init__(self, number: int, peer: _Peer, connection: Connection, now_ms: int, deadline_ms: int) -> None:
-        self.number = number
-        self.peer = peer
-        self.connection = connection
-        self.state = _State.CONNECTING
-        self.load = 0  # requests in flight, and those that nobody answers while they are not taken
-        self.used_ms = now_ms
-        self.deadline_ms = deadline_ms  # of connecting, of agreeing, then of a write that the broker does not take
-        self.is_paused = False  # the broker does not take what was written
-        self.is_leaving = False  # not a node's link any more: closes after its last answer
-        self.has_unanswered = False  # what was written last includes requests that nobody will answer
-        self.write: Write | None = None  # in the effects that were not taken yet, with this many requests:
-        self.untaken = 0
-        self.untaken_unanswered = 0
-
-    @property
-    def is_flushing(self) -> bool:
-        """Requests that nobody will answer have not left: once they have, all that was promised for them is done."""
-        return self.has_unanswered and (self.is_paused or self.write is not None)
 
 
 class Network:
@@ -225,9 +60,9 @@ class Network:
         self._jitter = jitter
         self._max_in_flight = settings.max_in_flight
         self._memory = FrameMemory()
-        self._peers: dict[int, _Peer] = {}
+        self._peers: dict[int, Peer] = {}
         self._reserved: set[int] = set()
-        self._links: dict[int, _Link] = {}
+        self._links: dict[int, Link] = {}
         self._next_link = 0
         self._turn = 0  # of the nodes, in `least_loaded`
         self._effects: list[Effect] = []
@@ -254,7 +89,7 @@ class Network:
         for node_id, node in {node.node_id: node for node in nodes}.items():
             peer = known.get(node_id)
             if peer is None or _address(peer.node) != _address(node):
-                peer = _Peer(node)
+                peer = Peer(node)
             else:
                 peer.node = node
                 del known[node_id]
@@ -263,7 +98,7 @@ class Network:
             if peer.link is not None:
                 self._dismiss(peer.link)
 
-    def _dismiss(self, link: _Link) -> None:
+    def _dismiss(self, link: Link) -> None:
         gone = link.peer.node
         if gone.node_id < 0:
             for peer in self._peers.values():
@@ -284,7 +119,7 @@ class Network:
         if known is not None and _address(known.node) == _address(node):
             return
         self.release(node.node_id)
-        self._peers[node.node_id] = _Peer(node)
+        self._peers[node.node_id] = Peer(node)
         self._reserved.add(node.node_id)
 
     def release(self, node_id: int) -> None:
@@ -296,7 +131,7 @@ class Network:
         if link is not None:
             self._unreported += self._end(link, "not needed any more", LostKind.CONNECTION)
 
-    def _is_reserved(self, peer: _Peer) -> bool:
+    def _is_reserved(self, peer: Peer) -> bool:
         return peer.node.node_id in self._reserved
 
     def knows(self, node_id: int) -> bool:
@@ -305,7 +140,7 @@ class Network:
     def add_node(self, node: Node) -> None:
         """A broker that another one names, before metadata does; `set_nodes` decides whether it stays."""
         assert node.node_id not in self._peers
-        self._peers[node.node_id] = _Peer(node)
+        self._peers[node.node_id] = Peer(node)
 
     def connect(self, node_id: int, now_ms: int) -> None:
         """Wants a connection; does nothing if there is one, or if it is too early after the last failure."""
@@ -317,7 +152,7 @@ class Network:
             settings.socket_connection_setup_timeout_ms, settings.socket_connection_setup_timeout_max_ms, peer.failures
         )
         connection = Connection(settings.client_id, max_answer_bytes=settings.max_answer_bytes, memory=self._memory)
-        link = _Link(self._next_link, peer, connection, now_ms, now_ms + setup_ms)
+        link = Link(self._next_link, peer, connection, now_ms, now_ms + setup_ms)
         self._next_link += 1
         self._links[link.number] = peer.link = link
         self._effects.append(Connect(link.number, peer.node.host, peer.node.port))
@@ -333,11 +168,11 @@ class Network:
             self._connect_next(peers, now_ms)
         return None
 
-    def _is_promising(self, link: _Link, now_ms: int) -> bool:
-        is_new = link.state is not _State.READY and now_ms < link.used_ms + SLOW_CONNECT_MS
+    def _is_promising(self, link: Link, now_ms: int) -> bool:
+        is_new = link.state is not State.READY and now_ms < link.used_ms + SLOW_CONNECT_MS
         return is_new and not self._is_reserved(link.peer)
 
-    def _connect_next(self, peers: list[_Peer], now_ms: int) -> None:
+    def _connect_next(self, peers: list[Peer], now_ms: int) -> None:
         for _ in peers:
             peer = peers[self._turn % len(peers)]
             self._turn += 1
@@ -347,7 +182,7 @@ class Network:
 
     def is_connected(self, node_id: int) -> bool:
         peer = self._peers.get(node_id)
-        return peer is not None and peer.link is not None and peer.link.state is _State.READY
+        return peer is not None and peer.link is not None and peer.link.state is State.READY
 
     def is_unreachable(self, node_id: int, now_ms: int) -> bool:
         """Its connection failed, and it is too early for another attempt."""
@@ -359,11 +194,11 @@ class Network:
         peer = self._peers.get(node_id)
         return peer is not None and self._is_ready(peer, now_ms)
 
-    def _is_ready(self, peer: _Peer, now_ms: int) -> bool:
+    def _is_ready(self, peer: Peer, now_ms: int) -> bool:
         link = peer.link
         return (
             link is not None
-            and link.state is _State.READY
+            and link.state is State.READY
             and not link.is_paused
             and now_ms >= peer.throttled_until_ms
             and link.load < self._max_in_flight
@@ -439,7 +274,7 @@ class Network:
         link = self._ready_link(node_id)
         assert link.load < self._max_in_flight, "more requests in flight than allowed"
         deadline_ms = now_ms + (self._settings.request_timeout_ms if timeout_ms is None else timeout_ms)
-        request = _Request(tag, node_id, now_ms, deadline_ms)
+        request = Request(tag, node_id, now_ms, deadline_ms)
         try:
             _, version, data, size_bytes = link.connection.send(
                 api_key, body, max_version=max_version, answered=answered, tag=request
@@ -512,7 +347,7 @@ class Network:
         if link is None:
             return
         self.connections_made += 1
-        link.state = _State.AGREEING
+        link.state = State.AGREEING
         link.used_ms = now_ms
         link.deadline_ms = now_ms + self._settings.request_timeout_ms
         self._wake_by(link.deadline_ms)
@@ -534,7 +369,7 @@ class Network:
         try:
             for event in link.connection.received(count):
                 if type(event) is Answer:
-                    request: _Request = event.tag
+                    request: Request = event.tag
                     link.load -= 1
                     answered = (request.tag, request.node_id, event.api_key, event.version, event.body, request.sent_ms)
                     events.append(_new(Answered, answered))
@@ -543,7 +378,7 @@ class Network:
         except OncelogError as error:
             reason = str(error) if isinstance(error, KafkaError) else f"does not speak Kafka's protocol: {error}"
             return events + self._fail(link, reason, LostKind.RUBBISH, now_ms)
-        if link.state is _State.AGREEING:
+        if link.state is State.AGREEING:
             self._ask_again(link)
         elif link.is_leaving and not link.load:
             self._end(link, "", LostKind.CONNECTION)
@@ -553,7 +388,7 @@ class Network:
         """As `received`, if `count` more bytes are nothing but a Produce's success, and no other request is under way
         on the link. None, with nothing changed, for everything else."""
         link = self._links.get(number)
-        if link is None or self._is_closed or link.state is not _State.READY or link.is_leaving:
+        if link is None or self._is_closed or link.state is not State.READY or link.is_leaving:
             return None
         found = link.connection.plain_answer(count)
         if found is None:
@@ -561,7 +396,7 @@ class Network:
         self.bytes_in += count
         link.used_ms = now_ms
         link.load -= 1
-        request: _Request = found[0]
+        request: Request = found[0]
         version = link.connection.version_of(ApiKey.PRODUCE)
         answered: Answered = _new(
             Answered, (request.tag, request.node_id, ApiKey.PRODUCE, version, found[1], request.sent_ms)
@@ -591,7 +426,7 @@ class Network:
         link = self._links.get(number)
         if link is not None and link.is_paused:
             link.is_paused = link.has_unanswered = False
-            if link.state is _State.READY:
+            if link.state is State.READY:
                 link.deadline_ms = _NEVER
 
     @property
@@ -601,32 +436,32 @@ class Network:
 
     # --- the life of a link -----------------------------------------------------------------------------------------
 
-    def _ready_link(self, node_id: int) -> _Link:
+    def _ready_link(self, node_id: int) -> Link:
         link = self._peers[node_id].link
         assert link is not None, f"node {node_id} is not connected"
-        assert link.state is _State.READY, f"node {node_id} is not connected"
+        assert link.state is State.READY, f"node {node_id} is not connected"
         return link
 
-    def _write(self, link: _Link, buffers: list[Buffer]) -> None:
+    def _write(self, link: Link, buffers: list[Buffer]) -> None:
         if link.write is None:
             link.write = _new(Write, (link.number, buffers))
             self._effects.append(link.write)
         else:
             link.write.buffers.extend(buffers)
 
-    def _ask_again(self, link: _Link) -> None:
+    def _ask_again(self, link: Link) -> None:
         question = link.connection.data_to_send()
         if question:
             self._write(link, [question])
 
-    def _agreed(self, link: _Link, now_ms: int) -> None:
-        link.state = _State.READY
+    def _agreed(self, link: Link, now_ms: int) -> None:
+        link.state = State.READY
         link.deadline_ms = _NEVER
         link.peer.failures = 0
         link.peer.why_lost = None
         self._wake_by(self._idle_ms(now_ms))
 
-    def _fail(self, link: _Link, reason: str, kind: LostKind, now_ms: int) -> list[Event]:
+    def _fail(self, link: Link, reason: str, kind: LostKind, now_ms: int) -> list[Event]:
         """The link ends by a fault: its node is left alone for a while."""
         settings = self._settings
         peer = link.peer
@@ -634,11 +469,11 @@ class Network:
         peer.failures += 1
         peer.retry_ms = now_ms + backoff_ms
         peer.why_lost = f"{peer.node}: {reason}"
-        self.connections_broken += link.state is _State.READY
+        self.connections_broken += link.state is State.READY
         self._wake_by(peer.retry_ms)
         return self._end(link, reason, kind)
 
-    def _end(self, link: _Link, reason: str, kind: LostKind) -> list[Event]:
+    def _end(self, link: Link, reason: str, kind: LostKind) -> list[Event]:
         """The link is no more, and its requests are lost."""
         del self._links[link.number]
         if link.peer.link is link:
@@ -648,13 +483,13 @@ class Network:
             self._effects = [effect for effect in self._effects if effect.link != link.number]
         if Connect not in unseen:
             self._effects.append(Close(link.number))
-        if link.state is not _State.CONNECTING:
+        if link.state is not State.CONNECTING:
             self.connections_lost += 1
         return self._lose_requests(link, reason, kind)
 
-    def _lose_requests(self, link: _Link, reason: str, kind: LostKind) -> list[Event]:
+    def _lose_requests(self, link: Link, reason: str, kind: LostKind) -> list[Event]:
         """Every request of the link, in the order in which they were sent."""
-        if link.state is not _State.READY:
+        if link.state is not State.READY:
             return []
         requests = link.connection.abandon()
         link.load -= len(requests)
@@ -667,10 +502,10 @@ class Network:
 
     # --- time ---------------------------------------------------------------------------------------------------------
 
-    def _expire(self, link: _Link, now_ms: int) -> list[Event]:
+    def _expire(self, link: Link, now_ms: int) -> list[Event]:
         if now_ms >= link.deadline_ms:
             return self._fail(link, _OVERDUE[link.state], LostKind.TIMEOUT, now_ms)
-        if link.state is not _State.READY:
+        if link.state is not State.READY:
             return []
         for request in link.connection.outstanding:
             if now_ms >= request.deadline_ms:
@@ -686,8 +521,8 @@ class Network:
             moments += [moment for moment in (peer.retry_ms, peer.throttled_until_ms) if moment > now_ms]
         return min(moments, default=_NEVER)
 
-    def _due_ms(self, link: _Link, now_ms: int) -> int:
-        if link.state is not _State.READY:
+    def _due_ms(self, link: Link, now_ms: int) -> int:
+        if link.state is not State.READY:
             slow_ms = link.used_ms + SLOW_CONNECT_MS
             return min(link.deadline_ms, slow_ms) if slow_ms > now_ms else link.deadline_ms
         deadlines: list[int] = [request.deadline_ms for request in link.connection.outstanding]
@@ -709,9 +544,9 @@ class Network:
 
 
 _OVERDUE = {
-    _State.CONNECTING: "does not accept the connection",
-    _State.AGREEING: "does not answer which versions it speaks",
-    _State.READY: "does not take more data",
+    State.CONNECTING: "does not accept the connection",
+    State.AGREEING: "does not answer which versions it speaks",
+    State.READY: "does not take more data",
 }
 
 
@@ -719,5 +554,5 @@ def _address(node: Node) -> tuple[str, int]:
     return node.host, node.port
 
 
-def _load(peer: _Peer) -> int:
+def _load(peer: Peer) -> int:
     return 0 if peer.link is None else peer.link.load

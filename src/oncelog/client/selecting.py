@@ -20,7 +20,7 @@ from collections import deque
 from typing import NamedTuple
 
 from oncelog.client.driven import Driven, advance, is_done, sleep_ms
-from oncelog.client.network import Close, Connect, Effect, Event, Write
+from oncelog.client.network_events import Close, Connect, Effect, Event, Write
 from oncelog.client.sockets import (
     ADDRESS_PATIENCE_MS,
     CLOSED_BY_BROKER,

@@ -20,7 +20,8 @@ from oncelog.client.fates import BatchJournal, Fates
 from oncelog.client.idempotence import Idempotence, Identity
 from oncelog.client.metadata import NO_LEADER, TopicMetadata
 from oncelog.client.metadata_cache import MetadataCache
-from oncelog.client.network import Answered, Event, Lost, LostKind, Network
+from oncelog.client.network import Network
+from oncelog.client.network_events import Answered, Event, Lost, LostKind
 from oncelog.client.producer_config import ProducerConfig
 from oncelog.client.producer_counters import ProducerCounters
 from oncelog.client.producer_errors import DeliveryFailed, DeliveryTimedOut, ProducerClosed

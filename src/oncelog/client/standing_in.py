@@ -26,7 +26,8 @@ from oncelog.client.dispatch import Dispatch
 from oncelog.client.fates import Fates
 from oncelog.client.idempotence import Idempotence
 from oncelog.client.metadata_cache import MetadataCache
-from oncelog.client.network import Network, Write
+from oncelog.client.network import Network
+from oncelog.client.network_events import Write
 from oncelog.client.producer_counters import ProducerCounters
 from oncelog.client.selecting import SelectingDriver, Unread
 from oncelog.client.sender import SenderCore

@@ -19,7 +19,7 @@ from functools import partial
 from typing import cast
 
 from oncelog.client.driven import Driven, advance, is_done, sleep_ms
-from oncelog.client.network import Connect, Effect, Event, Write
+from oncelog.client.network_events import Connect, Effect, Event, Write
 from oncelog.client.sockets import (
     ADDRESS_PATIENCE_MS,
     CLOSED_BY_BROKER,

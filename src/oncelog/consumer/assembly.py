@@ -15,7 +15,8 @@ from oncelog.client.consumer_core import ConsumerCore
 from oncelog.client.consumer_counters import ConsumerCounters
 from oncelog.client.consumer_reader import Reader
 from oncelog.client.fetch.inbox import Inbox
-from oncelog.client.network import Network, NetworkSettings
+from oncelog.client.network import Network
+from oncelog.client.network_settings import NetworkSettings
 from oncelog.client.sockets import SocketOptions, monotonic_ms
 from oncelog.consumer.deserializers import deserializer_for
 from oncelog.consumer.interceptors import InterceptorChain

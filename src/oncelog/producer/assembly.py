@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 from oncelog.client.accumulator import Accumulator, Lock
 from oncelog.client.batch import ProducerBatch
 from oncelog.client.delivery import Waiter
-from oncelog.client.network import Network, NetworkSettings
+from oncelog.client.network import Network
+from oncelog.client.network_settings import NetworkSettings
 from oncelog.client.placement import Placement
 from oncelog.client.producer_config import ProducerConfig
 from oncelog.client.producer_counters import ProducerCounters

@@ -25,7 +25,9 @@ from oncelog.client.membership.membership import Membership, MembershipSettings
 from oncelog.client.membership.news import Assigned, Failed, Lost, News, Revoking
 from oncelog.client.membership.offset_commits import OffsetCommits
 from oncelog.client.metadata_cache import MetadataCache
-from oncelog.client.network import Close, Connect, Event, Network, NetworkSettings, Write
+from oncelog.client.network import Network
+from oncelog.client.network_events import Close, Connect, Event, Write
+from oncelog.client.network_settings import NetworkSettings
 from oncelog.types import TopicPartition
 from oncelog.wire.api import ApiKey
 from tests.client.membership.model_coordinator import FIRST_PORT, GROUP, Line, ModelCoordinator

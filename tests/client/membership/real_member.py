@@ -17,7 +17,9 @@ from oncelog.client.membership.membership import Membership, MembershipSettings
 from oncelog.client.membership.news import Assigned, Failed, Lost, News, Revoking
 from oncelog.client.membership.offset_commits import OffsetCommits
 from oncelog.client.metadata_cache import MetadataCache
-from oncelog.client.network import Event, Network, NetworkSettings
+from oncelog.client.network import Network
+from oncelog.client.network_events import Event
+from oncelog.client.network_settings import NetworkSettings
 from oncelog.client.selecting import SelectingDriver
 from oncelog.types import TopicPartition
 from oncelog.wire.api import ApiKey

@@ -7,7 +7,7 @@ from typing import Any
 from oncelog.client.consumer_records import NO_GENERATION
 from oncelog.client.membership.classic_session import ClassicSession, Refused, Setback
 from oncelog.client.membership.membership import MAX_POLL_MS, MembershipCounters, MembershipSettings
-from oncelog.client.network import Answered, Lost, LostKind
+from oncelog.client.network_events import Answered, Lost, LostKind
 from oncelog.errors import CoordinatorLoadInProgress, MemberIdRequired
 from oncelog.wire.api import ApiKey
 

@@ -8,7 +8,7 @@ import pytest
 
 from oncelog import errors
 from oncelog.client.membership.coordinator_link import MAX_NODE_ID
-from oncelog.client.network import Answered, Event, Lost
+from oncelog.client.network_events import Answered, Event, Lost
 from oncelog.wire.api import ApiKey
 from tests.client.membership.group_world import Reader, World
 from tests.client.membership.model_coordinator import GROUP

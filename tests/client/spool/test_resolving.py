@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from oncelog.client.metadata import NO_LEADER
-from oncelog.client.network import Answered, Lost, LostKind
+from oncelog.client.network_events import Answered, Lost, LostKind
 from oncelog.client.spool.entry import SpooledRecord
 from oncelog.client.spool.facts import Identity, Numbered
 from oncelog.client.spool.recovery import OpenBatch, OpenPartition

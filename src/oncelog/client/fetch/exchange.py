@@ -23,7 +23,8 @@ from oncelog.client.fetch.settings import Backoff, FetchSettings
 from oncelog.client.fetch.verdict import Verdict, verdict_of
 from oncelog.client.metadata import NO_LEADER
 from oncelog.client.metadata_cache import MetadataCache
-from oncelog.client.network import Answered, Event, Lost, LostKind, Network
+from oncelog.client.network import Network
+from oncelog.client.network_events import Answered, Event, Lost, LostKind
 from oncelog.errors import (
     CorruptMessage,
     FetchSessionIdNotFound,

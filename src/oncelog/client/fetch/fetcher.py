@@ -28,7 +28,8 @@ from oncelog.client.fetch.positions import Positions
 from oncelog.client.fetch.settings import Backoff, FetchSettings
 from oncelog.client.fetch.validation import EpochTag, Validation
 from oncelog.client.metadata_cache import MetadataCache
-from oncelog.client.network import Event, Network
+from oncelog.client.network import Network
+from oncelog.client.network_events import Event
 from oncelog.errors import KafkaError
 from oncelog.types import NO_LEADER_EPOCH, TopicPartition
 

@@ -13,7 +13,8 @@ from oncelog.client.consumer_records import OffsetAndTimestamp
 from oncelog.client.fetch.leaders import Leaders
 from oncelog.client.fetch.settings import Backoff, FetchSettings
 from oncelog.client.metadata_cache import MetadataCache
-from oncelog.client.network import Answered, Event, LostKind, Network
+from oncelog.client.network import Network
+from oncelog.client.network_events import Answered, Event, LostKind
 from oncelog.errors import NONE, KafkaError, UnsupportedForMessageFormat, UnsupportedVersion, error_for_code
 from oncelog.types import TopicPartition
 from oncelog.wire.api import ApiKey

@@ -13,7 +13,8 @@ from oncelog.client.fetch.lookups import NEVER_MS
 from oncelog.client.fetch.partitions import PartitionState, Stage, Truncated
 from oncelog.client.fetch.settings import Backoff
 from oncelog.client.metadata_cache import MetadataCache
-from oncelog.client.network import Answered, Event, LostKind, Network
+from oncelog.client.network import Network
+from oncelog.client.network_events import Answered, Event, LostKind
 from oncelog.errors import NONE, KafkaError, error_for_code
 from oncelog.types import NO_LEADER_EPOCH, NO_OFFSET, TopicPartition
 from oncelog.wire.api import ApiKey

@@ -28,7 +28,7 @@ from oncelog.client.membership.news import Assigned, Revoking
 from oncelog.client.membership.offset_commits import OffsetCommits
 from oncelog.client.membership.standing import Standing, standing_of
 from oncelog.client.metadata_cache import MetadataCache
-from oncelog.client.network import Lost, LostKind
+from oncelog.client.network_events import Lost, LostKind
 from oncelog.errors import InconsistentGroupProtocol, KafkaError, UnsupportedVersion
 from oncelog.types import TopicPartition
 from oncelog.wire.api import ApiKey

@@ -17,7 +17,7 @@ from oncelog.client.membership.classic_requests import join_request, leave_reque
 from oncelog.client.membership.coordinator_link import CoordinatorLink
 from oncelog.client.membership.heartbeats import Heartbeats, Identity, Judge
 from oncelog.client.membership.membership import MAX_POLL_MS, MembershipCounters, MembershipSettings
-from oncelog.client.network import Answered, Event, Lost
+from oncelog.client.network_events import Answered, Event, Lost
 from oncelog.errors import NONE, KafkaError, MemberIdRequired, UnsupportedVersion, error_for_code
 from oncelog.wire.api import ApiKey
 from oncelog.wire.codec import Message

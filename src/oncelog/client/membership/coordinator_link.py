@@ -15,7 +15,8 @@ from typing import NamedTuple
 from oncelog.client.membership.backoff import Backoff
 from oncelog.client.membership.membership import MAX_POLL_MS
 from oncelog.client.metadata import Node
-from oncelog.client.network import Answered, Event, Lost, LostKind, Network
+from oncelog.client.network import Network
+from oncelog.client.network_events import Answered, Event, Lost, LostKind
 from oncelog.errors import NONE, KafkaError, UnsupportedVersion, error_for_code
 from oncelog.wire.api import ApiKey
 from oncelog.wire.codec import Message

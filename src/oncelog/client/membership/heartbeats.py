@@ -7,7 +7,7 @@ from functools import partial
 
 from oncelog.client.membership.coordinator_link import CoordinatorLink
 from oncelog.client.membership.membership import MAX_POLL_MS, MembershipCounters, MembershipSettings
-from oncelog.client.network import Event, Lost
+from oncelog.client.network_events import Event, Lost
 from oncelog.errors import NONE, KafkaError, error_for_code
 from oncelog.wire.api import ApiKey
 from oncelog.wire.codec import Message

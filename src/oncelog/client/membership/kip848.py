@@ -33,7 +33,7 @@ from oncelog.client.membership.membership import MAX_POLL_MS, MembershipSettings
 from oncelog.client.membership.news import Assigned, Revoking
 from oncelog.client.membership.offset_commits import OffsetCommits
 from oncelog.client.metadata_cache import MetadataCache
-from oncelog.client.network import Answered, Event, Lost, LostKind
+from oncelog.client.network_events import Answered, Event, Lost, LostKind
 from oncelog.errors import (
     NONE,
     CoordinatorNotAvailable,

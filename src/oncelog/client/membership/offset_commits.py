@@ -23,7 +23,7 @@ from oncelog.client.membership.membership import MAX_POLL_MS, MembershipSettings
 from oncelog.client.membership.offset_fetches import Committed, OffsetFetches
 from oncelog.client.membership.topic_ids import last_version, partitions_by_topic, topic_name
 from oncelog.client.metadata_cache import MetadataCache
-from oncelog.client.network import Event, Lost, LostKind
+from oncelog.client.network_events import Event, Lost, LostKind
 from oncelog.errors import NONE, CoordinatorNotAvailable, KafkaError, UnsupportedVersion, error_for_code
 from oncelog.types import TopicPartition
 from oncelog.wire.api import ApiKey

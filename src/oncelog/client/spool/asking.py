@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from oncelog.client.network import Answered, Event, LostKind, Network
+from oncelog.client.network import Network
+from oncelog.client.network_events import Answered, Event, LostKind
 from oncelog.wire.api import ApiKey
 
 ASK_AGAIN_MS: Final = 100

@@ -12,7 +12,7 @@ from typing import Final
 
 from oncelog.client.accumulator import Accumulator, PartitionQueue
 from oncelog.client.metadata import NO_LEADER
-from oncelog.client.network import Answered
+from oncelog.client.network_events import Answered
 from oncelog.client.sender import SenderCore
 from oncelog.client.spool.asking import ASK_AGAIN_MS, Asking
 from oncelog.client.spool.errors import SpoolError

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from oncelog.client.network import Answered, Network
+from oncelog.client.network import Network
+from oncelog.client.network_events import Answered
 from oncelog.client.spool.asking import ASK_AGAIN_MS, Asking
 from oncelog.client.spool.errors import SpoolError
 from oncelog.errors import NONE, TopicAlreadyExists, error_for_code

@@ -11,7 +11,7 @@ from typing import Final
 
 from oncelog.client.accumulator import Accumulator
 from oncelog.client.metadata import NO_LEADER
-from oncelog.client.network import Answered, Event, LostKind
+from oncelog.client.network_events import Answered, Event, LostKind
 from oncelog.client.sender import SenderCore
 from oncelog.client.spool.fate import Judgement, ListedProducer, cannot_be_asked, judge
 from oncelog.client.spool.recovery import OpenPartition

@@ -13,7 +13,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 
-from oncelog.client.network import Event, Network
+from oncelog.client.network import Network
+from oncelog.client.network_events import Event
 from oncelog.client.producer_errors import ProducerClosed
 from oncelog.client.sender import SenderCore
 from oncelog.client.spool.asking import Asked

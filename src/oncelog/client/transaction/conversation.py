@@ -11,7 +11,8 @@ from collections.abc import Callable
 
 from oncelog.client.membership.backoff import Backoff
 from oncelog.client.membership.coordinator_link import GROUP_KEY, TRANSACTION_KEY, CoordinatorLink
-from oncelog.client.network import Answered, Event, Lost, LostKind, Network
+from oncelog.client.network import Network
+from oncelog.client.network_events import Answered, Event, Lost, LostKind
 from oncelog.client.transaction import requests
 from oncelog.client.transaction.model import TransactionSettings
 from oncelog.client.transaction.verdict import TransactionVerdict, verdict_of

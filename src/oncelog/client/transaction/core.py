@@ -23,7 +23,8 @@ from functools import partial
 from oncelog.client.accumulator import Accumulator, PartitionQueue
 from oncelog.client.consumer_records import GroupMetadata, OffsetAndMetadata
 from oncelog.client.idempotence import Idempotence, Identity
-from oncelog.client.network import Answered, Event, Network
+from oncelog.client.network import Network
+from oncelog.client.network_events import Answered, Event
 from oncelog.client.transaction import requests
 from oncelog.client.transaction.command import Command, CommitOffsets, Kind
 from oncelog.client.transaction.completion import Completion
