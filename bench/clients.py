@@ -7,6 +7,7 @@ import re
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import confluent_kafka
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -20,6 +21,7 @@ CLIENT_JVM = ("-Xmx1G", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error")
 TOOL_TIMEOUT_S = 600
 CLIENT_TIMEOUT_S = 300.0
 BATCH_BYTES = 128 * 1024
+EVEN_BATCH = 1_000
 COORDINATOR_TRIES, COORDINATOR_RETRY_S = 10, 0.3
 
 
@@ -75,10 +77,31 @@ def produce_small(bootstrap: str, topic: str, count: int, value: bytes) -> float
     return count / elapsed
 
 
-def consume_small(bootstrap: str, topic: str, partitions: int, count: int) -> float:
+def write_evenly(bootstrap: str, topic: str, partitions: int, count: int, value: bytes) -> None:
+    """The same batches on every broker, of EVEN_BATCH records each, one partition after the other."""
+    producer = confluent_kafka.Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "enable.idempotence": True,
+            "queue.buffering.max.messages": 1_000_000,
+            "batch.num.messages": EVEN_BATCH,
+            "linger.ms": 1_000,
+        }
+    )
+    for index in range(count):
+        while True:
+            try:
+                producer.produce(topic, value, partition=index // EVEN_BATCH % partitions)
+                break
+            except BufferError:
+                producer.poll(0.1)
+    assert producer.flush(CLIENT_TIMEOUT_S) == 0
+
+
+def consume_small(bootstrap: str, topic: str, partitions: int, count: int, **settings: Any) -> float:
     """Records per second of a confluent-kafka consumer that reads all partitions from the beginning."""
     consumer = confluent_kafka.Consumer(
-        {"bootstrap.servers": bootstrap, "group.id": "bench", "enable.auto.commit": False, "log_level": 0}
+        {"bootstrap.servers": bootstrap, "group.id": "bench", "enable.auto.commit": False, "log_level": 0, **settings}
     )
     begin = confluent_kafka.OFFSET_BEGINNING
     consumer.assign([confluent_kafka.TopicPartition(topic, index, begin) for index in range(partitions)])
