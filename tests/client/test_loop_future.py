@@ -21,7 +21,17 @@ SENT_MS = 1_700_000_000_000
 Run = Callable[[Coroutine[Any, Any, None]], None]
 
 
-def _nothing() -> None: ...
+class Waits:
+    """Counts who is told of."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def tell(self) -> None:
+        self.count += 1
+
+
+WAITS = Waits()
 
 
 def delivery(first_index: int = 0) -> Delivery:
@@ -29,7 +39,7 @@ def delivery(first_index: int = 0) -> Delivery:
 
 
 def future_of(batch: Delivery, index: int = 0) -> LoopFuture:
-    return LoopFutures(asyncio.get_running_loop(), _nothing).new(batch, index, SENT_MS)
+    return LoopFutures(asyncio.get_running_loop(), WAITS.tell).new(batch, index, SENT_MS)
 
 
 def store(batch: Delivery, base_offset: int = 10) -> None:
@@ -116,7 +126,7 @@ class TestAwaiting:
         other = asyncio.new_event_loop()
 
         async def body() -> None:
-            future = LoopFutures(other, _nothing).new(delivery(), 0, SENT_MS)
+            future = LoopFutures(other, WAITS.tell).new(delivery(), 0, SENT_MS)
             with pytest.raises(RuntimeError, match="attached to a different loop"):
                 await future
 
@@ -253,21 +263,21 @@ class TestByHand:
 
     def test_its_maker_is_told_before_somebody_waits_and_only_then(self, run: Run) -> None:
         async def body() -> None:
-            batch, waits = delivery(), []
-            maker = LoopFutures(asyncio.get_running_loop(), lambda: waits.append(batch.watcher_count))
+            batch, waits = delivery(), Waits()
+            maker = LoopFutures(asyncio.get_running_loop(), waits.tell)
             first, second = maker.new(batch, 0, SENT_MS), maker.new(batch, 1, SENT_MS)
             asyncio.get_running_loop().call_soon(store, batch)
-            assert waits == []
+            assert waits.count == 0
             await first
             await second  # is there already
-            assert waits == [0]
+            assert waits.count == 1
 
         run(body())
 
     def test_the_constructor_makes_the_same(self, run: Run) -> None:
         async def body() -> None:
             batch = delivery()
-            future = LoopFuture(LoopFutures(asyncio.get_running_loop(), _nothing), batch, 3, SENT_MS)
+            future = LoopFuture(LoopFutures(asyncio.get_running_loop(), WAITS.tell), batch, 3, SENT_MS)
             store(batch)
             assert await future == RecordMetadata("orders", 2, 13, SENT_MS)
 

@@ -36,7 +36,7 @@ class Scene:
         placement = Placement(ProducerConfig.of("localhost:9092"), lambda _: 0)
         self.intake = Intake(self.memory, placement, lambda: WALL_MS / 1000)
         self.home = asyncio.new_event_loop()
-        self.memory.futures = LoopFutures(self.home, lambda: None)
+        self.memory.futures = LoopFutures(self.home, self._hurry)
         self.producer = Producer(self.intake, self.memory, self._hurry)
         self.send: Any = self.producer.send
         self.slow = self.producer.slow

@@ -7,6 +7,7 @@ import contextlib
 import gc
 import threading
 import warnings
+import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any
 
@@ -125,6 +126,23 @@ class TestResults:
                 assert (await producer.send(TOPIC, "paid", partition=1)).offset == 1
 
         run(body())
+
+    def test_a_result_does_not_keep_its_producer(self, scripted: ScriptedBroker, run: Run) -> None:
+        """Results are hidden from the garbage collector, so they must not lead to what may lead to them."""
+
+        class Keeping(AsyncProducer):
+            kept: Any = None
+
+        async def body() -> weakref.ref[Keeping]:
+            async with Keeping(scripted.bootstrap) as producer:
+                await known(producer)
+                producer.kept = producer.send(TOPIC, b"value")
+                await producer.flush()
+            return weakref.ref(producer)
+
+        producer = run(body())
+        gc.collect()
+        assert producer() is None
 
     def test_a_failure_is_raised_where_it_is_awaited_and_told(self, scripted: ScriptedBroker, run: Run) -> None:
         async def body() -> None:

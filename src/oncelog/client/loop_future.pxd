@@ -33,7 +33,7 @@ cdef class LoopFuture:
 
 cdef class LoopFutures(Futures):
     cdef readonly object loop
-    cdef readonly object before_wait
+    cdef object _before_wait
 
     @cython.locals(future=LoopFuture)
     cpdef object new(self, Delivery delivery, long long index, long long timestamp_ms)

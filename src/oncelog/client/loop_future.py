@@ -12,6 +12,7 @@ from asyncio import AbstractEventLoop, CancelledError, InvalidStateError
 from collections.abc import Callable, Generator
 from contextvars import Context, copy_context
 from typing import Any
+from weakref import WeakMethod
 
 from oncelog.client.delivery import Delivery, Futures
 from oncelog.client.records import RecordMetadata, hide_from_collector, settled, show_to_collector
@@ -100,7 +101,7 @@ class LoopFuture:
         return settled(self.result()) if self.done() else self._wait()
 
     def _wait(self) -> Generator[Any, None, RecordMetadata]:
-        self._maker.before_wait()
+        self._maker.tell_of_wait()
         self._asyncio_future_blocking = True
         yield self
         if not self.done():
@@ -144,12 +145,18 @@ class LoopFuture:
 class LoopFutures(Futures):
     """Makes them, for one loop."""
 
-    __slots__ = ("before_wait", "loop")
+    __slots__ = ("_before_wait", "loop")
 
     def __init__(self, loop: AbstractEventLoop, before_wait: Callable[[], None]) -> None:
-        """`before_wait` is called whenever somebody is about to wait for one of them."""
+        """`before_wait`, a method, is called whenever somebody is about to wait for one of them. They do not keep its
+        object, which may well keep some of them: nobody would find that cycle."""
         self.loop = loop
-        self.before_wait = before_wait
+        self._before_wait = WeakMethod(before_wait)
+
+    def tell_of_wait(self) -> None:
+        before_wait = self._before_wait()
+        if before_wait is not None:
+            before_wait()
 
     def new(self, delivery: Delivery, index: int, timestamp_ms: int) -> LoopFuture:
         """As the constructor, which costs more where it is called for every record."""
@@ -162,5 +169,5 @@ class LoopFutures(Futures):
         future._cancel_message = None
         future._is_cancelled = False
         future._asyncio_future_blocking = False
-        hide_from_collector(future)  # until somebody waits for it, it leads nowhere but to its batch
+        hide_from_collector(future)  # until somebody waits for it, it leads to its batch and its loop alone
         return future
