@@ -9,6 +9,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from oncelog.client.partitioner import PartitionerError
 from oncelog.client.producer_errors import BufferExhausted, ProducerClosed, TopicUnavailable
 from oncelog.errors import InvalidTopicException, TopicAuthorizationFailed, UnknownTopicOrPartition
 from oncelog.producer import async_line
-from oncelog.producer.async_producer import AsyncProducer
+from oncelog.producer.async_producer import EARLY_BYTES, AsyncProducer
 from oncelog.producer.serializers import SerializationError
 from tests.producer.scripted_broker import ScriptedBroker
 from tests.support.patience import PATIENCE_S, once_heard_async
@@ -522,6 +523,16 @@ class TestEnds:
             assert all("belongs to another event loop" in str(failure) for failure in failures)
 
         asyncio.run(body())
+
+    def test_nothing_is_sent_from_another_thread(self, scripted: ScriptedBroker, run: Run) -> None:
+        async def body() -> None:
+            async with AsyncProducer(scripted.bootstrap, linger_ms=0, batch_size=2 * EARLY_BYTES) as producer:
+                await known(producer)
+                producer.send(TOPIC, b"in its loop", partition=0)
+                with ThreadPoolExecutor() as other, pytest.raises(RuntimeError, match="no running event loop"):
+                    other.submit(producer.send, TOPIC, bytes(EARLY_BYTES), partition=0).result()
+
+        run(body())
 
     def test_outside_of_a_loop_it_cannot_send(self) -> None:
         with pytest.raises(RuntimeError, match="no running event loop"):

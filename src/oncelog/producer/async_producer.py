@@ -337,6 +337,7 @@ class AsyncProducer(LoopIntake):
 
     def _hurry(self) -> None:
         assert self._driver is not None
+        self._check_loop(asyncio.get_running_loop())
         self._driver.hurry()
 
     def _check_loop(self, loop: asyncio.AbstractEventLoop) -> None:
