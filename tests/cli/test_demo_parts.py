@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from io import StringIO
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from rich.console import Console
 
 from oncelog.cli import demo_driver
 from oncelog.cli.demo_chronicle import Chronicle, Who
+from oncelog.cli.demo_driver import MAX_SLOW_STARTS, WATCH_S, Driver, DriverFailed
 from oncelog.cli.demo_pipeline import LEAD as PIPELINE_LEAD
 from oncelog.cli.demo_rows import Rows
 from oncelog.cli.demo_screen import progress_screen
@@ -127,6 +129,30 @@ def test_the_chronicle_knows_lives_kills_and_rates() -> None:
 def test_rows_of_a_table_that_is_not_there_yet(tmp_path: Path) -> None:
     assert Rows(tmp_path / "shipments.db").count == 0
     assert list(tmp_path.iterdir()) == [], "looking makes nothing"
+
+
+class TestSlowStarts:
+    """Spark ends a query if a Python process does not start within ten seconds."""
+
+    def restarts(self, folder: Path, times: int, message: str) -> int:
+        count = 0
+        with Driver(str(times), message, "", folder, "tests.cli.slow_spark") as driver:
+            while not driver.is_running:
+                count += not driver.check_alive()
+                time.sleep(WATCH_S)
+            driver.finish()
+        return count
+
+    def test_another_driver_starts(self, tmp_path: Path) -> None:
+        assert self.restarts(tmp_path, 2, "Python worker failed to connect back.") == 2
+
+    def test_but_not_for_ever(self, tmp_path: Path) -> None:
+        with pytest.raises(DriverFailed, match="connect back"):
+            self.restarts(tmp_path, MAX_SLOW_STARTS + 1, "Python worker failed to connect back.")
+
+    def test_nor_for_another_reason(self, tmp_path: Path) -> None:
+        with pytest.raises(DriverFailed, match="exit code 1 although nobody killed it"):
+            self.restarts(tmp_path, 1, "out of memory")
 
 
 class TestMissingParts:

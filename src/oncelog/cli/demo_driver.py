@@ -23,6 +23,11 @@ END_TIMEOUT_S = 120.0
 WATCH_S = 0.01
 LOG_TAIL_BYTES = 3_000
 PROCESSES = Path("/proc")
+PROGRAM = "oncelog.cli.demo_spark"
+SLOW_START = b"Python worker failed to connect back"
+"""What Spark says when it ends a query because a Python process took more than ten seconds to start. Only a machine
+that is busy with something else is so slow, and whoever runs a pipeline starts it again."""
+MAX_SLOW_STARTS = 3
 
 
 class DriverFailed(OncelogError):
@@ -42,8 +47,10 @@ def missing_parts() -> str | None:
 class Driver:
     """One after the other, each with the checkpoints that the one before has left. Use as a context manager."""
 
-    def __init__(self, bootstrap_servers: str, source: str, target: str, folder: Path) -> None:
+    def __init__(self, bootstrap_servers: str, source: str, target: str, folder: Path, program: str = PROGRAM) -> None:
         self._words = [bootstrap_servers, source, target, str(folder)]
+        self._program = program
+        self._slow_starts = 0
         self._folder = folder
         self._moments = folder / "moments"
         self._log = folder / "spark.log"
@@ -60,9 +67,10 @@ class Driver:
 
     def start(self) -> None:
         self._started.unlink(missing_ok=True)
-        command = [sys.executable, "-m", "oncelog.cli.demo_spark", *self._words, str(self._started)]
+        command = [sys.executable, "-m", self._program, *self._words, str(self._started)]
         places = {VARIABLE: str(self._moments), "TMPDIR": str(self._folder), "SPARK_LOCAL_IP": "127.0.0.1"}
         with open(self._log, "ab") as log:
+            self._log_begin = log.tell()
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE,
@@ -77,10 +85,19 @@ class Driver:
         """Whether its queries are."""
         return self._started.exists()
 
-    def check_alive(self) -> None:
+    def check_alive(self) -> bool:
+        """False if Spark gave up on a machine that is too busy, and another driver starts. Raises DriverFailed if this
+        one ended for any other reason."""
         code = self._process.poll()
-        if code is not None:
+        if code is None:
+            return True
+        said = self._log.read_bytes()[self._log_begin :]
+        if SLOW_START not in said or self._slow_starts == MAX_SLOW_STARTS:
             raise self._failure(f"ended with exit code {code} although nobody killed it")
+        self._slow_starts += 1
+        self.kill()
+        self.start()
+        return False
 
     def set_trap(self, moment: Moment) -> None:
         """The next process of Spark that comes to the moment stays there."""

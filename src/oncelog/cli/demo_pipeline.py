@@ -163,7 +163,9 @@ class _Stage:
         self._awaited = moment
 
     def tend(self, screen: Screen) -> None:
-        self._driver.check_alive()
+        if not self._driver.check_alive():
+            screen.tell("Spark ended a query: on this busy machine a Python worker took ten seconds to start")
+            self._driver_ended("a worker was slow to start", screen)
         if self._is_starting and self._driver.is_running:
             self._is_starting = False
             self._chronicle.begins(Who.WORKERS)
@@ -178,13 +180,17 @@ class _Stage:
         self._awaited = None
 
     def _kill_driver(self, screen: Screen) -> None:
-        for who in (Who.DRIVER, Who.WORKERS):
-            self._chronicle.ends(who)
-        self._chronicle.note(Who.DRIVER, "kill -9 inside a commit", Tone.BAD)
         self._driver.kill()
         screen.tell("kill -9 of the Spark driver inside a commit: the batch is decided, no transaction is committed")
         self._tally.driver_kills += 1
         self._driver.start()
+        self._driver_ended("kill -9 inside a commit", screen)
+
+    def _driver_ended(self, why: str, screen: Screen) -> None:
+        """And the next one starts."""
+        for who in (Who.DRIVER, Who.WORKERS):
+            self._chronicle.ends(who)
+        self._chronicle.note(Who.DRIVER, why, Tone.BAD)
         self._chronicle.begins(Who.DRIVER)
         self._is_starting = True
         screen.tell("another driver starts with the same checkpoints")
