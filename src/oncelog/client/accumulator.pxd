@@ -18,6 +18,7 @@ cdef class PartitionQueue:
     cdef public int leader
     cdef public int leader_epoch
     cdef public object batches
+    cdef public long long usual_bytes
     cdef public list unsettled
     cdef public long long next_position
     cdef public long long next_ordinal

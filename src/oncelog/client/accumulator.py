@@ -49,7 +49,7 @@ class PartitionQueue:
 
     __slots__ = (
         "batches", "has_stored", "index", "leader", "leader_epoch", "next_ordinal", "next_position", "open",
-        "queued_bytes", "stored_position", "topic", "topic_id", "unsettled",
+        "queued_bytes", "stored_position", "topic", "topic_id", "unsettled", "usual_bytes",
     )  # fmt: skip
 
     def __init__(self, topic: str, index: int) -> None:
@@ -62,6 +62,9 @@ class PartitionQueue:
         self.open: ProducerBatch | None = None
         """The last batch, while records may join it."""
         self.queued_bytes = 0
+        self.usual_bytes = 0
+        """How large the batch was that was taken last, and so the next may become: with a thousand partitions, batches
+        that grow step by step cost a third more."""
         self.unsettled: list[ProducerBatch] = []
         """Batches that were sent and have no final answer yet, in order; those that wait to be sent again are also in
         `batches`. Only the sender touches it, as everything below."""
@@ -204,6 +207,7 @@ class Accumulator:
                 now_ms,
                 max(self._batch_size, HEADER_SIZE + size),
                 Delivery(queue.topic, queue.index, self._new_waiter),
+                min(queue.usual_bytes, self._buffer_memory // (len(self.incomplete) + 1)),
             )
             future = self._add(queue, batch, timestamp_ms, key, value, headers, on_delivery)
             batch.charged_bytes += HEADER_SIZE + BATCH_BYTES
@@ -411,6 +415,7 @@ class Accumulator:
         self._acquire()
         try:
             batch = queue.batches.popleft()
+            queue.usual_bytes = batch.size_bytes
             if batch is queue.open:
                 self._close(queue)
             return batch

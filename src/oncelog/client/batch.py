@@ -27,13 +27,15 @@ class ProducerBatch:
         "producer_id", "record_count", "retry_at_ms", "size_bytes", "topic", "was_first_in_line",
     )  # fmt: skip
 
-    def __init__(self, topic: str, partition: int, created_ms: int, size_hint: int, delivery: Delivery) -> None:
-        """`size_hint` is how large it becomes at most, as long as its records are small."""
+    def __init__(
+        self, topic: str, partition: int, created_ms: int, size_hint: int, delivery: Delivery, expected_bytes: int = 0
+    ) -> None:
+        """`size_hint` is how large it becomes at most, as long as its records are small; `expected_bytes`, probably."""
         self.topic = topic
         self.partition = partition
         self.created_ms = created_ms
         self.delivery = delivery
-        self.builder: kernel.BatchBuilder | None = kernel.BatchBuilder(None, size_hint)
+        self.builder: kernel.BatchBuilder | None = kernel.BatchBuilder(None, size_hint, expected_bytes)
         self._native = self.builder if kernel.NATIVE else None
         self._append: Callable[..., int] | None = None if kernel.NATIVE else self.builder.append
         self.size_bytes = self.builder.size_bytes

@@ -1444,9 +1444,11 @@ cdef class BatchBuilder(Appender):
     cdef size_t sealed_size  # 0 until then
     cdef Store headers  # the headers of the record being appended
     cdef size_t size_hint
+    cdef size_t expected  # bytes that it will probably hold
 
-    def __cinit__(self, base_timestamp=None, size_t size_hint=0):
+    def __cinit__(self, base_timestamp=None, size_t size_hint=0, size_t expected=0):
         self.size_hint = size_hint
+        self.expected = expected
         self.max_timestamp = NO_TIMESTAMP
         self.base_timestamp = NO_TIMESTAMP
         if base_timestamp is not None:
@@ -1472,9 +1474,9 @@ cdef class BatchBuilder(Appender):
         return object.__sizeof__(self) + self.records.capacity + self.headers.capacity
 
     cdef int make_room(self, size_t more) except -1:
-        """Double the memory, but stop on the way at the size that was announced."""
+        """Double the memory, but stop on the way at the sizes that were announced."""
         cdef size_t needed = self.records.size + more
-        cdef size_t capacity = 2 * self.records.capacity
+        cdef size_t capacity = max(2 * self.records.capacity, self.expected)
         cdef size_t max_capacity = SHELF_BYTES
         if needed <= self.size_hint:
             max_capacity = self.size_hint

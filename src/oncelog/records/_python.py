@@ -427,7 +427,7 @@ class BatchBuilder:
     grows: here by itself, in the native kernel because doubling stops there.
     """
 
-    def __init__(self, base_timestamp: int | None = None, size_hint: int = 0) -> None:
+    def __init__(self, base_timestamp: int | None = None, size_hint: int = 0, expected: int = 0) -> None:
         self._batch = bytearray(HEADER_SIZE)  # room for the header, so that the batch can be sealed where it is
         self._sealed_size = 0  # until then
         self._count = 0
