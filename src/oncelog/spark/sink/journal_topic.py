@@ -96,7 +96,10 @@ class JournalTopic:
             self._producer = None
 
     def create(self) -> None:
-        """The topic, unless it is there."""
+        """The topic, unless it is there. A broker may go away meanwhile: what it had made is there the next time."""
+        self._brokers.client.retrying(self._create)
+
+    def _create(self) -> None:
         admin = self._brokers.admin
         try:
             found = admin.describe_topic(self._partition.topic)
