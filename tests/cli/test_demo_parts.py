@@ -154,6 +154,13 @@ class TestSlowStarts:
         with pytest.raises(DriverFailed, match="exit code 1 although nobody killed it"):
             self.restarts(tmp_path, 1, "out of memory")
 
+    def test_the_cause_is_shown_before_thousands_of_java_frames(self, tmp_path: Path) -> None:
+        frames = "\n".join(f"\tat org.apache.spark.Frame{number}.run(Frame.java:1)" for number in range(1_000))
+        with pytest.raises(DriverFailed, match="the cause\nCaused by: its cause") as failure:
+            self.restarts(tmp_path, 1, f"the cause\n{frames}\nCaused by: its cause\n{frames}\n\t... 7 more")
+        assert "Frame" not in str(failure.value)
+        assert "7 more" not in str(failure.value)
+
 
 class TestMissingParts:
     def test_pyspark(self, monkeypatch: pytest.MonkeyPatch) -> None:

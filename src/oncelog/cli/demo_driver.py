@@ -7,6 +7,7 @@ work. A killed driver takes them all with it.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -21,7 +22,9 @@ from oncelog.spark.moments import VARIABLE, Moment
 
 END_TIMEOUT_S = 120.0
 WATCH_S = 0.01
-LOG_TAIL_BYTES = 3_000
+MAX_SHOWN_CHARS = 8_000
+JAVA_FRAME = re.compile(r"\t+(at |\.\.\. \d+ more)")
+"""A line of a Java stack trace that says where; what it is about stands above."""
 PROCESSES = Path("/proc")
 PROGRAM = "oncelog.cli.demo_spark"
 SLOW_START = b"Python worker failed to connect back"
@@ -139,8 +142,9 @@ class Driver:
             raise self._failure(f"ended with exit code {code}")
 
     def _failure(self, what: str) -> DriverFailed:
-        said = self._log.read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace").strip()
-        return DriverFailed(f"the Spark driver {what}; its log ends with:\n{said}")
+        said = self._log.read_bytes()[self._log_begin :].decode(errors="replace").strip()
+        telling = "\n".join(line for line in said.splitlines() if not JAVA_FRAME.match(line))
+        return DriverFailed(f"the Spark driver {what}; its log ends with:\n{telling[-MAX_SHOWN_CHARS:]}")
 
 
 def _members(session: int) -> list[int]:
