@@ -55,10 +55,12 @@ def natives() -> list[Extension]:
     return cythonize(
         [
             native("records._appender", ".pyx"),
+            native("records._placing", ".pyx"),
             native("records._native", ".pyx", "-O3", KERNEL_PARTS),
             native("wire._quick", ".pyx"),
             native("client._lock", ".pyx"),
             native("client._records", ".pyx"),
+            native("client._recycling", ".pyx"),
             native("client._settled", ".pyx"),
             native("client._clock", ".pyx"),
             *(native(name, ".py") for name in COMPILED),

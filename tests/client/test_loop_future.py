@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import gc
 import weakref
@@ -242,6 +243,53 @@ class TestByHand:
             assert unwanted == []
 
         run(body())
+
+    def test_a_callback_that_raises_keeps_nobody_from_being_told(self, run: Run) -> None:
+        def fail(_: Any) -> None:
+            raise ValueError("by design")
+
+        def give_up(_: Any) -> None:
+            raise asyncio.CancelledError
+
+        async def body() -> None:
+            batch = delivery()
+            heard: list[Any] = []
+            complaints: list[dict[str, Any]] = []
+            asyncio.get_running_loop().set_exception_handler(lambda _, complaint: complaints.append(complaint))
+            maker = LoopFutures(asyncio.get_running_loop(), WAITS.tell)
+            futures = [maker.new(batch, index, SENT_MS) for index in range(4)]
+            for future, function in zip(futures, (heard.append, fail, give_up, heard.append), strict=True):
+                future.add_done_callback(function)
+            store(batch)
+            assert heard == []  # the loop calls them
+            await asyncio.sleep(0)
+            assert heard == [futures[0], futures[3]]
+            assert [type(complaint["exception"]) for complaint in complaints] == [ValueError, asyncio.CancelledError]
+            assert "fail" in complaints[0]["message"]
+
+        run(body())
+
+    def test_an_exit_in_a_callback_ends_the_loop_and_loses_no_other_call(self) -> None:
+        def leave(_: Any) -> None:
+            raise SystemExit(3)
+
+        heard: list[Any] = []
+
+        async def body() -> None:
+            batch = delivery()
+            maker = LoopFutures(asyncio.get_running_loop(), WAITS.tell)
+            for function in (leave, heard.append):
+                maker.new(batch, 0, SENT_MS).add_done_callback(function)
+            store(batch)
+            await asyncio.sleep(0)
+
+        loop = asyncio.new_event_loop()
+        with contextlib.closing(loop):
+            with pytest.raises(SystemExit):
+                loop.run_until_complete(body())
+            assert heard == []
+            loop.run_until_complete(asyncio.sleep(0))
+        assert len(heard) == 1
 
     def test_what_is_not_known_yet_is_not_told(self, run: Run) -> None:
         async def body() -> None:

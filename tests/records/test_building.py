@@ -78,6 +78,23 @@ class TestSeal:
 
 
 class TestMemory:
+    def test_many_batches_of_any_size_in_memory_that_others_have_left(self, kernel: ModuleType) -> None:
+        """Blocks go from batch to batch, and no batch finds anything of another in its own."""
+        chance = random.Random(4)
+        open_batches: list[tuple[Any, list[Any]]] = []
+        for number in range(3_000):
+            if not open_batches or (len(open_batches) < 40 and chance.random() < 0.2):
+                expected = chance.choice([0, 3_000, 9_000, 17_000, 40_000])
+                open_batches.append((kernel.BatchBuilder(None, 70_000, expected), []))
+            builder, rows = chance.choice(open_batches)
+            rows.append((number, b"%d" % number, bytes([number % 256]) * chance.choice([10, 500, 4_000]), ()))
+            builder.append(*rows[-1])
+            if builder.size_bytes > 60_000 or chance.random() < 0.02:
+                open_batches.remove((builder, rows))
+                assert bytes(builder.seal()) == bytes(build_batch(rows))
+        for builder, rows in [one for one in open_batches if one[1]]:
+            assert bytes(builder.seal()) == bytes(build_batch(rows))
+
     def test_a_batch_below_its_hint_takes_no_more_than_that(self, kernel: ModuleType) -> None:
         hint = 100_000
         builder = kernel.BatchBuilder(size_hint=hint)

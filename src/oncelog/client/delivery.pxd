@@ -26,7 +26,6 @@ cdef class Delivery:
     cpdef Delivery deciding(self, long long index)
 
 
-@cython.freelist(256)
 cdef class RecordFuture:
     cdef Delivery _delivery
     cdef long long _index

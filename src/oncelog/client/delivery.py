@@ -12,11 +12,14 @@ import logging
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from oncelog.client.records import RecordMetadata, new_metadata
+from oncelog.client.records import RecordMetadata, new_metadata, recycle, show_to_collector
 from oncelog.errors import OncelogError
 from oncelog.types import NO_OFFSET, NO_TIMESTAMP
 
 logger = logging.getLogger(__name__)
+
+MAX_KEPT_FUTURES = 256
+"""Of those that are let go of, as many as there is memory kept for."""
 
 OnDelivery = Callable[[RecordMetadata | None, Exception | None], Any]
 
@@ -171,6 +174,7 @@ class RecordFuture:
 
     def add_done_callback(self, function: Callable[[RecordFuture], Any]) -> None:
         """Call `function(self)` once, when the fate is known; at once if it is. What it raises is logged."""
+        show_to_collector(self)  # whoever waits for it may well be what it is part of
         pending = [function]  # whoever takes it out calls it: the news may come twice, and in two threads
 
         def decided() -> None:
@@ -206,6 +210,9 @@ class RecordFuture:
         delivery = self._deciding()
         state = "pending" if not delivery.is_done else "failed" if delivery.error else "delivered"
         return f"<RecordFuture {delivery.topic}-{delivery.partition} {state}>"
+
+
+recycle(RecordFuture, MAX_KEPT_FUTURES)
 
 
 def new_future(delivery: Delivery, index: int, timestamp_ms: int) -> RecordFuture:

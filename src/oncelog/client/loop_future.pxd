@@ -10,7 +10,6 @@ from oncelog.client.delivery cimport Delivery, Futures
 cdef class LoopFutures
 
 
-@cython.freelist(1024)
 cdef class LoopFuture:
     cdef object __weakref__
     cdef LoopFutures _maker
@@ -34,6 +33,9 @@ cdef class LoopFuture:
 cdef class LoopFutures(Futures):
     cdef readonly object loop
     cdef object _before_wait
+    cdef list _calls
+
+    cpdef object call_soon(self, object function, LoopFuture future, object context)
 
     @cython.locals(future=LoopFuture)
     cpdef object new(self, Delivery delivery, long long index, long long timestamp_ms)

@@ -15,7 +15,10 @@ from typing import Any
 from weakref import WeakMethod
 
 from oncelog.client.delivery import Delivery, Futures
-from oncelog.client.records import RecordMetadata, hide_from_collector, settled, show_to_collector
+from oncelog.client.records import RecordMetadata, hide_from_collector, recycle, settled, show_to_collector
+
+MAX_KEPT_FUTURES = 1024
+"""Of those that are let go of, as many as there is memory kept for."""
 
 
 class LoopFuture:
@@ -72,7 +75,7 @@ class LoopFuture:
         if context is None:
             context = copy_context()
         if self.done():
-            self._maker.loop.call_soon(function, self, context=context)
+            self._maker.call_soon(function, self, context)
             return
         if self._callbacks is None:
             self._callbacks = []
@@ -132,7 +135,7 @@ class LoopFuture:
     def _tell(self) -> None:
         callbacks, self._callbacks = self._callbacks, None
         for function, context in callbacks or ():
-            self._maker.loop.call_soon(function, self, context=context)
+            self._maker.call_soon(function, self, context)
 
     def __repr__(self) -> str:
         delivery = self._delivery.deciding(self._index)
@@ -142,16 +145,46 @@ class LoopFuture:
         return f"<LoopFuture {delivery.topic}-{delivery.partition} {state}>"
 
 
+_IS_RECYCLED = recycle(LoopFuture, MAX_KEPT_FUTURES)
+
+
 class LoopFutures(Futures):
     """Makes them, for one loop."""
 
-    __slots__ = ("_before_wait", "loop")
+    __slots__ = ("_before_wait", "_calls", "loop")
 
     def __init__(self, loop: AbstractEventLoop, before_wait: Callable[[], None]) -> None:
         """`before_wait`, a method, is called whenever somebody is about to wait for one of them. They do not keep its
         object, which may well keep some of them: nobody would find that cycle."""
         self.loop = loop
         self._before_wait = WeakMethod(before_wait)
+        self._calls: list[tuple[Callable[[Any], object], LoopFuture, Context]] = []
+        """What the loop is asked to do with its next turn."""
+
+    def call_soon(self, function: Callable[[Any], object], future: LoopFuture, context: Context) -> None:
+        """As the loop's own, which would take longer for each of a thousand records than all else that is done for it:
+        what comes together is one request to the loop."""
+        if not self._calls:
+            self.loop.call_soon(self._call)
+        self._calls.append((function, future, context))
+
+    def _call(self) -> None:
+        calls, self._calls = self._calls, []
+        calls.reverse()
+        try:
+            while calls:
+                function, future, context = calls.pop()
+                try:
+                    context.run(function, future)
+                except (SystemExit, KeyboardInterrupt):
+                    raise
+                except BaseException as error:
+                    self.loop.call_exception_handler(
+                        {"message": f"{function!r}, called with a record's result, raised", "exception": error}
+                    )
+        finally:  # an exit ends this turn of the loop; if there is another one, the others are told in it
+            for function, future, context in reversed(calls):
+                self.call_soon(function, future, context)
 
     def tell_of_wait(self) -> None:
         before_wait = self._before_wait()
@@ -169,5 +202,6 @@ class LoopFutures(Futures):
         future._cancel_message = None
         future._is_cancelled = False
         future._asyncio_future_blocking = False
-        hide_from_collector(future)  # until somebody waits for it, it leads to its batch and its loop alone
+        if not _IS_RECYCLED:
+            hide_from_collector(future)  # until somebody waits for it, it leads to its batch and its loop alone
         return future

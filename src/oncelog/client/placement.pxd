@@ -3,6 +3,7 @@
 cimport cython
 
 from oncelog.client.accumulator cimport PartitionQueue, TopicQueues
+from oncelog.records._placing cimport partition_of
 
 
 cdef class Placement:

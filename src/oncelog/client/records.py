@@ -50,11 +50,16 @@ def _read_ms(clock: Callable[[], float]) -> int:
 def _leave_to_collector(one: object) -> None: ...
 
 
+def _leave_to_interpreter(kind: type, room: int) -> bool:
+    return False
+
+
 if TYPE_CHECKING:
     new_metadata = _new_metadata
     hide_from_collector = show_to_collector = _leave_to_collector
     settled = _settled
     read_ms = _read_ms
+    recycle = _leave_to_interpreter
 else:
     try:
         from oncelog.client._records import hide_from_collector, new_metadata, show_to_collector
@@ -69,3 +74,7 @@ else:
         from oncelog.client._clock import read_ms
     except ImportError:
         read_ms = _read_ms
+    try:
+        from oncelog.client._recycling import recycle
+    except ImportError:
+        recycle = _leave_to_interpreter

@@ -19,8 +19,10 @@ from libc.string cimport memcpy, memset
 cimport cython
 
 from oncelog.records._appender cimport Appender
+from oncelog.records._placing cimport murmur2_of
 from oncelog.errors import CorruptMessage, InvalidRecord, MessageTooLarge, UnsupportedCompressionType
 from oncelog.records import compression, model
+from oncelog.records._placing import murmur2, partition_of
 from oncelog.records.model import (
     BatchHeader, BinaryColumn, CheckedRecords, ColumnBuffers, Record, RecordDeserializationError
 )
@@ -36,8 +38,8 @@ cdef extern from *:
     static CYTHON_INLINE uint32_t load32(const uint8_t *at) {
         return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
     }
-    static CYTHON_INLINE uint32_t load32_little(const uint8_t *at) {
-        return (uint32_t)at[3] << 24 | (uint32_t)at[2] << 16 | (uint32_t)at[1] << 8 | at[0];
+    static CYTHON_INLINE void fetch_for_writing(const uint8_t *at) {
+        __builtin_prefetch(at + 64, 1); __builtin_prefetch(at + 128, 1);
     }
     static CYTHON_INLINE uint64_t load64(const uint8_t *at) { return (uint64_t)load32(at) << 32 | load32(at + 4); }
     static CYTHON_INLINE int16_t load16(const uint8_t *at) { return (int16_t)((uint16_t)at[0] << 8 | at[1]); }
@@ -60,7 +62,7 @@ cdef extern from *:
     }
     """
     uint32_t load32(const uint8_t *at) noexcept nogil
-    uint32_t load32_little(const uint8_t *at) noexcept nogil
+    void fetch_for_writing(const uint8_t *at) noexcept nogil
     uint64_t load64(const uint8_t *at) noexcept nogil
     int16_t load16(const uint8_t *at) noexcept nogil
     void store16(uint8_t *at, uint32_t value) noexcept nogil
@@ -328,50 +330,6 @@ cdef uint8_t *batch_at(Py_buffer *view, Py_ssize_t position, Py_ssize_t size_byt
     if position < 0 or size_bytes < HEADER_SIZE or size_bytes > view.len - position:
         raise CorruptMessage(f"no batch of {size_bytes} bytes at {position} in a buffer of {view.len} bytes")
     return <uint8_t *>view.buf + position
-
-
-# ------------------------------------------------------------------------------------------------------ partitions
-
-
-cdef enum:
-    MURMUR2_SEED = 0x9747b28c
-    MURMUR2_FACTOR = 0x5bd1e995
-
-
-cdef uint32_t murmur2_of(const uint8_t *at, Py_ssize_t size) noexcept nogil:
-    cdef uint32_t mixed = <uint32_t>MURMUR2_SEED ^ <uint32_t>size
-    cdef uint32_t word
-    while size >= 4:
-        word = load32_little(at) * <uint32_t>MURMUR2_FACTOR
-        word = (word ^ word >> 24) * <uint32_t>MURMUR2_FACTOR
-        mixed = mixed * <uint32_t>MURMUR2_FACTOR ^ word
-        at += 4
-        size -= 4
-    if size == 3:
-        mixed ^= <uint32_t>at[2] << 16
-    if size >= 2:
-        mixed ^= <uint32_t>at[1] << 8
-    if size >= 1:
-        mixed = (mixed ^ at[0]) * <uint32_t>MURMUR2_FACTOR
-    mixed = (mixed ^ mixed >> 13) * <uint32_t>MURMUR2_FACTOR
-    return mixed ^ mixed >> 15
-
-
-def murmur2(data):
-    cdef Py_buffer view
-    if PyBytes_CheckExact(data):
-        return murmur2_of(<const uint8_t *>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
-    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
-    try:
-        return murmur2_of(<const uint8_t *>view.buf, view.len)
-    finally:
-        PyBuffer_Release(&view)
-
-
-def partition_of(key, int32_t partition_count):
-    if partition_count < 1:
-        raise ValueError(f"a key has no partition among {partition_count}")
-    return (<uint32_t>murmur2(key) & INT32_MAX) % <uint32_t>partition_count
 
 
 # ------------------------------------------------------------------------------------------------------ records
@@ -726,7 +684,7 @@ cdef bint grow_to(Store *store, size_t capacity, size_t max_capacity) noexcept:
     """Move what is stored to a block of `capacity` bytes, or a larger one of the shelf, up to `max_capacity`."""
     cdef Store block
     cdef void *moved
-    if take_from_shelf(&block, capacity, max_capacity):
+    if take_from_shelf(&block, capacity, max_capacity) or take_from_drawer(&block, capacity):
         if store.size:
             memcpy(block.data, store.data, store.size)
         block.size = store.size
@@ -771,10 +729,43 @@ cdef bint take_from_shelf(Store *store, size_t capacity, size_t max_capacity) no
     return True
 
 
+# The same for smaller blocks, which a producer with many partitions needs by the thousand: one drawer for each size, and
+# in each block that lies there the address of the one below.
+cdef enum:
+    DRAWER_STEP_BYTES = 8192
+    DRAWERS = 8
+    DRAWER_BYTES = 16777216
+
+cdef uint8_t *drawers[DRAWERS]
+cdef size_t drawer_bytes = 0
+
+
+cdef inline bint has_drawer(size_t capacity) noexcept:
+    return 0 < capacity < SHELF_MIN_BLOCK_BYTES and capacity % DRAWER_STEP_BYTES == 0
+
+
+cdef bint take_from_drawer(Store *store, size_t capacity) noexcept:
+    """Move a block of just this capacity into `store`; false if there is none."""
+    global drawer_bytes
+    cdef size_t drawer = capacity // DRAWER_STEP_BYTES
+    if not has_drawer(capacity) or drawers[drawer] == NULL:
+        return False
+    store.data = drawers[drawer]
+    store.capacity = capacity
+    memcpy(&drawers[drawer], store.data, sizeof(uint8_t *))
+    drawer_bytes -= capacity
+    return True
+
+
 cdef void give_up(uint8_t *data, size_t capacity) noexcept:
     """Free a block, or keep it for later."""
-    global shelf_bytes
+    global shelf_bytes, drawer_bytes
     cdef int slot
+    if has_drawer(capacity) and capacity <= DRAWER_BYTES - drawer_bytes:
+        memcpy(data, &drawers[capacity // DRAWER_STEP_BYTES], sizeof(uint8_t *))
+        drawers[capacity // DRAWER_STEP_BYTES] = data
+        drawer_bytes += capacity
+        return
     if capacity >= SHELF_MIN_BLOCK_BYTES and capacity <= SHELF_BYTES - shelf_bytes:
         for slot in range(SHELF_SLOTS):
             if shelf[slot].data == NULL:
@@ -1474,12 +1465,14 @@ cdef class BatchBuilder(Appender):
         return object.__sizeof__(self) + self.records.capacity + self.headers.capacity
 
     cdef int make_room(self, size_t more) except -1:
-        """Double the memory, but stop on the way at the sizes that were announced."""
+        """Double the memory, but stop on the way at the sizes that were announced, and that others can use again."""
         cdef size_t needed = self.records.size + more
-        cdef size_t capacity = max(2 * self.records.capacity, self.expected)
+        cdef size_t capacity = max(2 * self.records.capacity, self.expected, needed)
         cdef size_t max_capacity = SHELF_BYTES
         if needed <= self.size_hint:
             max_capacity = self.size_hint
+        if DRAWER_STEP_BYTES // 2 < capacity < SHELF_MIN_BLOCK_BYTES:
+            capacity += -capacity % DRAWER_STEP_BYTES
         if not grow_to(&self.records, max(needed, min(capacity, max_capacity)), max_capacity):
             raise MemoryError()
         return 0
@@ -1535,6 +1528,7 @@ cdef class BatchBuilder(Appender):
         if row.headers_size:
             memcpy(at, self.headers.data, row.headers_size)
         self.took(row.timestamp, delta, size)
+        fetch_for_writing(self.records.data + self.records.size)
         return 0
 
     cdef inline uint64_t timestamp_bits(self, int64_t timestamp) noexcept nogil:
