@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import threading
+from random import Random
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from oncelog.client.accumulator import RecordTooLarge
+from oncelog.client.batch import ProducerBatch
 from oncelog.client.producer_errors import ProducerClosed
 from tests.client.accumulating import NOW_MS, TOPIC, accumulator, batches, learned, put, record
 
@@ -224,3 +228,26 @@ class TestPartitions:
         memory.learn_partitions(TOPIC, partitions())
         assert set(seen) == {2}
         assert len(topic.queues) == 6
+
+
+@given(st.lists(st.sampled_from(["begin", "take", "put back", "drop"]), max_size=40), st.randoms(use_true_random=False))
+def test_the_head_of_a_queue_is_its_first_batch_whatever_happens(steps: list[str], chance: Random) -> None:
+    memory = accumulator()
+    queue = learned(memory).queues[0]
+    taken: list[ProducerBatch] = []
+    for step in steps:
+        if step == "begin":
+            memory.append_anew(queue, *record(), NOW_MS)
+        elif step == "take" and queue.batches:
+            batch = memory.take(queue)
+            if batch.ordinal < 0:
+                batch.ordinal = queue.next_ordinal
+                queue.next_ordinal += 1
+            taken.append(batch)
+        elif step == "put back" and taken:
+            memory.put_back(queue, taken.pop(chance.randrange(len(taken))))
+        elif step == "drop" and queue.batches:
+            memory.drop(queue, chance.choice(list(queue.batches)))
+        assert queue.head is (queue.batches[0] if queue.batches else None)
+        sent = [batch.ordinal for batch in queue.batches if batch.ordinal >= 0]
+        assert sent == sorted(sent)

@@ -237,6 +237,26 @@ def test_requests_in_flight_are_bounded() -> None:
     assert scene.network.in_flight(2) == scene.network.in_flight(99) == 0
 
 
+def test_an_occupied_node_will_be_heard_of() -> None:
+    scene = Scene(max_in_flight=1)
+    assert not scene.network.is_occupied(1)
+    link = scene.connect(1)
+    assert not scene.network.is_occupied(1)
+    scene.send(1, "a")
+    assert scene.network.is_occupied(1)
+    scene.answer(link)
+    assert not scene.network.is_occupied(1)
+    scene.network.pause_writing(link, scene.now_ms)
+    assert scene.network.is_occupied(1)
+    scene.network.resume_writing(link)
+    scene.network.throttle(1, scene.now_ms + 100)
+    assert not scene.is_ready(1)
+    assert not scene.network.is_occupied(1)  # only the clock ends that
+    scene.lose(link)
+    assert not scene.network.is_occupied(1)
+    assert not scene.network.is_occupied(99)
+
+
 def test_a_version_can_be_capped() -> None:
     scene = Scene()
     scene.connect(1)

@@ -20,7 +20,7 @@ def batch_for(
     batch = ProducerBatch(queue.topic, queue.index, created_ms, 100, delivery)
     batch.append(created_ms, None, b"v" * size, ())
     batch.is_open = is_open
-    queue.batches.append(batch)
+    queue.join(batch)
     return batch
 
 
@@ -48,7 +48,7 @@ def drain(
         is_urgent,
         ripe_bytes,
         lambda queue, batch, now_ms: queue.index not in refused,
-        lambda queue: queue.batches.popleft(),
+        PartitionQueue.leave,
     )
     return [queue.index for queue, _ in drained], wake_ms
 
@@ -79,8 +79,21 @@ def test_those_that_can_grow_are_left_to_it_until_they_are_ripe() -> None:
     batch_for(ring.queues[1])
     batch_for(ring.queues[2], created_ms=0, is_open=True).size_bytes += 1
     size_bytes = ring.queues[0].batches[0].size_bytes
-    assert drain(ring, ripe_bytes=size_bytes + 1, is_urgent=True)[0] == [1, 2]
+    assert drain(ring, ripe_bytes=size_bytes + 1) == ([1, 2], IDLE_MS)
     assert drain(ring, ripe_bytes=size_bytes)[0] == [0]
+
+
+def test_what_is_urgent_goes_before_it_is_ripe() -> None:
+    ring = ring_of(1)
+    batch_for(ring.queues[0], created_ms=0, is_open=True)
+    assert drain(ring, ripe_bytes=1_000)[0] == []
+    assert drain(ring, ripe_bytes=1_000, is_urgent=True)[0] == [0]
+
+
+def test_one_that_is_not_ripe_is_looked_at_when_it_has_lingered() -> None:
+    ring = ring_of(1)
+    batch_for(ring.queues[0], created_ms=NOW_MS - 2, is_open=True)
+    assert drain(ring, ripe_bytes=1_000) == ([], NOW_MS + 3)
 
 
 def test_what_is_sent_again_waits_for_its_time() -> None:

@@ -17,6 +17,7 @@ from oncelog.client.selecting import SelectingDriver
 from oncelog.client.sockets import Address, look_up, monotonic_ms
 from oncelog.client.turn import Turn
 from tests.client.driver_scene import METADATA, Asker, ScriptedServer, answering, requests_of, unused_address
+from tests.support.patience import eventually
 
 pytestmark = pytest.mark.timeout(200)
 
@@ -108,6 +109,42 @@ def test_a_wake_before_the_start_counts() -> None:
         driver.wake()
     with running(driver):
         core.wait_for(1)
+
+
+class Punctual(Counter):
+    """Looks by itself after a while."""
+
+    def __init__(self, period_ms: int) -> None:
+        super().__init__()
+        self._period_ms = period_ms
+
+    def poll(self, now_ms: int) -> int:
+        super().poll(now_ms)
+        return self._period_ms
+
+
+def test_a_driver_that_looks_in_time_by_itself_is_not_woken(monkeypatch: pytest.MonkeyPatch) -> None:
+    core = Punctual(period_ms=200)
+    driver = SelectingDriver(core)
+    with running(driver):
+        core.wait_for(0)
+        eventually(lambda: driver.turn.is_asleep, "the driver sleeps")
+        with monkeypatch.context() as patch:
+            patch.setattr(SelectingDriver, "_ring", lambda driver: pytest.fail("a system call"))
+            core.errands = 1
+            driver.wake_by(monotonic_ms() + 10_000)
+            core.wait_for(1)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_wakes_by_a_moment_that_comes_before_the_driver_would_look() -> None:
+    core = Counter()
+    driver = SelectingDriver(core)
+    with running(driver):
+        for number in range(1, 501):
+            core.errands = number
+            driver.wake_by(monotonic_ms() + number % 3)
+            core.wait_for(number)
 
 
 class Busy(Counter):

@@ -15,6 +15,7 @@ import pytest
 
 from oncelog.client import selecting
 from oncelog.client.producer_errors import DeliveryFailed
+from oncelog.client.selecting import SelectingDriver
 from oncelog.client.sockets import monotonic_ms
 from oncelog.client.standing_in import LoneWaiter, StandIn
 from oncelog.client.turn import PollWatch
@@ -161,6 +162,24 @@ def test_a_request_that_the_socket_does_not_take_at_once(scripted: ScriptedBroke
             producer.send(TOPIC, b"v" * 900_000).result(PATIENCE_S)
             producer.send(TOPIC, b"small").result(PATIENCE_S)
     assert [len(value or b"") for value in scripted.log[TOPIC, 0]] == [5, *[900_000, 5] * 3]
+
+
+def test_batches_for_a_broker_that_can_take_no_more_wake_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They leave with its next answer."""
+    one_at_a_time = {"max_in_flight_requests_per_connection": 1}
+    with ScriptedBroker({TOPIC: 3}) as scripted, producer_for(scripted.bootstrap, **one_at_a_time) as producer:
+        scripted.hold()
+        under_way = producer.send(TOPIC, b"held", partition=0)
+        eventually(lambda: producer._core.network.is_occupied(1), "the broker has what it may have")
+        turn = producer._driver.turn
+        eventually(lambda: turn.can_be_lent and not turn.is_wanted, "the sender sleeps")
+        with monkeypatch.context() as patch:
+            patch.setattr(SelectingDriver, "wake", lambda driver: pytest.fail("somebody was woken"))
+            later = [producer.send(TOPIC, b"later", partition=partition) for partition in (1, 2)]
+        scripted.gate.set()
+        for future in (under_way, *later):
+            future.result(PATIENCE_S)
+    assert [scripted.log[TOPIC, partition][-1] for partition in (1, 2)] == [b"later", b"later"]
 
 
 def test_answers_that_arrive_in_pieces(scripted: ScriptedBroker) -> None:

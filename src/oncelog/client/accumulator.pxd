@@ -12,6 +12,7 @@ from oncelog.client.delivery cimport Futures
 cdef class PartitionQueue:
     cdef public ProducerBatch open
     cdef public long long queued_bytes
+    cdef public ProducerBatch head
     cdef public str topic
     cdef public object topic_id
     cdef public int index

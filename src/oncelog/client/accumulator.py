@@ -48,7 +48,7 @@ class PartitionQueue:
     """One partition's batches, and who leads it."""
 
     __slots__ = (
-        "batches", "has_stored", "index", "leader", "leader_epoch", "next_ordinal", "next_position", "open",
+        "batches", "has_stored", "head", "index", "leader", "leader_epoch", "next_ordinal", "next_position", "open",
         "queued_bytes", "stored_position", "topic", "topic_id", "unsettled", "usual_bytes",
     )  # fmt: skip
 
@@ -59,6 +59,8 @@ class PartitionQueue:
         self.leader = NO_LEADER
         self.leader_epoch = NO_LEADER_EPOCH
         self.batches: deque[ProducerBatch] = deque()
+        self.head: ProducerBatch | None = None
+        """The first of them: the sender looks at all heads for every request."""
         self.open: ProducerBatch | None = None
         """The last batch, while records may join it."""
         self.queued_bytes = 0
@@ -76,6 +78,27 @@ class PartitionQueue:
         """How many batches were sent for the first time."""
         self.has_stored = False
         """The broker acknowledged a batch under this id and epoch, so it knows where the sequence stands."""
+
+    def join(self, batch: ProducerBatch) -> None:
+        """Behind all others."""
+        self.batches.append(batch)
+        if self.head is None:
+            self.head = batch
+
+    def leave(self) -> ProducerBatch:
+        """The head, which others are behind."""
+        batch = self.batches.popleft()
+        self.head = self.batches[0] if self.batches else None
+        return batch
+
+    def return_to(self, batch: ProducerBatch) -> None:
+        """Before all others."""
+        self.batches.appendleft(batch)
+        self.head = batch
+
+    def remove(self, batch: ProducerBatch) -> None:
+        self.batches.remove(batch)
+        self.head = self.batches[0] if self.batches else None
 
     def __repr__(self) -> str:
         return f"<queue {self.topic}-{self.index}: {len(self.batches)} waiting, {len(self.unsettled)} unsettled>"
@@ -214,7 +237,7 @@ class Accumulator:
             queue.queued_bytes += HEADER_SIZE + BATCH_BYTES
             self.used_bytes += HEADER_SIZE + BATCH_BYTES
             queue.open = batch
-            queue.batches.append(batch)
+            queue.join(batch)
             self.incomplete[batch] = None
             return future
         finally:
@@ -252,7 +275,7 @@ class Accumulator:
             self._close(queue)  # also without room for another one: it is sent and makes room
             if self.used_bytes + batch.charged_bytes > self._buffer_memory:
                 return False
-            queue.batches.append(batch)
+            queue.join(batch)
             queue.queued_bytes += batch.charged_bytes
             self.used_bytes += batch.charged_bytes
             self.incomplete[batch] = None
@@ -395,7 +418,7 @@ class Accumulator:
             batch.charged_bytes = batch.size_bytes + BATCH_BYTES
             queue.queued_bytes += batch.charged_bytes
             self.used_bytes += batch.charged_bytes
-            queue.batches.append(batch)
+            queue.join(batch)
             self.incomplete[batch] = None
         finally:
             self._release()
@@ -414,7 +437,7 @@ class Accumulator:
         """The head, closed: no record joins it any more."""
         self._acquire()
         try:
-            batch = queue.batches.popleft()
+            batch = queue.leave()
             queue.usual_bytes = batch.size_bytes
             if batch is queue.open:
                 self._close(queue)
@@ -427,10 +450,11 @@ class Accumulator:
         self._acquire()
         try:
             earlier = []
-            while queue.batches and queue.batches[0].was_sent_before(batch):
-                earlier.append(queue.batches.popleft())
-            queue.batches.appendleft(batch)
-            queue.batches.extendleft(reversed(earlier))
+            while queue.head is not None and queue.head.was_sent_before(batch):
+                earlier.append(queue.leave())
+            queue.return_to(batch)
+            for one in reversed(earlier):
+                queue.return_to(one)
         finally:
             self._release()
 
@@ -452,7 +476,7 @@ class Accumulator:
         try:
             if batch is queue.open:
                 self._close(queue)
-            queue.batches.remove(batch)
+            queue.remove(batch)
         finally:
             self._release()
 

@@ -165,7 +165,8 @@ class Dispatch:
 
     def send_alone(self, node_id: int, queue: PartitionQueue, now_ms: int) -> bool:
         """The queue's first batch in a request of its own, if nothing is against it."""
-        head = queue.batches[0]
+        head = queue.head
+        assert head is not None
         if head.attempts or self._linger_ms or self._acks == 0 or self._codec or head.has_callbacks:
             return False
         if not queue.has_stored or not self.may_send(queue, head, now_ms):
@@ -175,7 +176,7 @@ class Dispatch:
 
     def _await_leaders(self, ring: NodeRing, now_ms: int) -> None:
         for queue in ring.queues:
-            if queue.batches:
+            if queue.head is not None:
                 self._metadata.want(queue.topic, now_ms)
                 self._metadata.mark_stale()
 

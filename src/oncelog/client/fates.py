@@ -271,7 +271,7 @@ def _ordinal(batch: ProducerBatch) -> int:
 
 
 def _has_untold_ahead(queue: PartitionQueue, batch: ProducerBatch) -> bool:
-    if queue.batches and queue.batches[0].was_sent_before(batch):
+    if queue.head is not None and queue.head.was_sent_before(batch):
         return True
     for one in queue.unsettled:  # noqa: SIM110 - a generator would cost more than it looks through
         if not one.is_abandoned and one.was_sent_before(batch):

@@ -36,6 +36,9 @@ cdef class Network:
 
     @cython.locals(link=Link)
     cpdef bint _is_ready(self, Peer peer, long long now_ms) except -1
+
+    @cython.locals(peer=Peer)
+    cpdef bint is_occupied(self, object node_id) except -1
     cpdef bint is_due(self, long long now_ms) except -1
     cpdef object next_deadline_ms(self, object now_ms)
 

@@ -204,6 +204,13 @@ class Network:
             and link.load < self._max_in_flight
         )
 
+    def is_occupied(self, node_id: int) -> bool:
+        """The node has as many requests as it may have, or its socket takes no more: it will be heard of."""
+        peer = self._peers.get(node_id)
+        if peer is None or peer.link is None or peer.link.state is not State.READY:
+            return False
+        return peer.link.is_paused or peer.link.load >= self._max_in_flight
+
     def in_flight(self, node_id: int) -> int:
         peer = self._peers.get(node_id)
         return 0 if peer is None else _load(peer)

@@ -24,7 +24,7 @@ class NodeRing:
         self.cursor = 0
 
     def has_batches(self) -> bool:
-        return any(queue.batches for queue in self.queues)
+        return any(queue.head is not None for queue in self.queues)
 
     def drain(
         self,
@@ -38,8 +38,8 @@ class NodeRing:
         take: Callable[[PartitionQueue], ProducerBatch],
     ) -> tuple[Drained, int]:
         """At most one batch of each partition, beginning behind the one that was served last, as many as a request
-        holds; and when the next one is ready, at the latest `idle_ms`. What is urgent does not linger. Those that
-        can still grow are left to it until they are ripe."""
+        holds; and when the next one is ready, at the latest `idle_ms`. Those that can still grow are left to it while
+        they linger, and until they are ripe; what is urgent is not."""
         drained: Drained = []
         size_bytes = 0
         wake_ms = idle_ms
@@ -49,10 +49,8 @@ class NodeRing:
             if at >= count:
                 at -= count
             queue = self.queues[at]
-            if not queue.batches:
-                continue
-            head = queue.batches[0]
-            if head.is_open and head.size_bytes < ripe_bytes:
+            head = queue.head
+            if head is None:
                 continue
             ready_ms = 0
             if head.attempts:
@@ -61,6 +59,8 @@ class NodeRing:
                 ready_ms = head.created_ms + linger_ms
             if ready_ms > now_ms:
                 wake_ms = min(wake_ms, ready_ms)
+                continue
+            if head.is_open and not is_urgent and head.size_bytes < ripe_bytes:
                 continue
             if not may_send(queue, head, now_ms):
                 continue

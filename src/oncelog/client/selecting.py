@@ -107,6 +107,12 @@ class SelectingDriver:
             self.turn.is_asleep = False
             self._ring()
 
+    def wake_by(self, moment_ms: int) -> None:
+        """The core is polled by then. Costs nothing if the driver would look in time by itself: whatever was changed
+        before it was seen asleep, it finds."""
+        if not self.turn.is_asleep or self.turn.wakes_at_ms > moment_ms:
+            self.wake()
+
     def close(self) -> None:
         """Ends `run` even if the core is not finished: its requests are lost. Frees everything."""
         with self._lock:

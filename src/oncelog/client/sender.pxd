@@ -29,6 +29,7 @@ cdef class SenderCore:
     cdef long long _id_attempts
     cdef long long _ask_id_at_ms
     cdef long long _expire_at_ms
+    cdef long long _linger_ms
     cdef long long _least_timeout_ms
     cdef bint _is_finished
 
@@ -37,6 +38,7 @@ cdef class SenderCore:
 
     @cython.locals(queue=PartitionQueue, batch=ProducerBatch, batches=dict)
     cpdef object _produced(self, ProduceTag tag, object event, object now_ms)
+    cpdef long long batch_due_ms(self, PartitionQueue queue, long long now_ms) except -1
     cpdef bint send_alone(self, PartitionQueue queue, long long now_ms, long long wakes_at_ms) except -1
     @cython.locals(incomplete=dict, batch=ProducerBatch)
     cpdef bint awaits_one_answer(self) except -1

@@ -73,6 +73,7 @@ class SenderCore:
         self._id_attempts = 0
         self._ask_id_at_ms = 0
         self._expire_at_ms = 0
+        self._linger_ms = config.linger_ms
         self._least_timeout_ms = min(config.request_timeout_ms, config.delivery_timeout_ms)
         self._is_finished = False
 
@@ -141,6 +142,11 @@ class SenderCore:
             self._id_arrived(event, now_ms)
         else:
             self.transaction.handle(event, now_ms)
+
+    def batch_due_ms(self, queue: PartitionQueue, now_ms: int) -> int:
+        """By when somebody must poll after a batch was to be begun in this queue: at once for those ahead of it, or to
+        make room for it; otherwise it may linger first."""
+        return now_ms + self._linger_ms if len(queue.batches) == 1 and not self._is_urgent else now_ms
 
     def send_alone(self, queue: PartitionQueue, now_ms: int, wakes_at_ms: int) -> bool:
         """Send the queue's batch, if it is the only one that there is, may go at once, and nothing else is due before
@@ -347,8 +353,8 @@ class SenderCore:
                     self._give_up_waiting(queue, batch)
                 elif not batch.is_abandoned:
                     self._abandon(queue, batch)
-            while queue.batches and queue.batches[0].created_ms <= oldest_ms:
-                self._give_up_waiting(queue, queue.batches[0])
+            while queue.head is not None and queue.head.created_ms <= oldest_ms:
+                self._give_up_waiting(queue, queue.head)
 
     def _give_up_waiting(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         if not batch.is_doubted:
@@ -426,8 +432,7 @@ class SenderCore:
 
     def refuse_waiting(self, error: Exception) -> None:
         for queue in self.all_queues():
-            while queue.batches:
-                batch = queue.batches[0]
+            while (batch := queue.head) is not None:
                 self._accumulator.drop(queue, batch)
                 self._fates.fail(queue, batch, error)
         self._tell_news()

@@ -89,13 +89,13 @@ class StandIn:
         future: RecordFuture | None = self._accumulator.append_anew(
             queue, timestamp_ms, key, value, headers, on_delivery, now_ms
         )
-        if not self.send(queue):
-            self._driver.wake()
+        if future is None or not self.send(queue):
+            self._driver.wake_by(self._core.batch_due_ms(queue, now_ms))
         return future
 
     def send(self, queue: PartitionQueue) -> bool:
         """Send the batch that was just begun in this queue, if it is the only one there is. False if the driver must be
-        woken for it."""
+        woken for it: it need not be if its broker can take no more, for it looks at its queues with every answer."""
         turn = self._turn
         if not turn.lock.acquire(False):
             return False
@@ -103,7 +103,7 @@ class StandIn:
             if not turn.can_be_lent or turn.is_wanted:
                 return False
             if not self._core.send_alone(queue, self._now_ns() // _NS_PER_MS, turn.wakes_at_ms):
-                return False
+                return self._network.is_occupied(queue.leader)
             return self._write()
         finally:
             turn.lock.release()

@@ -211,10 +211,11 @@ class Producer:
     ) -> RecordFuture | None:
         """None if there is no memory for another batch."""
         self._check_usable()
+        now_ms = monotonic_ms()
         future: RecordFuture | None = self._accumulator.append_anew(
-            queue, timestamp_ms, key, value, headers, on_delivery, monotonic_ms()
+            queue, timestamp_ms, key, value, headers, on_delivery, now_ms
         )
-        self._driver.wake()
+        self._driver.wake_by(self._core.batch_due_ms(queue, now_ms))
         return future
 
     def _drop(self, queue: PartitionQueue, on_delivery: OnDelivery | None) -> RecordFuture:
