@@ -11,7 +11,8 @@ from bench.scale import Scale
 
 FEW = 10
 PROGRAM = "oncelog plain"
-WARM_UPS = 5
+WARM_UPS = 30
+"""What a Kafka that has just started does for the first requests of 1,000 partitions is no cost of the producer."""
 
 
 def measure(scale: Scale, progress: Progress) -> list[Figure]:
