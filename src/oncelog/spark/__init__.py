@@ -9,6 +9,8 @@ every Python process of Spark imports this module.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -47,9 +49,29 @@ def register(spark: SparkSession) -> None:
     from oncelog.spark.datasource import OncelogSource
     from oncelog.spark.table import OncelogTable
 
-    spark.dataSource.register(OncelogSource)
-    spark.dataSource.register(OncelogTable)
+    with _environment_for_many_threads(spark):
+        spark.dataSource.register(OncelogSource)
+        spark.dataSource.register(OncelogTable)
     spark.conf.set(FILTER_PUSHDOWN, "true")
+
+
+@contextmanager
+def _environment_for_many_threads(spark: SparkSession) -> Iterator[None]:
+    """What is registered meanwhile gets a map of the environment that many threads may write to.
+
+    Every streaming query writes to the one of its source when it begins, while others send it to their tasks. Spark
+    makes it a plain HashMap: two queries that begin together may leave it broken for the rest of the session, so that
+    no task can be read any more (`java.io.OptionalDataException`)."""
+    context = getattr(spark, "_sc", None)
+    if context is None:  # a client of Spark Connect, which registers on its server
+        yield
+        return
+    plain = context.environment
+    context.environment = context._jvm.java.util.concurrent.ConcurrentHashMap(plain)
+    try:
+        yield
+    finally:
+        context.environment = plain
 
 
 def __getattr__(name: str) -> Any:
