@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from oncelog.broker.config import BrokerConfig, Endpoint
 from oncelog.broker.dispatch import Dispatcher
 from oncelog.broker.group_commit import GroupCommit
-from oncelog.broker.request import Answer, Pending
+from oncelog.broker.request import Answer, Peer, Pending
 from oncelog.broker.state import BrokerState
 from oncelog.log.storage import Storage
 from tests.controller.support import counting_ids
@@ -170,6 +170,7 @@ class Desk:
         self.threads = Threads(self.alarms.turn)
         self.broker.group_commit = GroupCommit(self.threads.run_in_thread)
         self.dispatcher = Dispatcher(self.broker)
+        self.peer = Peer()
 
     def dispatch(self, api: str, version: int, message: Message, now_ms: int = NOW_MS) -> Answer:
         return self._dispatch(api, version, message, now_ms)[1]
@@ -190,7 +191,7 @@ class Desk:
 
     def _dispatch(self, api: str, version: int, message: Message, now_ms: int) -> tuple[Any, Answer]:
         frame = encode_request(api, version, message)[4:]
-        return self.dispatcher.dispatch(memoryview(bytearray(frame)), now_ms)
+        return self.dispatcher.dispatch(memoryview(bytearray(frame)), now_ms, peer=self.peer)
 
     def create(self, topic: str, partitions: int = 1, **configs: str) -> None:
         settings = [{"name": key.replace("_", "."), "value": value} for key, value in configs.items()]

@@ -367,6 +367,24 @@ class TestTime:
         assert isinstance(sent.error.__cause__, ProducerClosed)
         assert started.core.is_finished
 
+    def test_a_batch_that_others_can_still_join_lingers_and_no_other_does(self) -> None:
+        started = world(linger_ms=50)
+        queue, now_ms = started.queue(0), started.now_ms
+        assert started.core.batch_due_ms(queue, now_ms) == now_ms, "none was begun: memory is full"
+        assert started.send(0)
+        assert started.core.batch_due_ms(queue, now_ms) == now_ms + 50
+        started.accumulator.suspend(ProducerClosed("no more"))
+        assert started.core.batch_due_ms(queue, now_ms) == now_ms, "nobody joins it any more, though it is the only one"
+        started.accumulator.resume()
+        started.accumulator.append_anew(queue, 0, None, b"another", (), None, now_ms)
+        assert started.core.batch_due_ms(queue, now_ms) == now_ms, "one is ahead of it"
+
+    def test_nobody_lingers_while_somebody_flushes(self) -> None:
+        started = world(linger_ms=50)
+        assert started.send(0)
+        started.accumulator.flushing = 1
+        assert started.core.batch_due_ms(started.queue(0), started.now_ms) == started.now_ms
+
 
 class TestNews:
     def test_of_memory_that_came_free_is_told_with_every_setting_of_acks(self) -> None:

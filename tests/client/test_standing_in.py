@@ -173,10 +173,12 @@ def test_batches_for_a_broker_that_can_take_no_more_wake_nobody(monkeypatch: pyt
         eventually(lambda: producer._core.network.is_occupied(1), "the broker has what it may have")
         turn = producer._driver.turn
         eventually(lambda: turn.can_be_lent and not turn.is_wanted, "the sender sleeps")
-        with monkeypatch.context() as patch:
-            patch.setattr(SelectingDriver, "wake", lambda driver: pytest.fail("somebody was woken"))
-            later = [producer.send(TOPIC, b"later", partition=partition) for partition in (1, 2)]
-        scripted.gate.set()
+        try:
+            with monkeypatch.context() as patch:
+                patch.setattr(SelectingDriver, "wake", lambda driver: pytest.fail("somebody was woken"))
+                later = [producer.send(TOPIC, b"later", partition=partition) for partition in (1, 2)]
+        finally:
+            scripted.gate.set()
         for future in (under_way, *later):
             future.result(PATIENCE_S)
     assert [scripted.log[TOPIC, partition][-1] for partition in (1, 2)] == [b"later", b"later"]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from oncelog.broker.answer_line import AnswerLine, Place
 from oncelog.broker.outbox import Outbox
 from oncelog.broker.quota.meter import Meter
-from oncelog.broker.request import CLOSE, NO_REPLY, Chunks, Pending
+from oncelog.broker.request import CLOSE, NO_REPLY, Chunks, Peer, Pending
 from oncelog.clock import now_ms
 from oncelog.errors import KafkaStorageError
 from oncelog.wire.codec import MalformedMessage, Message
@@ -42,14 +42,14 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._is_leaving = False
         self._reading_paused = False
         self._muting: asyncio.TimerHandle | None = None
-        self._client_host = ""
+        self._peer = Peer()
         self.last_active_s = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport) or hasattr(transport, "write")
         self._transport = transport  # type: ignore[assignment]
         self._outbox = Outbox(transport.get_extra_info("socket").fileno())
-        self._client_host = f"/{(self._peer or ('unknown',))[0]}"
+        self._peer.host = f"/{(self._address or ('unknown',))[0]}"
         self.last_active_s = self._server.loop.time()
         if not self._server.admit(self):
             self.hang_up("max.connections reached")
@@ -93,7 +93,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         if not self._is_open:
             return
         assert self._transport is not None
-        self._server.tell("closing", self._peer, reason)
+        self._server.tell("closing", self._address, reason)
         self._is_leaving = True
         if self._outbox:
             self._transport.pause_reading()
@@ -103,7 +103,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def cut_off(self, reason: str) -> None:
         """Close now, whatever the client has not taken yet."""
         if self._transport is not None:
-            self._server.tell("cutting off", self._peer, reason)
+            self._server.tell("cutting off", self._address, reason)
             self._transport.abort()
 
     def mute(self, throttle_ms: int) -> None:
@@ -126,7 +126,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         return self._muting is not None
 
     @property
-    def _peer(self) -> tuple[object, ...] | None:
+    def _address(self) -> tuple[object, ...] | None:
         return self._transport.get_extra_info("peername") if self._transport is not None else None
 
     @property
@@ -144,7 +144,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def _serve(self, frame: memoryview) -> None:
         began_s = time.perf_counter()
         meter = Meter(self._server.quotas, len(frame), self.mute) if self._server.quotas.active else None
-        header, answer = self._server.dispatcher.dispatch(frame, now_ms(), meter, self._client_host)
+        header, answer = self._server.dispatcher.dispatch(frame, now_ms(), meter, self._peer)
         if answer is NO_REPLY:
             self._server.answered(header, began_s)
         elif answer is CLOSE:

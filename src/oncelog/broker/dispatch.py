@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from oncelog.broker.request import Answer, Chunks, Request
+from oncelog.broker.request import Answer, Chunks, Peer, Request
 from oncelog.errors import KafkaError, UnknownServerError
 from oncelog.wire import codec
 from oncelog.wire.api import SUPPORTED, ApiKey
@@ -44,14 +44,15 @@ class Dispatcher:
         self._handlers: dict[int, Handler] = {}
 
     def dispatch(
-        self, frame: memoryview, now_ms: int, meter: Meter | None = None, client_host: str = ""
+        self, frame: memoryview, now_ms: int, meter: Meter | None = None, peer: Peer | None = None
     ) -> tuple[RequestHeader, Answer]:
+        peer = peer or Peer()
         plain = read_produce(frame)
         if plain is not None:
-            return plain[0], self._serve(*plain, now_ms, meter, client_host)
+            return plain[0], self._serve(*plain, now_ms, meter, peer)
         commit = read_offset_commit(frame)
         if commit is not None:
-            return commit[0], self._serve(*commit, now_ms, meter, client_host)
+            return commit[0], self._serve(*commit, now_ms, meter, peer)
         header, position = decode_request_header(frame)
         served = SUPPORTED.get(header.api_key)  # type: ignore[call-overload]
         if served is None:
@@ -63,10 +64,10 @@ class Dispatcher:
             body = decode(frame, position, header.api_version)
         else:
             body, _ = codec.decode(request_schema(header.api_key), header.api_version, frame, position)
-        return header, self._serve(header, body, now_ms, meter, client_host)
+        return header, self._serve(header, body, now_ms, meter, peer)
 
-    def _serve(self, header: RequestHeader, body: Any, now_ms: int, meter: Meter | None, client_host: str) -> Answer:
-        request = Request(*header, body, now_ms, meter, client_host)
+    def _serve(self, header: RequestHeader, body: Any, now_ms: int, meter: Meter | None, peer: Peer) -> Answer:
+        request = Request(*header, body, now_ms, meter, peer)
         return self._handle(request) if meter is None else self._handle_metered(request, meter)
 
     def frame(self, header: RequestHeader, answer: Message | Chunks) -> Chunks:

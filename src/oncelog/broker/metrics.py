@@ -62,6 +62,7 @@ class BrokerMetrics:
         self.connections = 0
         self.connections_refused = 0
         self.malformed_requests = 0
+        self.fetches_held = 0
         self.errors: Counter[tuple[str, str]] = Counter()
         self.throttles: Counter[str] = Counter()
         self.throttled_ms: Counter[str] = Counter()
@@ -181,6 +182,10 @@ class PrometheusCollector:
             "oncelog_malformed_requests": (
                 "Connections closed for bytes that are no request",
                 metrics.malformed_requests,
+            ),
+            "oncelog_fetches_held": (
+                "Answers held back from clients that would have stopped asking",
+                metrics.fetches_held,
             ),
             "kafka_server_brokertopicmetrics_bytesout": ("Bytes of records sent to readers", metrics.bytes_out),
             "kafka_server_socketservermetrics_connections_refused": (

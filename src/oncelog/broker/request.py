@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
 from oncelog.wire.codec import Message
 
 if TYPE_CHECKING:
+    from oncelog.broker.fetch_pace import FetchPace
     from oncelog.broker.quota.meter import Meter
 
 
@@ -40,6 +41,18 @@ Chunk = bytes | RecordsOnDisk
 Chunks = list[Chunk]
 
 
+class Peer:
+    """Who is at the other end of a connection."""
+
+    __slots__ = ("host", "pace")
+
+    def __init__(self, host: str = "") -> None:
+        self.host = host
+        """As Kafka shows it: `/127.0.0.1`."""
+        self.pace: FetchPace | None = None
+        """For clients that are served better when they are not answered as fast as possible."""
+
+
 class Request(NamedTuple):
     api_key: int
     version: int
@@ -47,10 +60,9 @@ class Request(NamedTuple):
     client_id: str | None
     body: Any
     now_ms: int
-    meter: Meter | None = None
+    meter: Meter | None
     """Counts what the request costs its client, while quotas are set."""
-    client_host: str = ""
-    """As Kafka shows it: `/127.0.0.1`."""
+    peer: Peer
 
 
 class NoReply(Enum):

@@ -19,9 +19,9 @@ cdef extern from *:
     static int oncelog_pool_count = 0;
 
     static oncelog_pool *oncelog_pool_of(PyTypeObject *type) {
-        oncelog_pool *pool = oncelog_pools;
-        while (pool->type != type) pool++;  /* only types that have one come here */
-        return pool;
+        for (int number = 0; number < oncelog_pool_count; number++)
+            if (oncelog_pools[number].type == type) return &oncelog_pools[number];
+        Py_FatalError("oncelog: memory of a class that has none kept");  /* only those that have come here */
     }
 
     static PyObject *oncelog_recycling_alloc(PyTypeObject *type, Py_ssize_t count) {

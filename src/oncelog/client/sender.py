@@ -146,7 +146,8 @@ class SenderCore:
     def batch_due_ms(self, queue: PartitionQueue, now_ms: int) -> int:
         """By when somebody must poll after a batch was to be begun in this queue: at once for those ahead of it, or to
         make room for it; otherwise it may linger first."""
-        return now_ms + self._linger_ms if len(queue.batches) == 1 and not self._is_urgent else now_ms
+        is_alone = queue.open is not None and queue.head is queue.open
+        return now_ms + self._linger_ms if is_alone and not self._is_urgent else now_ms
 
     def send_alone(self, queue: PartitionQueue, now_ms: int, wakes_at_ms: int) -> bool:
         """Send the queue's batch, if it is the only one that there is, may go at once, and nothing else is due before

@@ -86,3 +86,25 @@ def test_refusals_are_counted(client: RawClient, page: MetricsPage) -> None:
     client.send_bytes(struct.pack(">i", len(payload)) + payload)
     client.receive_frame()
     assert (count("INVALID_REQUEST"), count("UNSUPPORTED_VERSION")) == (before[0] + 1, before[1] + 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "is_paced"),
+    [
+        ("librdkafka", "2.16.0", True),
+        ("confluent-kafka-python", "2.16.1-rdkafka-2.16.0", True),
+        ("apache-kafka-java", "4.3.1", False),
+        ("aiokafka", "0.14.0", False),
+    ],
+)
+def test_clients_that_pause_when_their_queue_is_full_are_known(name: str, version: str, is_paced: bool) -> None:
+    desk = Desk(FaultyStorage(), "/data")
+    desk.ask("api_versions", 3, {"client_software_name": name, "client_software_version": version})
+    assert (desk.peer.pace is not None) is is_paced
+
+
+@pytest.mark.parametrize("version", [0, 2])
+def test_clients_that_do_not_say_who_they_are(version: int) -> None:
+    desk = Desk(FaultyStorage(), "/data")
+    desk.ask("api_versions", version, {})
+    assert desk.peer.pace is None

@@ -5,16 +5,20 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import OFFSET_BEGINNING, TopicPartition
 
+from oncelog.broker.fetch_session import PartitionKey
 from oncelog.broker.request import Pending
 from oncelog.log.partition_log import PartitionLog
 from oncelog.log.storage import FileStorage, Storage
+from oncelog.wire.fetch import FetchPartition
 from tests.broker.support import NOW_MS, Desk, FailingStorage, Later, MetricsPage, await_that
+from tests.support import confluent
 from tests.support.batches import make_batch, read_batches, read_records
 from tests.support.process import BrokerProcess
 from tests.support.raw import Message, RawClient
@@ -381,3 +385,85 @@ def test_readers_hear_of_records_before_the_disk_does(desk: Desk) -> None:
     produced = desk.dispatch("produce", 9, produce_request("flushed", BATCH))
     assert isinstance(produced, Pending)
     assert batches(answers(later.message)[0]) == 1
+
+
+# --- at the client's pace -------------------------------------------------------------------------------------
+
+
+class FixedPace:
+    """Holds every answer that it is asked about."""
+
+    HOLD_MS = 70
+
+    def __init__(self, max_bytes: int = 1 << 20) -> None:
+        self.max_bytes = max_bytes
+        self.offsets: list[int] = []
+        self.sizes: list[int] = []
+
+    def asked(self, partitions: Mapping[PartitionKey, FetchPartition], now_ms: int) -> None:
+        self.offsets += [partition.fetch_offset for partition in partitions.values()]
+
+    def answers(self, size_bytes: int) -> int:
+        self.sizes.append(size_bytes)
+        return self.HOLD_MS
+
+
+@pytest.fixture
+def paced(desk: Desk) -> FixedPace:
+    desk.peer.pace = pace = FixedPace()  # type: ignore[assignment]
+    return pace
+
+
+def test_an_answer_may_come_at_the_clients_pace(desk: Desk, paced: FixedPace) -> None:
+    """With what there is when it goes out."""
+    later = desk.ask_later("fetch", 12, request(wanted(0, 1), max_wait=LONG_MS))
+    assert later.pending.deadline_ms == NOW_MS + FixedPace.HOLD_MS
+    assert (paced.offsets, paced.sizes) == ([1], [2 * len(BATCH)])
+    assert desk.broker.metrics.fetches_held == 1
+    append(desk, 0)
+    assert later.message is None
+    assert later.pending.expire is not None
+    later.pending.expire()
+    assert batches(answers(later.message)[0]) == 3
+
+
+def test_its_size_too(desk: Desk, paced: FixedPace) -> None:
+    paced.max_bytes = len(BATCH)
+    later = desk.ask_later("fetch", 12, request(wanted(0), min_bytes=LONG_MS, max_wait=LONG_MS))
+    assert later.pending.expire is not None
+    later.pending.expire()
+    assert batches(answers(later.message)[0]) == 1
+
+
+def test_a_reader_at_the_end_waits_for_data_and_nothing_else(desk: Desk, paced: FixedPace) -> None:
+    later = desk.ask_later("fetch", 12, request(wanted(0, 3), max_wait=LONG_MS))
+    append(desk, 0)
+    assert batches(answers(later.message)[0]) == 1
+    assert paced.sizes == []
+
+
+def test_an_error_is_told_at_once_at_any_pace(desk: Desk, paced: FixedPace) -> None:
+    told = answers(desk.ask("fetch", 12, request(wanted(0), wanted(9), max_wait=LONG_MS)))
+    assert (told[0]["error_code"], told[9]["error_code"]) == (0, UNKNOWN_TOPIC_OR_PARTITION)
+    assert paced.sizes == []
+
+
+def test_librdkafka_catches_up_at_its_pace(
+    measured: BrokerProcess, page: MetricsPage, client: RawClient, new_topic: Topics
+) -> None:
+    """Its queue is full, and it pauses, once; then it is held instead, and gets everything in order."""
+    topic, count, batch_count = new_topic(), 400_000, 5_000
+    create_topic(client, topic)
+    for start in range(0, count, batch_count):
+        produce(client, topic, make_batch([b"%d" % number for number in range(start, start + batch_count)]))
+    held = page.value("oncelog_fetches_held_total")
+    consumer = confluent.make_consumer(measured)
+    consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+    seen: list[int] = []
+    while len(seen) < count:
+        messages = consumer.consume(min(10_000, count - len(seen)), confluent.TIMEOUT_S)
+        assert messages, f"{len(seen)} of {count} records arrived"
+        seen += [int(message.value()) for message in messages]
+    consumer.close()
+    assert seen == list(range(count))
+    assert page.value("oncelog_fetches_held_total") > held

@@ -55,14 +55,14 @@ class CoordinatedPartition:
 
     def ask(self, request: Request, body: Message, ticket: Ticket, now_ms: int) -> None:
         """Settles the ticket now, or whenever the coordinator answers it."""
-        caller = Caller(ticket, request.client_id or "", request.client_host, request.version)
+        caller = Caller(ticket, request.client_id or "", request.peer.host, request.version)
         effects = self.coordinator.handle(request.api_key, body, caller, now_ms)  # type: ignore[arg-type]
         self.perform(effects, now_ms)
 
     def ask_in_transaction(self, request: Request, ticket: Ticket, now_ms: int) -> None:
         """A TxnOffsetCommit of a producer whose transaction this partition is part of."""
         body = ticket.body
-        caller = Caller(ticket, request.client_id or "", request.client_host, request.version)
+        caller = Caller(ticket, request.client_id or "", request.peer.host, request.version)
         records, replies = self.coordinator.handle(ApiKey.TXN_OFFSET_COMMIT, body, caller, now_ms)
         try:
             if records:

@@ -14,6 +14,7 @@ import re
 from typing import TYPE_CHECKING
 
 from oncelog.broker.config.transaction_keys import TRANSACTION_VERSION as HIGHEST_TOLD
+from oncelog.broker.fetch_pace import FETCHES_AHEAD, FetchPace
 from oncelog.broker.request import Request
 from oncelog.controller.features import SUPPORTED_FEATURES, TRANSACTION_VERSION
 from oncelog.errors import InvalidRequest, UnsupportedVersion
@@ -27,12 +28,15 @@ API_KEY = ApiKey.API_VERSIONS
 FALLBACK_VERSION = 0
 FIRST_VERSION_WITH_CLIENT_NAME = 3
 FIRST_VERSION_WITH_LEVEL_0 = 4
+SOFTWARE_FIELDS = ("client_software_name", "client_software_version")
 SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 def handle(broker: BrokerState, request: Request) -> Message:
     if request.version >= FIRST_VERSION_WITH_CLIENT_NAME and not _names_its_software(request.body):
         return {"error_code": InvalidRequest.code}
+    if any(FETCHES_AHEAD in request.body.get(field, "") for field in SOFTWARE_FIELDS):
+        request.peer.pace = FetchPace()
     finalized = _finalized(broker)
     lowest_told = 0 if request.version >= FIRST_VERSION_WITH_LEVEL_0 else 1
     return {
@@ -75,4 +79,4 @@ def _ranges() -> list[Message]:
 
 
 def _names_its_software(body: Message) -> bool:
-    return all(SOFTWARE_NAME.fullmatch(body[field]) for field in ("client_software_name", "client_software_version"))
+    return all(SOFTWARE_NAME.fullmatch(body[field]) for field in SOFTWARE_FIELDS)

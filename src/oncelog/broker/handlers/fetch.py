@@ -57,9 +57,10 @@ def handle(broker: BrokerState, request: Request) -> Answer:
     except KafkaError as error:
         return refusal(broker, request.version, error)
     answers = fetch.read()
-    if fetch.is_satisfied_by(answers):
-        return fetch.encode(answers)
-    return fetch.wait(answers)
+    if not fetch.is_satisfied_by(answers):
+        return fetch.wait(answers)
+    hold_ms = fetch.hold_ms(answers)
+    return fetch.encode(answers) if hold_ms == 0 else fetch.hold(request.now_ms + hold_ms)
 
 
 def refusal(broker: BrokerState, version: int, error: KafkaError) -> Chunks:
@@ -79,8 +80,12 @@ class _Fetch:
         )
         self._max_bytes = min(self._fetch.max_bytes, broker.config.fetch_max_bytes)
         self._meter = request.meter
+        self._pace = request.peer.pace if self._meter is None else None  # quotas have a pace of their own
         if self._meter is not None:
             self._max_bytes = min(self._max_bytes, self._meter.max_fetch_bytes)
+        if self._pace is not None:
+            self._pace.asked(self._context.partitions, request.now_ms)
+            self._max_bytes = min(self._max_bytes, self._pace.max_bytes)
         self._min_bytes: int = min(self._fetch.min_bytes, self._max_bytes)  # more could never arrive
         self._committed_only = self._fetch.isolation_level == IsolationLevel.READ_COMMITTED
 
@@ -112,7 +117,7 @@ class _Fetch:
         return size_bytes >= self._min_bytes
 
     def wait(self, answers: Answers) -> Pending:
-        found_bytes = sum(answer.records.size_bytes for _, answer in answers if answer.records is not None)
+        found_bytes = _size_bytes(answers)
         purgatory = self._broker.purgatory
 
         def finish() -> None:
@@ -124,6 +129,18 @@ class _Fetch:
         waiting = WaitingFetch(partitions, self._min_bytes - found_bytes, finish, is_hidden)
         pending = Pending(self._deadline_ms, expire=finish, abandon=lambda: purgatory.remove(waiting))
         purgatory.park(waiting)
+        return pending
+
+    def hold_ms(self, answers: Answers) -> int:
+        """For how long the client can wait, though there is enough for it. Errors are told at once."""
+        if self._pace is None or any(answer.error_code for _, answer in answers):
+            return 0
+        return self._pace.answers(_size_bytes(answers))
+
+    def hold(self, until_ms: int) -> Pending:
+        """Answer then, with what there is then."""
+        self._broker.metrics.fetches_held += 1
+        pending = Pending(until_ms, expire=lambda: pending.complete(self._answer()))
         return pending
 
     def _is_hidden(self, partition: TopicPartition) -> bool:
@@ -141,8 +158,7 @@ class _Fetch:
     def encode(self, answers: Answers) -> Chunks:
         throttle_ms = 0
         if self._meter is not None:
-            found_bytes = sum(answer.records.size_bytes for _, answer in answers if answer.records is not None)
-            throttle_ms, is_withheld = self._meter.fetched(found_bytes)
+            throttle_ms, is_withheld = self._meter.fetched(_size_bytes(answers))
             if is_withheld:
                 session_id = self._broker.fetch_sessions.withhold(self._context)
                 return encode_fetch_response(self._version, FetchResponse([], throttle_ms, session_id=session_id))
@@ -226,6 +242,10 @@ class _Fetch:
         if epoch < partition.last_fetched_epoch or end_offset < partition.fetch_offset:
             return EpochEndOffset(epoch, end_offset)
         return None
+
+
+def _size_bytes(answers: Answers) -> int:
+    return sum(answer.records.size_bytes for _, answer in answers if answer.records is not None)
 
 
 def failed_partition(index: int, error: KafkaError) -> FetchedPartition:

@@ -71,7 +71,7 @@ class TransactionPartition:
 
     def ask(self, request: Request, body: Message, ticket: Ticket, now_ms: int) -> None:
         """Settles the ticket, at once or after a flush."""
-        caller = Caller(ticket, request.client_id or "", request.client_host, request.version)
+        caller = Caller(ticket, request.client_id or "", request.peer.host, request.version)
         self.perform(self.coordinator.handle(ApiKey(request.api_key), body, caller, now_ms), now_ms)
 
     def join(
