@@ -7,9 +7,11 @@ import threading
 from oncelog.client.accumulator import PartitionQueue
 from oncelog.client.batch import ProducerBatch
 from oncelog.client.delivery import Delivery
-from oncelog.client.node_ring import Drained, NodeRing
+from oncelog.client.node_ring import MAX_RIPENING_MS, Drained, NodeRing
 
 NOW_MS, IDLE_MS, LINGER_MS = 1_000, 2_000, 5
+LINGERED_MS = NOW_MS - LINGER_MS
+"""When a batch was begun that has lingered."""
 ROOM = 1_000_000
 
 
@@ -75,25 +77,26 @@ def test_an_open_batch_lingers_unless_it_is_urgent() -> None:
 
 def test_those_that_can_grow_are_left_to_it_until_they_are_ripe() -> None:
     ring = ring_of(3)
-    batch_for(ring.queues[0], created_ms=0, is_open=True)
+    batch_for(ring.queues[0], created_ms=LINGERED_MS, is_open=True)
     batch_for(ring.queues[1])
-    batch_for(ring.queues[2], created_ms=0, is_open=True).size_bytes += 1
+    batch_for(ring.queues[2], created_ms=LINGERED_MS, is_open=True).size_bytes += 1
     size_bytes = ring.queues[0].batches[0].size_bytes
-    assert drain(ring, ripe_bytes=size_bytes + 1) == ([1, 2], IDLE_MS)
+    assert drain(ring, ripe_bytes=size_bytes + 1) == ([1, 2], NOW_MS + MAX_RIPENING_MS)
     assert drain(ring, ripe_bytes=size_bytes)[0] == [0]
+
+
+def test_those_that_do_not_grow_do_not_wait_for_ever() -> None:
+    ring = ring_of(2)
+    batch_for(ring.queues[0], created_ms=LINGERED_MS - MAX_RIPENING_MS, is_open=True)
+    batch_for(ring.queues[1], created_ms=LINGERED_MS - MAX_RIPENING_MS + 1, is_open=True)
+    assert drain(ring, ripe_bytes=1_000) == ([0], NOW_MS + 1)
 
 
 def test_what_is_urgent_goes_before_it_is_ripe() -> None:
     ring = ring_of(1)
-    batch_for(ring.queues[0], created_ms=0, is_open=True)
+    batch_for(ring.queues[0], created_ms=LINGERED_MS, is_open=True)
     assert drain(ring, ripe_bytes=1_000)[0] == []
     assert drain(ring, ripe_bytes=1_000, is_urgent=True)[0] == [0]
-
-
-def test_one_that_is_not_ripe_is_looked_at_when_it_has_lingered() -> None:
-    ring = ring_of(1)
-    batch_for(ring.queues[0], created_ms=NOW_MS - 2, is_open=True)
-    assert drain(ring, ripe_bytes=1_000) == ([], NOW_MS + 3)
 
 
 def test_what_is_sent_again_waits_for_its_time() -> None:

@@ -19,6 +19,7 @@ import pytest
 import oncelog
 from oncelog.client.accumulator import RecordTooLarge
 from oncelog.client.delivery import NotDeliveredYet, RecordFuture
+from oncelog.client.dispatch import CROWD
 from oncelog.client.partitioner import PartitionerError
 from oncelog.client.producer_errors import BufferExhausted, ProducerClosed, TopicUnavailable
 from oncelog.errors import (
@@ -68,6 +69,22 @@ def fill(producer: Producer, topic: str = TOPIC) -> list[RecordFuture]:
             accepted.append(producer.send(topic, b"x" * 500, partition=0))
     except BufferExhausted:
         return accepted
+
+
+def test_a_quiet_partition_among_many_does_not_wait_for_a_busy_one() -> None:
+    """With so many partitions, records are left to gather while the broker is busy: but not for ever."""
+    with ScriptedBroker({TOPIC: CROWD}) as scripted, Producer(scripted.bootstrap, linger_ms=0) as producer:
+        producer.send(TOPIC, b"first", partition=0).result(PATIENCE_S)
+        before = producer.metrics()["request-total"]
+        scripted.hold()
+        try:
+            sent = [producer.send(TOPIC, b"busy", partition=0)]
+            eventually(lambda: producer.metrics()["request-total"] == before + 1, "the broker is busy")
+            sent.append(producer.send(TOPIC, b"quiet", partition=1))
+            eventually(lambda: producer.metrics()["request-total"] == before + 2, "the quiet one was sent all the same")
+        finally:
+            scripted.gate.set()
+        assert [future.result(PATIENCE_S).partition for future in sent] == [0, 1]
 
 
 class TestResults:

@@ -28,9 +28,7 @@ MAX_POLL_MS = 1_000  # the longest sleep
 
 CROWD = 100
 """So many partitions of one broker wait for each other: a batch costs about the same whether it holds five records or
-five hundred, so while the broker has some of them, the others are left to grow."""
-RIPE = 3, 4
-"""Which part of a partition's share of the memory, or of `batch.size`, makes a batch worth it all the same."""
+five hundred, so while the broker has something to do, those that can grow are left to it."""
 
 Drained = list[tuple[PartitionQueue, ProducerBatch]]
 
@@ -135,17 +133,10 @@ class Dispatch:
         network = self._network
         idle_ms = wake_ms = now_ms + MAX_POLL_MS
         while network.is_ready(node_id, now_ms):
-            ripe_bytes = self._ripe_bytes(ring) if self._under_way.get(node_id) else 0
-            drained, ready_ms = ring.drain(
-                now_ms,
-                idle_ms,
-                self._linger_ms,
-                self._max_request_size,
-                is_urgent,
-                ripe_bytes,
-                self.may_send,
-                self._accumulator.take,
-            )
+            ripe_bytes = self._accumulator.ripe_bytes(len(ring.queues)) if len(ring.queues) >= CROWD else 0
+            drained, ready_ms = self._drain(ring, now_ms, idle_ms, is_urgent, ripe_bytes)
+            if not drained and ripe_bytes and not self._under_way.get(node_id):
+                drained, ready_ms = self._drain(ring, now_ms, idle_ms, is_urgent, 0)
             if not drained:
                 return min(wake_ms, ready_ms)
             self.send(node_id, drained, now_ms)
@@ -155,13 +146,19 @@ class Dispatch:
             network.connect(node_id, now_ms)
         return wake_ms
 
-    def _ripe_bytes(self, ring: NodeRing) -> int:
-        """How large a batch is to be that goes to a broker which has others; 0 if that does not matter."""
-        count = len(ring.queues)
-        if count < CROWD:
-            return 0
-        share, whole = RIPE
-        return self._accumulator.fair_bytes(count) * share // whole
+    def _drain(
+        self, ring: NodeRing, now_ms: int, idle_ms: int, is_urgent: bool, ripe_bytes: int
+    ) -> tuple[Drained, int]:
+        return ring.drain(
+            now_ms,
+            idle_ms,
+            self._linger_ms,
+            self._max_request_size,
+            is_urgent,
+            ripe_bytes,
+            self.may_send,
+            self._accumulator.take,
+        )
 
     def send_alone(self, node_id: int, queue: PartitionQueue, now_ms: int) -> bool:
         """The queue's first batch in a request of its own, if nothing is against it."""

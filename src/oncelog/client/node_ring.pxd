@@ -12,7 +12,7 @@ cdef class NodeRing:
 
     @cython.locals(
         queue=PartitionQueue, head=ProducerBatch, drained=list, size_bytes="long long", wake_ms="long long",
-        ready_ms="long long", count="long long", step="long long", at="long long",
+        ready_ms="long long", ripening_ms="long long", count="long long", step="long long", at="long long",
     )
     cpdef tuple drain(
         self,

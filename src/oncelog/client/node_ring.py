@@ -15,6 +15,9 @@ from oncelog.client.batch import ProducerBatch
 
 Drained = list[tuple[PartitionQueue, ProducerBatch]]
 
+MAX_RIPENING_MS = 200
+"""A partition with few records does not wait for ever because others have many."""
+
 
 class NodeRing:
     __slots__ = ("cursor", "queues")
@@ -39,9 +42,10 @@ class NodeRing:
     ) -> tuple[Drained, int]:
         """At most one batch of each partition, beginning behind the one that was served last, as many as a request
         holds; and when the next one is ready, at the latest `idle_ms`. Those that can still grow are left to it while
-        they linger, and until they are ripe; what is urgent is not."""
+        they linger, and then for up to `MAX_RIPENING_MS` until they are ripe; what is urgent is not."""
         drained: Drained = []
         size_bytes = 0
+        ripening_ms = linger_ms + MAX_RIPENING_MS
         wake_ms = idle_ms
         count = len(self.queues)
         for step in range(count):
@@ -56,11 +60,9 @@ class NodeRing:
             if head.attempts:
                 ready_ms = head.retry_at_ms
             elif head.is_open and not is_urgent:
-                ready_ms = head.created_ms + linger_ms
+                ready_ms = head.created_ms + (linger_ms if head.size_bytes >= ripe_bytes else ripening_ms)
             if ready_ms > now_ms:
                 wake_ms = min(wake_ms, ready_ms)
-                continue
-            if head.is_open and not is_urgent and head.size_bytes < ripe_bytes:
                 continue
             if not may_send(queue, head, now_ms):
                 continue
