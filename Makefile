@@ -19,7 +19,7 @@ $(STAMP): requirements-dev.txt pyproject.toml setup.py
 	@touch $@
 
 native: setup
-	@$(BIN)/python setup.py -q build_ext --inplace --parallel 2
+	@$(BIN)/python setup.py -q build_ext --inplace
 
 test: setup
 	@$(MAKE) --no-print-directory -j 2 collected classes
