@@ -55,6 +55,7 @@ class _Channel(asyncio.BufferedProtocol):
             buffers = self._write_now(buffers)
         if buffers:
             self._transport.writelines(buffers)
+            self._heed_every_byte()  # Python 3.12 and 3.13.0 forget to, and would never say that bytes wait
 
     def _write_now(self, buffers: list[Buffer]) -> list[Buffer]:
         """What the socket takes at once; the transport would first copy it all into one piece. Returns the rest."""
@@ -63,6 +64,11 @@ class _Channel(asyncio.BufferedProtocol):
             return unsent(buffers, self.socket.sendmsg(buffers[:MAX_GATHERED]))
         except OSError:  # the transport meets it again, and tells
             return buffers
+
+    def _heed_every_byte(self) -> None:
+        """The transport compares what waits with its limit at once, and whenever it thinks of it."""
+        assert self._transport is not None
+        self._transport.set_write_buffer_limits(high=0)
 
     def hang_up(self) -> None:
         self._is_unwanted = True
@@ -76,7 +82,7 @@ class _Channel(asyncio.BufferedProtocol):
         if self._is_unwanted:
             self._transport.abort()
             return
-        self._transport.set_write_buffer_limits(high=0)  # to be told of every byte that waits
+        self._heed_every_byte()
         self._network.opened(self._link, monotonic_ms())
         self._driver.wake()
 
