@@ -84,6 +84,32 @@ def test_a_slow_application_is_not_slowed_down(read_per_ms: float, answered_at_m
     assert gain(read_per_ms, answered_at_most, 2_000_000) > 0.97
 
 
+@pytest.mark.parametrize("answered_at_most", [190_000, 300_000, 480_000])
+@pytest.mark.parametrize("read_per_ms", [120, 150, 200, 300, 500])
+def test_an_application_that_large_answers_keep_busy_loses_nothing(read_per_ms: float, answered_at_most: int) -> None:
+    """What is in the queue when the client pauses lasts until it asks again: to hold answers back gains nothing."""
+    assert gain(read_per_ms, answered_at_most, 20_000_000) > 0.95
+
+
+def test_an_application_that_gained_nothing_is_tried_again() -> None:
+    reader = Reader(200, 300_000, FetchPace())
+    reader.read(20_000_000)
+    reader.read_per_ms = 1_000
+    reader.read(150_000_000)
+    assert reader.read(20_000_000) > 2 * Reader(1_000, 300_000, None).read(20_000_000)
+
+
+def test_a_client_that_had_read_everything_is_measured_from_then_on() -> None:
+    """However long it had nothing to do: its application is not slow."""
+    pace = FetchPace()
+    reader = Reader(1_000, 38_000, pace)
+    for _ in range(10):
+        rate = reader.read(500_000)
+        pace.asked(positions(reader.fetched), int(reader.now_ms))
+        reader.now_ms += 3_600_000
+    assert rate > 900
+
+
 def test_the_speed_is_found_again_when_it_changes() -> None:
     reader = Reader(200, 38_000, FetchPace())
     reader.read(3_000_000)
@@ -164,6 +190,14 @@ def test_positions_are_bounded() -> None:
         named = {PartitionKey(TopicKey(f"topic {start}", None), index): one for (_, index), one in many().items()}
         pace.asked(named, start)
         assert len(pace._positions) <= MAX_PARTITIONS
+
+
+def test_so_many_partitions_as_are_remembered_are_paced() -> None:
+    pace = FetchPace()
+    for number in range(3):
+        pace.asked(positions(*[number * FULL_QUEUE // MAX_PARTITIONS] * MAX_PARTITIONS), number * BACKOFF_MS)
+        pace.answers(FULL_QUEUE * RECORD_BYTES)
+    assert pace.max_bytes < UNLIMITED
 
 
 def many() -> dict[PartitionKey, FetchPartition]:

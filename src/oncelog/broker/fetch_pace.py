@@ -8,8 +8,9 @@ answered as fast as its application reads, and the queue neither fills nor runs 
 Owns the estimate of both, queue and speed, for one connection: records that the client was sent are those by which its
 fetch offsets advance; how fast they are read shows between two pauses. While a client is held back its speed is taken
 to grow, ever more, until its next pause corrects that. One that never pauses is never held back, nor is one that has
-read everything. Knows no clock, and never delays an answer by more than `MAX_HOLD_MS`. No speed below `MIN_PER_MS` is
-assumed, about that which clients reach with their pauses.
+read everything, nor, for a while, one whose application turns out to be no faster than what it gets with its pauses:
+they do not matter where answers are large and the application slow. Knows no clock, and never delays an answer by more
+than `MAX_HOLD_MS`. No speed below `MIN_PER_MS` is assumed, about that which clients reach with their pauses.
 """
 
 from __future__ import annotations
@@ -41,6 +42,12 @@ FIRST_PER_MS = (500.0, 1_000.0)
 
 MAX_PER_MS = 10_000.0
 
+WORTHWHILE = 1.2
+"""How much faster than what it gets with its pauses the application must be for a client to be held back."""
+
+FUTILE_MS = 300_000
+"""How long other clients are left alone: their applications may become faster, and to find out costs them seconds."""
+
 FIRST_GROWTH, GROWTH = 0.3, 0.01
 """Of the speed, in a second: before and after a pause has corrected it. Every second without a pause adds the latter to
 it, up to the former."""
@@ -64,11 +71,16 @@ class FetchPace:
         self._answered_bytes = 0
         self._held_ms = 0
         self._bytes_per_record = 0.0
-        self._sent = 0  # records since the client's last pause
+        self._sent = 0  # records since the client's last pause, or since it had read everything
         self._since_ms = 0
+        self._unpaced_per_ms = 0.0  # records that it gets with its pauses
+        self._futile_until_ms = 0
 
     def asked(self, partitions: Mapping[PartitionKey, FetchPartition], now_ms: int) -> None:
         sent = self._advance(partitions)
+        if not self._answered_bytes:
+            self._sent = 0
+            self._since_ms = now_ms
         self._sent += sent
         self._queued = min(self._queued + sent, MAX_QUEUE)
         if sent:
@@ -101,15 +113,16 @@ class FetchPace:
         return self._held_ms
 
     def _advance(self, partitions: Mapping[PartitionKey, FetchPartition]) -> int:
-        if len(self._positions) + len(partitions) > MAX_PARTITIONS:
-            self._positions.clear()
         if len(partitions) > MAX_PARTITIONS:
+            self._positions.clear()
             return 0
         sent = 0
         for key, partition in partitions.items():
             offset = partition.fetch_offset
             sent += max(0, offset - self._positions.get(key, offset))
             self._positions[key] = offset
+        if len(self._positions) > MAX_PARTITIONS:
+            self._positions = {key: partition.fetch_offset for key, partition in partitions.items()}
         return sent
 
     def _grow(self, seconds: float) -> None:
@@ -121,11 +134,17 @@ class FetchPace:
         """Its queue was full, by up to one answer more, when it was last answered; by now it is as good as empty."""
         read_per_ms = (self._sent - FULL_QUEUE - sent_last / 2) / max(1, self._answered_ms - self._since_ms)
         if self._per_ms is None:
-            lowest, highest = FIRST_PER_MS
+            self._unpaced_per_ms = self._sent / max(1, now_ms - self._since_ms)
+            if now_ms >= self._futile_until_ms:
+                lowest, highest = FIRST_PER_MS
+                self._per_ms = min(max(lowest, read_per_ms), highest)
         else:
             lowest, highest = max(MIN_PER_MS, self._per_ms / 2), self._per_ms
             self._growth = GROWTH
-        self._per_ms = min(max(lowest, read_per_ms), highest)
+            self._per_ms = min(max(lowest, read_per_ms), highest)
+            if self._per_ms < WORTHWHILE * self._unpaced_per_ms:
+                self._per_ms = None
+                self._futile_until_ms = now_ms + FUTILE_MS
         self._queued = 0.0
         self._sent = 0
         self._since_ms = now_ms

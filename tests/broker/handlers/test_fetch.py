@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, TopicPartition
 
+from oncelog.broker.fetch_pace import FULL_QUEUE
 from oncelog.broker.fetch_session import PartitionKey
 from oncelog.broker.request import Pending
 from oncelog.log.partition_log import PartitionLog
@@ -33,6 +34,7 @@ FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH = 74, 75
 LOWEST, FIRST_WITH_TOPIC_IDS, HIGHEST = 4, 13, 18
 READ_COMMITTED = 1
 LONG_MS = 60_000
+BYTES_OUT = "kafka_server_brokertopicmetrics_bytesout_total"
 
 BATCH = make_batch([bytes(100)])
 
@@ -454,11 +456,17 @@ def test_librdkafka_catches_up_at_its_pace(
     """Its queue is full, and it pauses, once; then it is held instead, and gets everything in order."""
     topic, count, batch_count = new_topic(), 400_000, 5_000
     create_topic(client, topic)
-    for start in range(0, count, batch_count):
-        produce(client, topic, make_batch([b"%d" % number for number in range(start, start + batch_count)]))
-    held = page.value("oncelog_fetches_held_total")
+    batches = [
+        make_batch([b"%d" % number for number in range(start, start + batch_count)])
+        for start in range(0, count, batch_count)
+    ]
+    for batch in batches:
+        produce(client, topic, batch)
+    held, sent_before = page.value("oncelog_fetches_held_total"), page.value(BYTES_OUT)
+    full_queue = sum(len(batch) for batch in batches[: FULL_QUEUE // batch_count])
     consumer = confluent.make_consumer(measured)
     consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+    await_that(lambda: page.value(BYTES_OUT) - sent_before >= full_queue, "the client's queue is full")
     seen: list[int] = []
     while len(seen) < count:
         messages = consumer.consume(min(10_000, count - len(seen)), confluent.TIMEOUT_S)
