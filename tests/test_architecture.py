@@ -62,6 +62,7 @@ SHELLS = {
     "oncelog.consumer.consumer": "the core's thread, and the user's that waits for it",
     "oncelog.consumer.async_consumer": "the event loop",
     "oncelog.consumer.assembly": "reads the wall clock; makes ids and sources of chance",
+    "oncelog.admin.hearing": "waits for brokers that hear late of a change",
     "oncelog.admin.transactions": "clocks: how long a transaction has written nothing, how long to ask how one ended",
     "oncelog.audit.ports": "finds free ports",
     "oncelog.producer.spooling": "the folder of the spool: its lock, and waiting for the disk",

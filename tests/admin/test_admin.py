@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -19,6 +18,7 @@ from oncelog.errors import (
 )
 from oncelog.producer.producer import Producer
 from oncelog.types import TopicPartition
+from tests.support.patience import eventually
 from tests.support.process import BrokerProcess
 
 
@@ -26,14 +26,6 @@ from tests.support.process import BrokerProcess
 def admin(broker: BrokerProcess) -> Iterator[Admin]:
     with Admin(broker.bootstrap) as admin:
         yield admin
-
-
-def await_true(condition: Callable[[], bool]) -> None:
-    """Apache Kafka's brokers hear of changes a moment after the controller has made them."""
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def write(broker: BrokerProcess, topic: str, count: int, first_timestamp_ms: int = 1000) -> None:
@@ -60,7 +52,7 @@ def test_a_topic_from_creation_to_deletion(admin: Admin, new_topic: Callable[[],
     assert described.replication_factor == 1
     assert name in [topic.name for topic in admin.list_topics()]
     admin.delete_topic(name)
-    await_true(lambda: name not in [topic.name for topic in admin.list_topics()])
+    assert name not in [topic.name for topic in admin.list_topics()]
     with pytest.raises(UnknownTopicOrPartition, match=name):
         admin.describe_topic(name)
 
@@ -92,11 +84,16 @@ def test_partitions_can_be_added_and_not_taken_away(admin: Admin, new_topic: Cal
     name = new_topic()
     admin.create_topic(name, partitions=1)
     admin.create_partitions(name, 3)
-    await_true(lambda: len(admin.describe_topic(name).partitions) == 3)
+    assert len(admin.describe_topic(name).partitions) == 3
     with pytest.raises(InvalidPartitions, match="3"):
         admin.create_partitions(name, 2)
     with pytest.raises(UnknownTopicOrPartition):
         admin.create_partitions(new_topic(), 2)
+
+
+def _await_segment_bytes(admin: Admin, topic: str, value: str | None) -> None:
+    """Apache Kafka's brokers hear of changes a moment after the controller has made them."""
+    eventually(lambda: admin.describe_configs(ResourceType.TOPIC, topic)["segment.bytes"].value == value, "the change")
 
 
 def test_topic_configs(admin: Admin, new_topic: Callable[[], str]) -> None:
@@ -107,11 +104,12 @@ def test_topic_configs(admin: Admin, new_topic: Callable[[], str]) -> None:
     admin.alter_configs(
         ResourceType.TOPIC, name, assign={"segment.bytes": "2097152"}, append={"cleanup.policy": "compact"}
     )
+    _await_segment_bytes(admin, name, "2097152")
     changed = admin.describe_configs(ResourceType.TOPIC, name)
-    assert changed["segment.bytes"].value == "2097152"
     assert changed["segment.bytes"].source == ConfigSource.DYNAMIC_TOPIC_CONFIG
     assert changed["cleanup.policy"].value == "delete,compact"
     admin.alter_configs(ResourceType.TOPIC, name, remove=["segment.bytes"], subtract={"cleanup.policy": "delete"})
+    _await_segment_bytes(admin, name, before["segment.bytes"].value)
     last = admin.describe_configs(ResourceType.TOPIC, name)
     assert last["segment.bytes"] == before["segment.bytes"]
     assert last["cleanup.policy"].value == "compact"

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any
 
 from oncelog.admin.groups import GroupAdmin
+from oncelog.admin.hearing import await_end_of_topic, await_topic
 from oncelog.admin.transactions import TransactionAdmin
 from oncelog.admin.values import (
     ANY_NAME,
@@ -29,6 +30,7 @@ from oncelog.client.blocking import BlockingClient
 from oncelog.client.config import ClientConfig
 from oncelog.client.leaders import ListedOffset, ask_leaders, by_topic, list_offsets, raise_error
 from oncelog.client.metadata import Node, TopicMetadata
+from oncelog.errors import TopicAlreadyExists
 from oncelog.types import IsolationLevel, TopicPartition
 from oncelog.wire.api import ApiKey
 from oncelog.wire.codec import Message
@@ -88,7 +90,10 @@ class Admin(GroupAdmin, TransactionAdmin):
         configs: Mapping[str, str] | None = None,
         validate_only: bool = False,
     ) -> CreatedTopic:
-        """Raises TopicAlreadyExists, InvalidTopicException, InvalidConfig, InvalidPartitions, ..."""
+        """Returns when every broker knows it.
+
+        Raises TopicAlreadyExists (then, too, every broker knows it), InvalidTopicException, InvalidConfig, ...
+        """
         topic = {
             "name": name,
             "num_partitions": partitions,
@@ -97,7 +102,11 @@ class Admin(GroupAdmin, TransactionAdmin):
         }
         answer = self._change(ApiKey.CREATE_TOPICS, {"topics": [topic], "validate_only": validate_only})
         (result,) = answer["topics"]
+        if result["error_code"] == TopicAlreadyExists.code:
+            await_topic(self._client, name, 1)  # somebody may have been faster, just now
         raise_error(result, name, "topic")
+        if not validate_only:
+            await_topic(self._client, name, result["num_partitions"])
         return CreatedTopic(
             name=result["name"],
             topic_id=result["topic_id"],
@@ -107,17 +116,23 @@ class Admin(GroupAdmin, TransactionAdmin):
         )
 
     def delete_topic(self, name: str) -> None:
-        """Raises UnknownTopicOrPartition."""
+        """Returns when no broker knows it any more. Raises UnknownTopicOrPartition."""
         answer = self._change(ApiKey.DELETE_TOPICS, {"topics": [{"name": name}], "topic_names": [name]})
         (result,) = answer["responses"]
         raise_error(result, name, "topic")
+        await_end_of_topic(self._client, name, result["topic_id"])
 
     def create_partitions(self, name: str, total_count: int, *, validate_only: bool = False) -> None:
-        """Grow a topic to `total_count` partitions. Keys may move to other partitions. Raises InvalidPartitions."""
+        """Grow a topic to `total_count` partitions, and return when every broker knows them. Keys may move to others.
+
+        Raises InvalidPartitions.
+        """
         topic = {"name": name, "count": total_count, "assignments": None}
         answer = self._change(ApiKey.CREATE_PARTITIONS, {"topics": [topic], "validate_only": validate_only})
         (result,) = answer["results"]
         raise_error(result, name, "topic")
+        if not validate_only:
+            await_topic(self._client, name, total_count)
 
     # --- configs ----------------------------------------------------------------------------------------------
 
