@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
@@ -11,10 +13,12 @@ from xml.etree import ElementTree
 import pytest
 
 import oncelog
+from tests.support import parts
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 PAGES = {name: (DOCS / name).read_text() for name in ("producer.md", "consumer.md", "exactly-once.md")}
+COMMAND_TIMEOUT_S = 60
 TEST_ID = re.compile(r"`(tests/[\w/]+\.py)::([\w:]+)`")
 
 
@@ -24,7 +28,15 @@ def promises_of(page: str) -> list[str]:
 
 
 def examples_of(page: str) -> list[str]:
-    return re.findall(r"^```python\n(.*?)^```$", PAGES[page], re.MULTILINE | re.DOTALL)
+    return blocks_of(PAGES[page], "python")
+
+
+def blocks_of(text: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+def first_screen() -> str:
+    return (ROOT / "README.md").read_text().partition("\n## ")[0]
 
 
 PROMISES = [(page, promise) for page in PAGES for promise in promises_of(page)]
@@ -60,6 +72,47 @@ def test_the_examples_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyP
         for number, example in enumerate(examples_of(page), 1):
             here = example.replace("127.0.0.1:9092", broker.bootstrap_servers)
             exec(compile(here, f"{page}, example {number}", "exec"), {})
+
+
+def test_the_first_screen_of_the_readme_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its examples one after the other, as a stranger pastes them, then its commands. Spark's has a test of its own."""
+    monkeypatch.chdir(tmp_path)
+    brought_along: list[str] = []
+
+    def run_my_tests(bootstrap_servers: str) -> None:
+        brought_along.append(bootstrap_servers)
+
+    session: dict[str, object] = {"run_my_tests": run_my_tests}
+    with oncelog.Broker(config={"group.initial.rebalance.delay.ms": 0}) as broker:
+        for number, example in enumerate(blocks_of(first_screen(), "python"), 1):
+            if "oncelog.spark" not in example:
+                here = example.replace("127.0.0.1:9092", broker.bootstrap_servers)
+                exec(compile(here, f"README.md, example {number}", "exec"), session)
+        session.clear()  # its clients, before the broker is gone
+        said = capsys.readouterr().out
+        read = [
+            subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=True).stdout
+            for command in reading_commands(broker.bootstrap_servers)
+        ]
+    assert "RecordMetadata(topic='orders', partition=0, offset=0" in said
+    assert "records=1, outputs=1" in said
+    assert "done=1" in said
+    assert len(brought_along) == 1
+    assert [lines.split() for lines in read] == [["paid"] * 3, ["paid"]]
+
+
+def reading_commands(bootstrap_servers: str) -> list[list[str]]:
+    """Those of the last console, on this broker and with the programs that are here."""
+    programs = {"kcat": str(parts.required(parts.kcat)), "venv/bin/oncelog": f"{Path(sys.executable).parent}/oncelog"}
+    *_, console = blocks_of(first_screen(), "console")
+    lines = [line.partition("#")[0].removeprefix("$ ").split() for line in console.splitlines()]
+    kcat, consume = [[programs[program], *arguments] for program, *arguments in lines]
+    return [
+        [word.replace("127.0.0.1:9092", bootstrap_servers) for word in kcat],
+        [*consume, "-b", bootstrap_servers],
+    ]
 
 
 @pytest.mark.parametrize("page", [*sorted(ROOT.glob("*.md")), *sorted(DOCS.glob("*.md"))], ids=lambda page: page.name)

@@ -1,7 +1,8 @@
-"""The first screen of the page on Spark, as a reader would run it."""
+"""The first screen of the page on Spark, and Spark's lines of the README, as a reader would run them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,15 +10,15 @@ import pytest
 
 import oncelog
 from tests.support.patience import eventually
-from tests.test_pages import DOCS
+from tests.test_pages import DOCS, blocks_of, first_screen
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def test_the_first_screen_runs(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    example = (DOCS / "spark.md").read_text().partition("```python\n")[2].partition("```\n")[0]
-    assert "transactional.id.prefix" in example
+@pytest.fixture
+def shop() -> Iterator[oncelog.Broker]:
+    """With a hundred orders."""
     with oncelog.Broker() as broker:
         with oncelog.Admin(broker.bootstrap_servers) as admin:
             admin.create_topic("orders", partitions=4)
@@ -25,19 +26,43 @@ def test_the_first_screen_runs(spark: SparkSession, tmp_path: Path, monkeypatch:
         with oncelog.Producer(broker.bootstrap_servers) as producer:
             for number in range(100):
                 producer.send("orders", key=str(number), value=f"order {number}")
-        here = example.replace("127.0.0.1:9092", broker.bootstrap_servers)
-        here = here.replace('"checkpoint")', f'"{tmp_path}/checkpoint")')
-        for _ in range(2):  # the second time there is nothing left to do
-            exec(compile(here, "docs/spark.md", "exec"), {})
-        with oncelog.Consumer(broker.bootstrap_servers, isolation_level="read_committed") as consumer:
-            consumer.assign([("paid", index) for index in range(4)])
-            consumer.seek_to_beginning()
-            found: list[str] = []
+        yield broker
 
-            def is_read() -> bool:
-                found.extend(record.value.decode() for record in consumer.poll(0.5))
-                ends = consumer.end_offsets(*consumer.assignment())
-                return all(consumer.position(partition) >= end for partition, end in ends.items())
 
-            eventually(is_read, "everything is read")
-    assert sorted(found) == sorted(f"order {number} is paid" for number in range(100))
+def here(example: str, broker: oncelog.Broker, folder: Path) -> str:
+    example = example.replace("127.0.0.1:9092", broker.bootstrap_servers)
+    return example.replace('"checkpoint")', f'"{folder}/checkpoint")')
+
+
+def committed_in(broker: oncelog.Broker, topic: str) -> list[str]:
+    found: list[str] = []
+    with oncelog.Consumer(broker.bootstrap_servers, isolation_level="read_committed") as consumer:
+        consumer.assign([(topic, index) for index in range(4)])
+        consumer.seek_to_beginning()
+
+        def is_read() -> bool:
+            found.extend(record.value.decode() for record in consumer.poll(0.5))
+            ends = consumer.end_offsets(*consumer.assignment())
+            return all(consumer.position(partition) >= end for partition, end in ends.items())
+
+        eventually(is_read, "everything is read")
+    return sorted(found)
+
+
+def test_the_first_screen_runs(spark: SparkSession, shop: oncelog.Broker, tmp_path: Path) -> None:
+    example, *_ = blocks_of((DOCS / "spark.md").read_text(), "python")
+    assert "transactional.id.prefix" in example
+    for _ in range(2):  # the second time there is nothing left to do
+        exec(compile(here(example, shop, tmp_path), "docs/spark.md", "exec"), {})
+    assert committed_in(shop, "paid") == sorted(f"order {number} is paid" for number in range(100))
+
+
+def test_the_readmes_lines_run(spark: SparkSession, shop: oncelog.Broker, tmp_path: Path) -> None:
+    (example,) = [block for block in blocks_of(first_screen(), "python") if "oncelog.spark" in block]
+    exec(compile(here(example, shop, tmp_path), "README.md", "exec"), {"spark": spark})
+    (query,) = spark.streams.active
+    try:
+        eventually(lambda: len(committed_in(shop, "paid")) == 100, "every order is paid")
+    finally:
+        query.stop()
+    assert committed_in(shop, "paid") == sorted(f"order {number}" for number in range(100))
