@@ -55,7 +55,7 @@ class Figure:
     @property
     def ratio(self) -> float | None:
         ours, theirs = self.median(OURS), self.median(self.peer)
-        return ours / theirs if ours is not None and theirs else None
+        return ours / theirs if ours is not None and theirs is not None and theirs > 0 else None
 
     @property
     def verdict(self) -> str:

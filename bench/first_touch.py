@@ -28,16 +28,17 @@ NO_BLOCK = "11"
 def used_memory(progress: Progress) -> Iterator[None]:
     """While no memory is free, or all that is free has been used before."""
     with ExitStack() as held, _host_not_told() as stays:
-        progress(f"using {int(_free_bytes() * SHARE) // 1_000_000:,} MB of free memory once")
-        held.enter_context(_filled_page_cache())
+        size_bytes = int(_free_bytes() * SHARE)
+        progress(f"using {size_bytes // 1_000_000:,} MB of free memory once")
+        held.enter_context(_filled_page_cache(size_bytes))
         if stays:
+            progress(f"until the end {TOLD_BLOCKS} is {NO_BLOCK}: what comes free stays with this machine")
             held.close()
         yield
 
 
 @contextmanager
-def _filled_page_cache() -> Iterator[None]:
-    size_bytes = int(_free_bytes() * SHARE)
+def _filled_page_cache(size_bytes: int) -> Iterator[None]:
     with tempfile.TemporaryFile(prefix="oncelog-bench-") as file:
         os.truncate(file.fileno(), size_bytes)
         room = bytearray(STEP_BYTES)

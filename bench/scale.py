@@ -8,6 +8,7 @@ from dataclasses import dataclass
 @dataclass(frozen=True)
 class Scale:
     rounds: int
+    long_rounds: int
     start_rounds: int
     settle_s: float
     """How long a broker is left alone before its memory is read."""
@@ -39,6 +40,7 @@ class Scale:
 
 FULL = Scale(
     rounds=5,
+    long_rounds=3,
     start_rounds=7,
     settle_s=5.0,
     memory_load_records=1_000_000,
@@ -66,6 +68,7 @@ FULL = Scale(
 
 QUICK = Scale(
     rounds=1,
+    long_rounds=1,
     start_rounds=1,
     settle_s=0.5,
     memory_load_records=5_000,
