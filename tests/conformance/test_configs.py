@@ -262,9 +262,15 @@ def test_configs_through_a_client(broker: BrokerProcess, new_topic: Topics) -> N
     )
     for done in admin.incremental_alter_configs([resource]).values():
         done.result(TIMEOUT_S)
-    (found,) = admin.describe_configs([ConfigResource(ResourceType.TOPIC, name)]).values()
-    entries = found.result(TIMEOUT_S)
-    assert entries["retention.ms"].value == "54321"
+
+    def now() -> dict[str, ConfigEntry]:
+        (found,) = admin.describe_configs([ConfigResource(ResourceType.TOPIC, name)]).values()
+        entries: dict[str, ConfigEntry] = found.result(TIMEOUT_S)
+        return entries
+
+    # A broker of Kafka's hears of it after its controller has answered.
+    eventually(lambda: now()["retention.ms"].value == "54321", "the changed value")
+    entries = now()
     assert entries["retention.ms"].source == ConfigSource.DYNAMIC_TOPIC_CONFIG.value
     assert entries["cleanup.policy"].value == "delete,compact"
     assert entries["segment.bytes"].is_default

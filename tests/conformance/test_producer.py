@@ -19,6 +19,8 @@ from oncelog.producer.producer import Producer
 from tests.conformance.test_quotas import limited, unique
 from tests.support.confluent import create_topic, make_admin, read
 from tests.support.process import BrokerProcess
+from tests.support.raw import RawClient
+from tests.support.requests import await_leaders
 
 TIMEOUT_S = 60.0
 WALL_MS = 1_700_000_000_000
@@ -157,6 +159,8 @@ def test_a_topic_that_grows_and_one_that_is_made_by_its_first_record(broker: Bro
             producer.send(topic, b"", partition=3)
         admin = make_admin(broker)
         admin.create_partitions([NewPartitions(topic, 4)])[topic].result(TIMEOUT_S)
+        with RawClient(broker.address) as raw:
+            await_leaders(raw, topic, 4)
         assert producer.send(topic, b"new", partition=3).result(TIMEOUT_S).offset == 0
         assert producer.partitions_for(topic) == 4
         assert producer.send(made, b"").result(TIMEOUT_S).offset == 0

@@ -21,6 +21,7 @@ from tests.faults.spool_lives import Lives, stream_of
 from tests.support.confluent import create_topic
 from tests.support.process import BrokerProcess
 from tests.support.sizes import IS_SOAK
+from tests.support.transactions import await_stable
 
 KILLS = 70 if IS_SOAK else 25
 PARTITIONS = 3
@@ -101,6 +102,7 @@ def nothing_promised_is_lost_doubled_or_out_of_order(broker: BrokerProcess, topi
         ledger.sent(record, place)
         ledger.acknowledged(record, place)
     audit = Audit(ledger)
+    await_stable(broker, topic, PARTITIONS)
     observe_topic(audit, broker.bootstrap, topic, IsolationLevel.READ_COMMITTED)
     report = audit.report()
     findings = [example for entry in report.partitions for example in entry.examples]

@@ -11,7 +11,7 @@ from tests.support.process import BrokerProcess
 from tests.support.raw import RawClient
 from tests.support.remote_client import FranzGo, RemoteClient
 from tests.support.transaction_suite import TransactionSuite
-from tests.support.transactions import await_transactions, committed
+from tests.support.transactions import await_transactions, seen
 
 PARTITIONS = 4
 COUNT = 40
@@ -42,4 +42,4 @@ def test_a_rebalance_undoes_what_was_begun_before_it(
         await_transactions(raw)
         told = {"topic": source, "target": target, "group": f"group-of-{source}", "transactional_id": source}
         assert client.do({"do": "process", "count": COUNT, **told}) == {"committed": COUNT, "overtaken": False}
-        assert sorted(committed(raw, target), key=int) == values
+    assert sorted(seen(broker, target), key=int) == values

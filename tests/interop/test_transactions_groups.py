@@ -16,7 +16,7 @@ from tests.support.kafka_python import group_member
 from tests.support.patience import eventually
 from tests.support.process import BrokerProcess
 from tests.support.raw import RawClient
-from tests.support.transactions import await_transactions, committed, end_offset, last_stable_offset
+from tests.support.transactions import await_transactions, seen
 
 Members = Callable[[], Consumer]
 
@@ -82,12 +82,6 @@ def await_shares(share: int, *members: Consumer) -> None:
     eventually(shared, f"{share} partitions each")
 
 
-def written(broker: BrokerProcess, target: str) -> list[bytes | None]:
-    with RawClient(broker.address) as raw:
-        eventually(lambda: last_stable_offset(raw, target) == end_offset(raw, target), "the markers")
-        return committed(raw, target)
-
-
 def at(offset: int, place: TopicPartition) -> TopicPartition:
     return TopicPartition(place.topic, place.partition, offset)
 
@@ -120,7 +114,7 @@ def test_everything_is_copied_once(
         else:
             producer.commit_transaction(TIMEOUT_S)
             copied += len(messages)
-    assert sorted(written(broker, target), key=int) == [b"%d" % n for n in range(COUNT)]
+    assert sorted(seen(broker, target), key=int) == [b"%d" % n for n in range(COUNT)]
     ends = consumer.committed([TopicPartition(source, index) for index in range(PARTITIONS)], TIMEOUT_S)
     assert [place.offset for place in ends] == [COUNT // PARTITIONS] * PARTITIONS
 
@@ -145,7 +139,7 @@ def test_a_member_that_missed_a_rebalance_must_abort(
     producer.produce(target, b"in the new one")
     producer.send_offsets_to_transaction([at(1, kept)], first.consumer_group_metadata(), TIMEOUT_S)
     producer.commit_transaction(TIMEOUT_S)
-    assert written(broker, target) == [b"in the new one"]
+    assert seen(broker, target) == [b"in the new one"]
     assert [place.offset for place in first.committed([kept], TIMEOUT_S)] == [1]
 
 
@@ -185,5 +179,5 @@ def test_a_member_of_kafka_python_that_missed_a_rebalance_must_abort(
             writer.send(target, b"in the new one")
             writer.send_offsets_to_transaction(offsets, first.group_metadata())
             writer.commit_transaction()
-            assert written(broker, target) == [b"in the new one"]
+            assert seen(broker, target) == [b"in the new one"]
             eventually(lambda: first.committed(place) == 1, "the offset")

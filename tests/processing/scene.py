@@ -74,7 +74,8 @@ class Scene:
 
     def committed(self, group: str | None = None) -> dict[oncelog.TopicPartition, int | None]:
         places = [oncelog.TopicPartition(self.source, index) for index in range(PARTITIONS)]
-        with oncelog.Consumer(self.broker.bootstrap, group_id=group or f"of-{self.source}") as consumer:
+        reader = {"group_id": group or f"of-{self.source}", "isolation_level": "read_committed"}
+        with oncelog.Consumer(self.broker.bootstrap, **reader) as consumer:
             found = consumer.committed(*places, timeout=WAIT_S)
         return {place: None if one is None else one.offset for place, one in found.items()}
 

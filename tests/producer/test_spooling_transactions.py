@@ -20,7 +20,7 @@ from tests.support.confluent import create_topic
 from tests.support.patience import PATIENCE_S, eventually
 from tests.support.process import BrokerProcess
 from tests.support.raw import RawClient
-from tests.support.transactions import committed, end_offset, last_stable_offset
+from tests.support.transactions import committed, end_offset, seen
 
 both = pytest.mark.on_both_brokers
 SECOND_COMMIT_UNANSWERED = Rule.drop_response("EndTxn", every=2, cut_after_ms=600_000)
@@ -41,13 +41,6 @@ def spool_dir(tmp_path: Path) -> str:
 def spooled(bootstrap: str, topic: str, spool_dir: str, **settings: object) -> Producer:
     """One transactional id for each topic, and with it for each test."""
     return Producer(bootstrap, transactional_id=f"of-{topic}", spool_dir=spool_dir, **settings)
-
-
-def seen(broker: BrokerProcess, topic: str) -> list[bytes | None]:
-    """By readers of committed records, once every transaction has its end."""
-    with RawClient(broker.address) as raw:
-        eventually(lambda: last_stable_offset(raw, topic, 0) == end_offset(raw, topic, 0), "every marker")
-        return committed(raw, topic, 0)
 
 
 # --- the ordinary life ------------------------------------------------------------------------------------------------

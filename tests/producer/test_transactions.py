@@ -30,7 +30,7 @@ from tests.support.patience import PATIENCE_S, eventually
 from tests.support.process import BrokerProcess
 from tests.support.raw import RawClient
 from tests.support.transaction_suite import OffsetSuite
-from tests.support.transactions import committed, end_offset, last_stable_offset
+from tests.support.transactions import committed, end_offset, last_stable_offset, seen
 
 Found = TypeVar("Found")
 
@@ -59,13 +59,6 @@ def topic(broker: BrokerProcess, new_topic: Callable[[], str]) -> str:
 @pytest.fixture
 def producer(broker: BrokerProcess, topic: str) -> Producer:
     return Producer(broker.bootstrap, transactional_id=f"of-{topic}")
-
-
-def seen(broker: BrokerProcess, topic: str) -> list[bytes | None]:
-    """By readers of committed records, once every transaction has its end."""
-    with RawClient(broker.address) as raw:
-        eventually(lambda: last_stable_offset(raw, topic, 0) == end_offset(raw, topic, 0), "every marker")
-        return committed(raw, topic, 0)
 
 
 # --- blocks -----------------------------------------------------------------------------------------------------------

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from oncelog.errors import NotCoordinator
 from tests.support.kafka import KafkaBroker, SecondKafkaBroker
 from tests.support.patience import eventually
 from tests.support.raw import RawClient
+from tests.support.transactions import describe_transactions
 
 COORDINATION = "__transaction_state"
 """Who leads the only partition of this topic coordinates every transaction."""
@@ -37,17 +39,27 @@ class KafkaPair:
 
     def move(self, topics: Sequence[str]) -> None:
         """Every partition of these topics to the other node than leads the first of them now; when this returns, it
-        leads them all."""
-        with RawClient(self.first.address) as client:
-            (leader, *_) = _leaders(client, topics[0])
+        leads them all, and both know."""
+        with RawClient(self.first.address) as first, RawClient(self._second.address) as second:
+            (leader, *_) = _leaders(first, topics[0])
             node_id = FIRST if leader == SECOND else SECOND
             for topic in topics:
-                _reassign(client, topic, node_id)
+                _reassign(first, topic, node_id)
 
             def has_moved() -> bool:
-                return all(leader == node_id for topic in topics for leader in _leaders(client, topic))
+                return all(
+                    leader == node_id
+                    for topic in topics
+                    for node in (first, second)
+                    for leader in _leaders(node, topic)
+                )
 
             eventually(has_moved, f"node {node_id} leads {', '.join(topics)}")
+            # A coordinator that has not heard yet of its end answers by what it knows, and that is fatal to a producer.
+            old = second if node_id == FIRST else first
+            eventually(
+                lambda: COORDINATION not in topics or not _coordinates(old), f"node {leader} has heard of its end"
+            )
 
 
 def _reassign(client: RawClient, topic: str, node_id: int) -> None:
@@ -58,6 +70,11 @@ def _reassign(client: RawClient, topic: str, node_id: int) -> None:
     answer = client.request("alter_partition_reassignments", 0, body)
     codes = [one["error_code"] for told in answer["responses"] for one in told["partitions"]]
     assert [answer["error_code"], *codes] == [0] * (1 + len(partitions)), answer
+
+
+def _coordinates(client: RawClient) -> bool:
+    (state,) = describe_transactions(client, "anyone")["transaction_states"]
+    return bool(state["error_code"] != NotCoordinator.code)
 
 
 def _leaders(client: RawClient, topic: str) -> list[int]:

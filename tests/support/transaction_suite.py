@@ -22,6 +22,7 @@ from tests.support.transactions import (
     end_offset,
     last_stable_offset,
     name_of,
+    state_at_rest,
     uncommitted,
 )
 
@@ -140,6 +141,7 @@ class Stage:
             return self.offset(require_stable=True) == ("none", wanted)
 
         eventually(settled, f"offset {wanted}")
+        state_at_rest(self._raw, self._transactional_id)  # not every client asks again when it is told to wait
 
 
 class TransactionSuite:

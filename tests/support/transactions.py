@@ -17,6 +17,7 @@ from kio.schema.errors import ErrorCode
 from oncelog.wire.codec import decode_exactly
 from tests.support.batches import CONTROL, TRANSACTIONAL, batch_records, make_batch, read_batches
 from tests.support.patience import eventually
+from tests.support.process import BrokerProcess
 from tests.support.raw import Message, RawClient
 from tests.support.requests import LATEST, fetch, list_offset, produce_request
 
@@ -43,6 +44,17 @@ def describe_transactions(client: RawClient, *transactional_ids: str) -> Message
     client.send("describe_transactions", 0, {"transactional_ids": transactional_ids})
     body: Message = decode_exactly("DescribeTransactionsResponse", 0, client.receive_frame()[RESPONSE_HEADER_BYTES:])
     return body
+
+
+def state_at_rest(client: RawClient, transactional_id: str) -> str:
+    """The state in which its transaction comes to rest. Kafka writes markers after it has said that it will."""
+
+    def state() -> str:
+        (told,) = describe_transactions(client, transactional_id)["transaction_states"]
+        return str(told["transaction_state"])
+
+    eventually(lambda: state() in RESTING, f"the transaction of {transactional_id} is complete")
+    return state()
 
 
 def await_transactions(client: RawClient) -> None:
@@ -144,9 +156,7 @@ class HandProducer:
         return dict(state)
 
     def rest(self) -> str:
-        """The state in which the transaction came to rest."""
-        eventually(lambda: self.described()["transaction_state"] in RESTING, "the transaction is complete")
-        return str(self.described()["transaction_state"])
+        return state_at_rest(self.client, self.transactional_id)
 
     def ended(self, *, commit: bool) -> None:
         """The open transaction has this outcome, and all markers."""
@@ -215,6 +225,23 @@ def committed(client: RawClient, topic: str, partition: int = 0) -> list[bytes |
     """The values that a read_committed consumer delivers."""
     answer = fetch(client, topic, partition=partition, isolation_level=READ_COMMITTED, max_wait=0)
     return visible(answer)
+
+
+def seen(broker: BrokerProcess, topic: str) -> list[bytes | None]:
+    """By readers of committed records in the topic's one partition, once every transaction has its end."""
+    await_stable(broker, topic)
+    with RawClient(broker.address) as raw:
+        return committed(raw, topic)
+
+
+def await_stable(broker: BrokerProcess, topic: str, partitions: int = 1) -> None:
+    """Until every transaction in the topic has its end: Kafka writes markers after it has said that it will."""
+    with RawClient(broker.address) as raw:
+
+        def has_all(partition: int) -> bool:
+            return last_stable_offset(raw, topic, partition) == end_offset(raw, topic, partition)
+
+        eventually(lambda: all(map(has_all, range(partitions))), "every marker")
 
 
 def visible(answer: Message) -> list[bytes | None]:

@@ -11,7 +11,7 @@ from oncelog.spark.moments import Moment
 from oncelog.spark.sink.errors import Disagreement, NotWhole
 from oncelog.spark.sink.task import Place, write_slot
 from tests.spark.sink.on_brokers import Rig, arrow, numbered
-from tests.spark.sink.test_on_brokers import await_state, moments
+from tests.spark.sink.test_on_brokers import await_state, decided_and_left, moments
 from tests.spark.support.moments import Moments
 from tests.support.confluent import create_topic
 from tests.support.process import BrokerProcess
@@ -61,15 +61,11 @@ def test_a_batch_is_finished_or_written_again_as_a_whole(rig: Rig, moments: Mome
 
 
 def test_a_whole_batch_is_salvaged(rig: Rig, moments: Moments) -> None:
-    short = rig.with_options(kafka_transaction_timeout_ms="1000")
-    results = short.write(short.plan(), 0, keyless("a", 10), keyless("b", 10))
-    moments.arm(Moment.DECIDED, "raise")
-    with pytest.raises(OSError, match="decided"):
-        short.commit(0, results)
-    await_state(rig, f"{rig.prefix}-batch", "CompleteAbort")
+    short = decided_and_left(rig, moments, keyless("a", 10), keyless("b", 10))
+    await_state(short, f"{short.prefix}-batch", "CompleteAbort")
     short.plan()
-    assert len(values(rig)) == 20
-    rig.check_nothing_is_open()
+    assert len(values(short)) == 20
+    short.check_nothing_is_open()
 
 
 def test_two_tasks_cannot_write_to_one_partition(rig: Rig) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,16 +30,16 @@ from oncelog.spark.sink.errors import (
 )
 from oncelog.spark.sink.identity import salvage_id, slot_id
 from oncelog.types import TopicPartition
-from tests.spark.sink.on_brokers import Rig, numbered
+from tests.spark.sink.on_brokers import Rig, Rows, numbered
 from tests.spark.support.moments import Moments
-from tests.support.confluent import create_topic, make_producer
+from tests.support.confluent import create_topic, make_producer, send
 from tests.support.patience import eventually
 from tests.support.process import BrokerProcess
 
 pytestmark = pytest.mark.on_both_brokers
 
 FIRST, SECOND, THIRD = numbered("first", 40), numbered("second", 30), numbered("third", 20)
-SHORT_MS = "1000"
+SHORT_MS = (1_000, 6_000, 30_000)
 
 
 @pytest.fixture
@@ -147,38 +148,47 @@ def test_an_attempt_that_comes_after_the_commit_began_writes_nothing(rig: Rig) -
     rig.check(FIRST, SECOND)
 
 
+def decided_and_left(rig: Rig, moments: Moments, *slots: Rows) -> Rig:
+    """Batch 0 is decided and nothing more, and its transactions time out soon. On a slow machine the shortest time is
+    over before: then on another topic, with more of it."""
+    for timeout_ms in SHORT_MS:
+        short = replace(rig, topic=f"{rig.topic}-{timeout_ms}").with_options(
+            kafka_transaction_timeout_ms=str(timeout_ms)
+        )
+        create_topic(short.broker, short.topic, partitions=3)
+        results = short.write(short.plan(), 0, *slots)
+        moments.arm(Moment.DECIDED, "raise")
+        with suppress(NearExpiry):
+            with pytest.raises(OSError, match="decided"):
+                short.commit(0, results)
+            return short
+    raise AssertionError(f"a batch took longer than {timeout_ms} ms")
+
+
 def test_decided_rows_that_a_timeout_aborted_are_salvaged(rig: Rig, moments: Moments) -> None:
-    short = rig.with_options(kafka_transaction_timeout_ms=SHORT_MS)
-    results = short.write(short.plan(), 0, FIRST, SECOND)
-    moments.arm(Moment.DECIDED, "raise")
-    with pytest.raises(OSError, match="decided"):
-        short.commit(0, results)
+    short = decided_and_left(rig, moments, FIRST, SECOND)
     for slot in (0, 1):
-        await_state(rig, slot_id(rig.prefix, slot), "CompleteAbort")
-    assert rig.visible() == []
+        await_state(short, slot_id(short.prefix, slot), "CompleteAbort")
+    assert short.visible() == []
     for moment in (Moment.COPYING, Moment.COPIED, Moment.COPY_DECIDED):
         moments.arm(moment, "raise")
         with pytest.raises(OSError, match=moment.value):
             short.plan()
     plan = short.plan()
-    assert plan.planned.last_done[rig.query_id].batch_id == 0
-    rig.check(FIRST, SECOND)
+    assert plan.planned.last_done[short.query_id].batch_id == 0
+    short.check(FIRST, SECOND)
 
 
 def test_a_salvaged_record_is_what_it_was(rig: Rig, moments: Moments) -> None:
     """Key, headers, timestamp and place in its partition's order; and nobody else's records between."""
-    short = rig.with_options(kafka_transaction_timeout_ms=SHORT_MS)
-    results = short.write(short.plan(), 0, FIRST[:20])
-    make_producer(rig.broker).produce(rig.topic, "foreign", "foreign", partition=0)
-    moments.arm(Moment.DECIDED, "raise")
-    with pytest.raises(OSError, match="decided"):
-        short.commit(0, results)
-    written = _stored(rig, read="read_uncommitted")
-    await_state(rig, slot_id(rig.prefix, 0), "CompleteAbort")
+    short = decided_and_left(rig, moments, FIRST[:20])
+    send(make_producer(short.broker), short.topic, [{"key": "foreign", "value": "foreign", "partition": 0}])
+    written = _stored(short, read="read_uncommitted")
+    await_state(short, slot_id(short.prefix, 0), "CompleteAbort")
     short.plan()
-    assert sorted(_stored(rig, read="read_committed")) == sorted(written)
-    with oncelog.Admin(rig.broker.bootstrap) as admin:
-        assert salvage_id(rig.prefix, 0) in admin.describe_transactions([salvage_id(rig.prefix, 0)])
+    assert sorted(_stored(short, read="read_committed")) == sorted(written)
+    with oncelog.Admin(short.broker.bootstrap) as admin:
+        assert salvage_id(short.prefix, 0) in admin.describe_transactions([salvage_id(short.prefix, 0)])
 
 
 def _stored(rig: Rig, read: str) -> list[tuple[int, bytes, bytes, int]]:
@@ -190,14 +200,10 @@ def _stored(rig: Rig, read: str) -> list[tuple[int, bytes, bytes, int]]:
 
 
 def test_decided_rows_that_retention_has_taken_stop_the_query(rig: Rig, moments: Moments) -> None:
-    short = rig.with_options(kafka_transaction_timeout_ms=SHORT_MS)
-    results = short.write(short.plan(), 0, FIRST)
-    moments.arm(Moment.DECIDED, "raise")
-    with pytest.raises(OSError, match="decided"):
-        short.commit(0, results)
-    await_state(rig, slot_id(rig.prefix, 0), "CompleteAbort")
-    with oncelog.Admin(rig.broker.bootstrap) as admin:
-        admin.delete_records({TopicPartition(rig.topic, index): -1 for index in range(3)})
+    short = decided_and_left(rig, moments, FIRST)
+    await_state(short, slot_id(short.prefix, 0), "CompleteAbort")
+    with oncelog.Admin(short.broker.bootstrap) as admin:
+        admin.delete_records({TopicPartition(short.topic, index): -1 for index in range(3)})
     for _ in range(2):
         with pytest.raises(RecordsGone, match="retention"):
             short.plan()

@@ -13,6 +13,8 @@ from oncelog.spark.source.settings import SourceSettings, stream_settings
 from oncelog.spark.source.stream import StreamReader
 from oncelog.types import TopicPartition
 from tests.support.process import BrokerProcess
+from tests.support.raw import RawClient
+from tests.support.transactions import state_at_rest
 
 
 def settings_for(broker: BrokerProcess, topic: str, **raw: str) -> SourceSettings:
@@ -39,12 +41,19 @@ def send(broker: BrokerProcess, topic: str, values: Iterable[str], **fields: Any
             producer.send(topic, value=value, **fields)
 
 
+def await_markers(broker: BrokerProcess, transactional_id: str) -> None:
+    with RawClient(broker.address) as client:
+        state_at_rest(client, transactional_id)
+
+
 class Transactions:
-    """One after the other, each committed or aborted."""
+    """One after the other, each committed or aborted, with its markers in the log."""
 
     def __init__(self, broker: BrokerProcess, topic: str) -> None:
+        self._broker = broker
         self._topic = topic
-        self._producer = oncelog.Producer(broker.bootstrap, transactional_id=f"tx-{topic}")
+        self._transactional_id = f"tx-{topic}"
+        self._producer = oncelog.Producer(broker.bootstrap, transactional_id=self._transactional_id)
         self._producer.init_transactions()
 
     def __enter__(self) -> Transactions:
@@ -62,3 +71,4 @@ class Transactions:
             self._producer.commit()
         else:
             self._producer.abort()
+        await_markers(self._broker, self._transactional_id)

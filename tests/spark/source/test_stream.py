@@ -15,7 +15,7 @@ from oncelog.spark.source.offsets import Json
 from oncelog.spark.source.partition import RangePartition
 from oncelog.spark.source.stream import StreamReader
 from oncelog.types import TopicPartition
-from tests.spark.source.support import Transactions, send, settings_for, stream_reader
+from tests.spark.source.support import Transactions, await_markers, send, settings_for, stream_reader
 from tests.support.patience import eventually
 from tests.support.process import BrokerProcess
 
@@ -61,12 +61,14 @@ def test_the_end_is_the_last_stable_offset(broker: BrokerProcess, topic: str) ->
     reader = stream_reader(broker, topic)
     with Transactions(broker, topic) as transactions:
         transactions.write("ab", commit=True)
-        with oncelog.Producer(broker.bootstrap, transactional_id=f"open-{topic}") as open_one:
+        transactional_id = f"open-{topic}"
+        with oncelog.Producer(broker.bootstrap, transactional_id=transactional_id) as open_one:
             open_one.init_transactions()
             open_one.begin()
             open_one.send(topic, value="c", partition=0).result(60)
             assert reader.latestOffset({}, ALL)[topic]["0"] == 3
             open_one.commit()
+        await_markers(broker, transactional_id)
         assert reader.latestOffset({}, ALL)[topic]["0"] == 5
     reader.stop()
 

@@ -47,6 +47,7 @@ class Fuse:
             raise Crash
         result = statement()
         if self.left == 0:
+            result.close()  # a dead process reads nothing any more
             raise Crash
         return result
 
