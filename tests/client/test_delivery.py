@@ -131,6 +131,33 @@ class TestDoneCallbacks:
                 thread.join()
             assert calls == [future]
 
+    def test_can_be_waited_for_before_and_while_they_run(self) -> None:
+        for _ in range(200):
+            one = delivery()
+            calls: list[RecordFuture] = []
+            new_future(one, 0, WALL_MS).add_done_callback(calls.append)
+            counts: list[int] = []
+
+            def wait(one: Delivery = one, calls: list[RecordFuture] = calls, counts: list[int] = counts) -> None:
+                assert one.wait_until_told(30)
+                counts.append(len(calls))
+
+            threads = [threading.Thread(target=wait), threading.Thread(target=stored, args=(one,))]
+            threads += [threading.Thread(target=wait) for _ in range(3)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(30)
+            assert counts == [1] * 4
+
+    def test_are_waited_for_by_who_comes_while_one_runs(self) -> None:
+        one = delivery()
+        waiters: list[bool] = []
+        new_future(one, 0, WALL_MS).add_done_callback(lambda _: waiters.append(one.wait_until_told(0.01)))
+        stored(one)
+        assert waiters == [False]
+        assert one.wait_until_told(0)
+
     @pytest.mark.parametrize("exit_by", [lambda _: 1 / 0, lambda _: sys.exit(3)], ids=["raises", "exits"])
     def test_that_raise_are_logged_and_harm_nobody(
         self, exit_by: Callable[[Any], Any], caplog: pytest.LogCaptureFixture

@@ -183,9 +183,10 @@ class TestCallbacks:
         future.all_sent()
         assert told == [(None, future.exception(0))]
 
-    def test_one_that_raises_breaks_nothing(self, caplog: pytest.LogCaptureFixture) -> None:
+    @pytest.mark.parametrize("error", [RuntimeError("user's bug"), SystemExit(3)], ids=["raises", "exits"])
+    def test_one_that_raises_breaks_nothing(self, error: BaseException, caplog: pytest.LogCaptureFixture) -> None:
         def raises(*_: object) -> None:
-            raise RuntimeError("user's bug")
+            raise error
 
         future = TableFuture(TOPIC, threading.Event, raises)
         told: list[TableFuture] = []

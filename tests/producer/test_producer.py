@@ -138,6 +138,26 @@ class TestResults:
         assert len(caplog.records) == 2
         producer.send(TOPIC, b"").result(PATIENCE_S)
 
+    @pytest.mark.parametrize("kind", ["on_delivery", "done"])
+    def test_flush_returns_after_callbacks_have_run(self, producer: Producer, kind: str) -> None:
+        begun, may_end = threading.Event(), threading.Event()
+        ended: list[bool] = []
+
+        def linger(*_: Any) -> None:
+            begun.set()
+            ended.append(may_end.wait(PATIENCE_S))
+
+        if kind == "on_delivery":
+            producer.send(TOPIC, b"", on_delivery=linger)
+        else:
+            producer.send(TOPIC, b"").add_done_callback(linger)
+        assert begun.wait(PATIENCE_S)
+        with pytest.raises(NotDeliveredYet):
+            producer.flush(0.05)
+        threading.Timer(0.05, may_end.set).start()
+        producer.flush(PATIENCE_S)
+        assert ended == [True]
+
     def test_a_callback_may_send(self, scripted: ScriptedBroker, producer: Producer) -> None:
         seconds: list[RecordFuture] = []
         firsts = [

@@ -13,6 +13,7 @@ cdef class Delivery:
     cdef public long long append_time_ms
     cdef public object error
     cdef public bint is_done
+    cdef public bint is_told
     cdef public list parts
     cdef public object new_waiter
     cdef list _watchers
@@ -24,6 +25,9 @@ cdef class Delivery:
 
     @cython.locals(delivery=Delivery, part=Delivery)
     cpdef Delivery deciding(self, long long index)
+
+
+cdef Py_ssize_t _call(list watchers, Py_ssize_t start) except -1
 
 
 cdef class RecordFuture:

@@ -41,7 +41,7 @@ class Delivery:
 
     __slots__ = (
         "_last_ms", "_last_timestamp_ms", "_watchers", "append_time_ms", "base_offset", "error", "first_index",
-        "is_done", "new_waiter", "partition", "parts", "topic",
+        "is_done", "is_told", "new_waiter", "partition", "parts", "topic",
     )  # fmt: skip
 
     def __init__(self, topic: str, partition: int, new_waiter: Callable[[], Waiter], first_index: int = 0) -> None:
@@ -54,6 +54,8 @@ class Delivery:
         self.append_time_ms = NO_TIMESTAMP
         self.error: Exception | None = None
         self.is_done = False
+        self.is_told = False
+        """Everybody was told who wanted to be when the fate became known."""
         self.parts: list[Delivery] | None = None
         """Where the batch was split: its parts in order, each with a fate of its own."""
         self._watchers: list[Callable[[], Any]] = []
@@ -92,9 +94,11 @@ class Delivery:
     def announce(self) -> None:
         """The fate is final: wake whoever waits. After the callbacks, so that `result()` returns after they ran."""
         self.is_done = True
-        watchers, self._watchers = self._watchers, []
-        for watcher in watchers:
-            watcher()
+        watchers = self._watchers
+        count = _call(watchers, 0)
+        self.is_told = True
+        _call(watchers, count)  # who came meanwhile, to hear that the others were told
+        self._watchers = []
 
     def split_into(self, parts: list[Delivery]) -> None:
         """From now on this delivery only leads to its parts."""
@@ -119,6 +123,24 @@ class Delivery:
         waiter = self.new_waiter()
         self.watch(waiter.set)
         return waiter.wait(timeout_s)
+
+    def wait_until_told(self, timeout_s: float | None) -> bool:
+        """As `wait`, and until everybody was told of it who had asked for that before."""
+        if self.is_told:
+            return True
+        waiter = self.new_waiter()
+        self._watchers.append(waiter.set)
+        if self.is_told:
+            waiter.set()
+        return waiter.wait(timeout_s)
+
+
+def _call(watchers: list[Callable[[], Any]], start: int) -> int:
+    """From `start` on, also those that are added on the way. Returns how many there are."""
+    while start < len(watchers):
+        watchers[start]()
+        start += 1
+    return start
 
 
 class RecordFuture:

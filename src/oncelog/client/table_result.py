@@ -179,11 +179,14 @@ class TableFuture:
 
     def add_done_callback(self, function: Callable[[TableFuture], Any]) -> None:
         """Call `function(self)` once, when the fate of all rows is known; at once if it is."""
-        pending = [function]
+        pending = [function]  # whoever takes it out calls it: the news may come twice, and in two threads
 
         def tell() -> None:
-            if pending:
-                self._tell_user(pending.pop(), self)
+            try:
+                call = pending.pop()
+            except IndexError:
+                return
+            self._tell_user(call, self)
 
         self._watch(tell)
 
@@ -250,7 +253,7 @@ class TableFuture:
         """A callback that raises breaks nothing."""
         try:
             function(*news)
-        except Exception:
+        except BaseException:  # even an exit: it would end the sender's thread, and not the program
             logger.exception("a callback of send_table raised; the rows' fate is not changed by that")
 
     def _conclude(self) -> None:

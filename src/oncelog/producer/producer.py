@@ -407,8 +407,8 @@ class Producer:
     # --- ends -------------------------------------------------------------------------------------------------
 
     def flush(self, timeout: float | None = None) -> None:
-        """Send everything now, and return when every record accepted so far has its result. Raises NotDeliveredYet
-        after `timeout` seconds; the records are still on their way then."""
+        """Send everything now, and return when every record accepted so far has its result and its callbacks have run.
+        Raises NotDeliveredYet after `timeout` seconds; the records are still on their way then."""
         self._news.check_wait("flush()")
         deadline = None if timeout is None else time.monotonic() + timeout
         with self._counting:
@@ -492,7 +492,7 @@ class Producer:
 
 def _await_delivery(delivery: Delivery, deadline: float | None) -> None:
     left = None if deadline is None else max(0.0, deadline - time.monotonic())
-    if not delivery.wait(left):
+    if not delivery.wait_until_told(left):
         raise NotDeliveredYet("flush() did not finish in time; the records are still on their way")
     for part in delivery.parts or ():
         _await_delivery(part, deadline)
