@@ -47,16 +47,19 @@ class Brokers:
     def __init__(self, *lines: list[Says]) -> None:
         self.lines = dict(enumerate(lines, 1))
         self.asked = dict.fromkeys(self.lines, 0)
+        self.patience_ms: list[int] = []
 
-    def refresh_metadata(self, names: list[str]) -> ClusterMetadata:
+    def refresh_metadata(self, names: list[str], *, timeout_ms: int) -> ClusterMetadata:
+        assert timeout_ms == 1000 * hearing.HEARD_WITHIN_S
         return ClusterMetadata.from_message(self._answer(UNKNOWN))
 
-    def request(self, api_key: ApiKey, body: Message, *, node: Node) -> Message:
+    def request(self, api_key: ApiKey, body: Message, *, node: Node, timeout_ms: int) -> Message:
         assert api_key is ApiKey.METADATA
         assert body == {"topics": [{"name": NAME}], "allow_auto_topic_creation": False}
         line = self.lines[node.node_id]
         says = line[min(self.asked[node.node_id], len(line) - 1)]
         self.asked[node.node_id] += 1
+        self.patience_ms.append(timeout_ms)
         if says == GONE:
             raise ConnectionLost("gone")
         return self._answer(cast("Message", says))
@@ -105,6 +108,15 @@ def test_nobody_is_waited_for_forever(slept: list[float]) -> None:
     assert hearing.HEARD_WITHIN_S - hearing.MAX_POLL_S <= sum(slept) <= hearing.HEARD_WITHIN_S
     assert max(slept) == hearing.MAX_POLL_S
     assert brokers.asked[2] > 0, "everyone is asked"
+    assert brokers.patience_ms == sorted(brokers.patience_ms, reverse=True)
+    assert brokers.patience_ms[-1] == hearing.LAST_QUESTION_MS
+
+
+def test_a_name_is_known_without_leaders(slept: list[float]) -> None:
+    """A broker that is down may lead some of its partitions, for as long as it likes."""
+    brokers = Brokers([UNKNOWN, topic(1, NO_LEADER)], [topic(NO_LEADER)])
+    hearing.await_name(brokers.client, NAME)
+    assert brokers.asked == {1: 2, 2: 1}
 
 
 @pytest.mark.parametrize("error", [BrokersUnreachable, ConnectionLost, LeaderNotAvailable])
@@ -113,7 +125,7 @@ def test_a_cluster_that_went_away_has_made_the_change_all_the_same(
 ) -> None:
     brokers = Brokers([UNKNOWN])
 
-    def fail(names: list[str]) -> ClusterMetadata:
+    def fail(names: list[str], *, timeout_ms: int) -> ClusterMetadata:
         raise error("away")
 
     monkeypatch.setattr(brokers, "refresh_metadata", fail)

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any
 
 from oncelog.admin.groups import GroupAdmin
-from oncelog.admin.hearing import await_end_of_topic, await_topic
+from oncelog.admin.hearing import await_end_of_topic, await_name, await_topic
 from oncelog.admin.transactions import TransactionAdmin
 from oncelog.admin.values import (
     ANY_NAME,
@@ -103,7 +103,7 @@ class Admin(GroupAdmin, TransactionAdmin):
         answer = self._change(ApiKey.CREATE_TOPICS, {"topics": [topic], "validate_only": validate_only})
         (result,) = answer["topics"]
         if result["error_code"] == TopicAlreadyExists.code:
-            await_topic(self._client, name, 1)  # somebody may have been faster, just now
+            await_name(self._client, name)  # somebody may have been faster, just now
         raise_error(result, name, "topic")
         if not validate_only:
             await_topic(self._client, name, result["num_partitions"])

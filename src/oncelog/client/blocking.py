@@ -207,16 +207,17 @@ class BlockingClient:
 
     # --- metadata ---------------------------------------------------------------------------------------------
 
-    def refresh_metadata(self, topics: Iterable[str] | None) -> ClusterMetadata:
-        """Metadata of the named topics, or of all (None). Topics are never created by asking."""
+    def refresh_metadata(self, topics: Iterable[str] | None, *, timeout_ms: int | None = None) -> ClusterMetadata:
+        """Metadata of the named topics, or of all (None). Topics are never created by asking. `timeout_ms` is for each
+        attempt, and after it there is no other."""
         names = None if topics is None else [{"name": name} for name in topics]
 
         def ask() -> ClusterMetadata:
-            answer = self.request(ApiKey.METADATA, {"topics": names, "allow_auto_topic_creation": False})
-            return ClusterMetadata.from_message(answer)
+            asked = {"topics": names, "allow_auto_topic_creation": False}
+            return ClusterMetadata.from_message(self.request(ApiKey.METADATA, asked, timeout_ms=timeout_ms))
 
         known = self._metadata if names is not None else None
-        self._metadata = self.retrying(ask).keeping_topics_of(known)
+        self._metadata = self.retrying(ask, timeout_ms=timeout_ms).keeping_topics_of(known)
         return self._metadata
 
     def topic(self, name: str) -> TopicMetadata:
