@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
@@ -186,7 +187,18 @@ def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
     _, said = process.communicate(timeout=120)
     assert process.returncode == 130, said
     assert said.strip() == "interrupted; all processes are stopped and their data removed"
+    assert told_of(tmp_path) == []
     assert list(tmp_path.iterdir()) == []
+
+
+def told_of(folder: Path) -> list[str]:
+    """The processes that work in the folder; each was told so when it was started."""
+    commands = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError):  # it has just ended
+                commands.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+    return [command for command in commands if str(folder) in command]
 
 
 def test_a_consumer_that_dies_by_itself_is_reported(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import urllib.request
 from oncelog.audit.ports import unused_port
 from oncelog.broker.process import Broker
 from oncelog.cli.demo_chronicle import Chronicle, Who
+from oncelog.cli.demo_lifetime import Lifetime
 from oncelog.cli.demo_member import SESSION_TIMEOUT_MS
 from oncelog.cli.demo_outcome import Tally
 from oncelog.cli.demo_screen import Screen
@@ -18,9 +19,7 @@ PARTITIONS = 6
 DUPLICATES_METRIC = re.compile(r"^oncelog_duplicates_recognised_total (\S+)$", re.MULTILINE)
 
 
-class MortalBroker:
-    """Use as a context manager."""
-
+class MortalBroker(Lifetime):
     def __init__(self, chronicle: Chronicle, tally: Tally) -> None:
         self._chronicle = chronicle
         self._tally = tally
@@ -32,12 +31,11 @@ class MortalBroker:
         }
         self.process = Broker(port=unused_port(), config=config)
 
-    def __enter__(self) -> MortalBroker:
-        self.process.__enter__()
+    def open(self) -> None:
+        self.process.start()
         self._chronicle.begins(Who.BROKER)
-        return self
 
-    def __exit__(self, *exception: object) -> None:
+    def close(self) -> None:
         self.process.close()
 
     @property

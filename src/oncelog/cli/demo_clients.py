@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from pathlib import Path
 
 from rich.console import Console
@@ -21,7 +20,7 @@ from oncelog.report import Tone
 from oncelog.types import IsolationLevel
 
 PLACES = ("acknowledged", "booked")
-PAYMENTS = "payments"
+ORDERS, PAYMENTS = "orders", "payments"
 RECORDS_PER_S = 5_000
 """Not as fast as can be, so that every fault strikes records on their way, and readers keep up."""
 STALL_TIMEOUT_S = 90.0
@@ -31,28 +30,29 @@ def perform(
     broker: MortalBroker, records: int, folder: Path, tally: Tally, chronicle: Chronicle, console: Console
 ) -> Evidence:
     script = Script(records, CLIENT_STEPS)
-    with ExitStack() as stack, progress_screen(console, records, PLACES, lambda: chronicle.elapsed_s) as screen:
+    pace = script, tally.seed, RECORDS_PER_S
+    with progress_screen(console, records, PLACES, lambda: chronicle.elapsed_s) as screen:
         screen.tell(f"act 1: {records:,} orders through fault proxies to processors and consumers (seed {tally.seed})")
-        pace = script, tally.seed, RECORDS_PER_S
-        sent = stack.enter_context(Sending(broker.process, "orders", *pace, enable_idempotence=True))
-        sent_plainly = stack.enter_context(Sending(broker.process, "orders-plain", *pace, enable_idempotence=False))
-        processors = Processors(broker.process, sent.topic, PAYMENTS, folder, tally.seed)
-        stack.enter_context(processors)
-        booked = stack.enter_context(Members(Way.ONCE, broker.process, PAYMENTS, folder, tally.seed))
-        booked_plainly = stack.enter_context(Members(Way.PLAIN, broker.process, PAYMENTS, folder, tally.seed))
-        stage = _Stage(broker, [sent, sent_plainly], processors, [booked, booked_plainly], tally, chronicle)
-        play(stage, script, screen, chronicle, STALL_TIMEOUT_S)
-        stage.end(screen)
-        tally.count_faults(sent.proxy.report(), processors.proxy.report(), booked.proxy.report())
-        ledger = sent.load.ledger.elsewhere()
-        return Evidence(
-            stored=sent.audit(),
-            stored_plainly=sent_plainly.audit(),
-            processed=processors.audit(ledger, IsolationLevel.READ_COMMITTED),
-            processed_plainly=processors.audit(ledger, IsolationLevel.READ_UNCOMMITTED),
-            booked=booked.audit(ledger),
-            booked_plainly=booked_plainly.audit(ledger),
-        )
+        with (
+            Sending(broker.process, ORDERS, *pace, enable_idempotence=True) as sent,
+            Sending(broker.process, "orders-plain", *pace, enable_idempotence=False) as sent_plainly,
+            Processors(broker.process, ORDERS, PAYMENTS, folder, tally.seed) as processors,
+            Members(Way.ONCE, broker.process, PAYMENTS, folder, tally.seed) as booked,
+            Members(Way.PLAIN, broker.process, PAYMENTS, folder, tally.seed) as booked_plainly,
+        ):
+            stage = _Stage(broker, [sent, sent_plainly], processors, [booked, booked_plainly], tally, chronicle)
+            play(stage, script, screen, chronicle, STALL_TIMEOUT_S)
+            stage.end(screen)
+            tally.count_faults(sent.proxy.report(), processors.proxy.report(), booked.proxy.report())
+            ledger = sent.load.ledger.elsewhere()
+            return Evidence(
+                stored=sent.audit(),
+                stored_plainly=sent_plainly.audit(),
+                processed=processors.audit(ledger, IsolationLevel.READ_COMMITTED),
+                processed_plainly=processors.audit(ledger, IsolationLevel.READ_UNCOMMITTED),
+                booked=booked.audit(ledger),
+                booked_plainly=booked_plainly.audit(ledger),
+            )
 
 
 class _Stage:

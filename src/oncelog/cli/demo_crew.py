@@ -9,9 +9,10 @@ import signal
 import subprocess
 import sys
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from pathlib import Path
 
+from oncelog.cli.demo_lifetime import Lifetime, uncut
 from oncelog.cli.demo_trap import Trap
 from oncelog.errors import OncelogError
 from oncelog.faults import FaultProxy
@@ -26,7 +27,7 @@ class MemberFailed(OncelogError):
     """A process did not do as it should; the message shows the end of its log."""
 
 
-class Crew(ABC):
+class Crew(Lifetime):
     """Use as a context manager: no process outlives it."""
 
     def __init__(self, what: str, name: str, module: str, folder: Path, proxy: FaultProxy, size: int) -> None:
@@ -48,13 +49,13 @@ class Crew(ABC):
     def words(self, number: int) -> list[object]:
         """What its process is told."""
 
-    def __enter__(self) -> Crew:
-        self.proxy.start()
+    def open(self) -> None:
+        with uncut():
+            self.proxy.start()
         for _ in range(self._size):
             self.add_one()
-        return self
 
-    def __exit__(self, *exception: object) -> None:
+    def close(self) -> None:
         for process in self._processes.values():
             process.kill()
         for process in self._processes.values():
@@ -67,10 +68,10 @@ class Crew(ABC):
 
     def _start(self, number: int) -> None:
         command = [sys.executable, "-m", self._module, *map(str, self.words(number))]
-        with open(self._log, "ab") as log:
+        with self._log.open("ab") as log, uncut():
             # A process group of its own: Ctrl-C is for the demo, which then ends its processes.
             process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, process_group=0)
-        self._processes[number] = process
+            self._processes[number] = process
 
     def let_one_leave(self) -> None:
         """The oldest goes in peace: it commits, gives its partitions back and leaves the group."""
@@ -97,9 +98,10 @@ class Crew(ABC):
         number = self._caught_in(self._kill_trap)
         if number is None:
             return False
-        victim = self._processes.pop(number)
+        victim = self._processes[number]
         victim.kill()
         _reap(victim)
+        del self._processes[number]  # only now: until here `close` must know of it
         self._start(number)
         return True
 

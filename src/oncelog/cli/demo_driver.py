@@ -17,6 +17,7 @@ from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
+from oncelog.cli.demo_lifetime import Lifetime, uncut
 from oncelog.errors import OncelogError
 from oncelog.spark.moments import VARIABLE, Moment
 
@@ -47,8 +48,8 @@ def missing_parts() -> str | None:
     return None
 
 
-class Driver:
-    """One after the other, each with the checkpoints that the one before has left. Use as a context manager."""
+class Driver(Lifetime):
+    """One after the other, each with the checkpoints that the one before has left."""
 
     def __init__(self, bootstrap_servers: str, source: str, target: str, folder: Path, program: str = PROGRAM) -> None:
         self._words = [bootstrap_servers, source, target, str(folder)]
@@ -58,21 +59,21 @@ class Driver:
         self._moments = folder / "moments"
         self._log = folder / "spark.log"
         self._started = folder / "started"
-        self._process: subprocess.Popen[bytes]
+        self._process: subprocess.Popen[bytes] | None = None
 
-    def __enter__(self) -> Driver:
+    def open(self) -> None:
         self._moments.mkdir(parents=True)
         self.start()
-        return self
 
-    def __exit__(self, *exception: object) -> None:
-        self.kill()
+    def close(self) -> None:
+        if self._process is not None:
+            self.kill()
 
     def start(self) -> None:
         self._started.unlink(missing_ok=True)
         command = [sys.executable, "-m", self._program, *self._words, str(self._started)]
         places = {VARIABLE: str(self._moments), "TMPDIR": str(self._folder), "SPARK_LOCAL_IP": "127.0.0.1"}
-        with open(self._log, "ab") as log:
+        with self._log.open("ab") as log, uncut():
             self._log_begin = log.tell()
             self._process = subprocess.Popen(
                 command,
@@ -91,6 +92,7 @@ class Driver:
     def check_alive(self) -> bool:
         """False if Spark gave up on a machine that is too busy, and another driver starts. Raises DriverFailed if this
         one ended for any other reason."""
+        assert self._process is not None
         code = self._process.poll()
         if code is None:
             return True
@@ -117,6 +119,7 @@ class Driver:
 
     def kill(self) -> None:
         """SIGKILL to all of it at once."""
+        assert self._process is not None
         deadline = time.monotonic() + END_TIMEOUT_S
         while members := _members(self._process.pid):
             for member in members:
@@ -132,6 +135,7 @@ class Driver:
 
     def finish(self) -> None:
         """Its queries work off what is there, and it ends in peace."""
+        assert self._process is not None
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:

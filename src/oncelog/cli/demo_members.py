@@ -28,15 +28,10 @@ class Members(Crew):
         self.way = way
         self._topic = topic
         self._database = folder / f"{way}.db"
-        self._bookings: Bookings
-
-    def __enter__(self) -> Members:
         self._bookings = Bookings(str(self._database))
-        super().__enter__()
-        return self
 
-    def __exit__(self, *exception: object) -> None:
-        super().__exit__(*exception)
+    def close(self) -> None:
+        super().close()
         self._bookings.close()
 
     def words(self, number: int) -> list[object]:

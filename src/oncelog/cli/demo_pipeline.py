@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from contextlib import ExitStack
 from pathlib import Path
 
 from rich.console import Console
@@ -15,6 +14,7 @@ from oncelog.cli.audit import observe_topic
 from oncelog.cli.demo_broker import MortalBroker
 from oncelog.cli.demo_chronicle import Chronicle, Who
 from oncelog.cli.demo_driver import Driver
+from oncelog.cli.demo_lifetime import Lifetime
 from oncelog.cli.demo_outcome import Shipped, Tally
 from oncelog.cli.demo_play import play
 from oncelog.cli.demo_producers import Sending
@@ -37,8 +37,8 @@ STALL_TIMEOUT_S = 300.0
 MAX_POLLS = 20
 
 
-class Pipeline:
-    """Use as a context manager: Spark and its queries start with it, since that takes long, and are needed later."""
+class Pipeline(Lifetime):
+    """Spark and its queries start with it, since that takes long, and are needed later."""
 
     def __init__(self, broker: MortalBroker, folder: Path, tally: Tally, chronicle: Chronicle) -> None:
         self._broker = broker
@@ -47,32 +47,32 @@ class Pipeline:
         self._chronicle = chronicle
         self._driver = Driver(broker.bootstrap_servers, SOURCE, TARGET, folder)
 
-    def __enter__(self) -> Pipeline:
+    def open(self) -> None:
         with Admin(self._broker.bootstrap_servers) as admin:
             for topic in (SOURCE, TARGET):
                 admin.create_topic(topic, partitions=PARTITIONS)
-        self._driver.__enter__()
+        self._driver.open()
         self._chronicle.begins(Who.DRIVER)
-        return self
 
-    def __exit__(self, *exception: object) -> None:
-        self._driver.__exit__(*exception)
+    def close(self) -> None:
+        self._driver.close()
 
     def perform(self, records: int, console: Console) -> Shipped:
         script = Script(records, PIPELINE_STEPS, LEAD)
         rows = Rows(self._folder / "shipments.db")
         elapsed = lambda: self._chronicle.elapsed_s  # noqa: E731
-        with ExitStack() as stack, progress_screen(console, records, PLACES, elapsed) as screen:
+        pace = script, self._tally.seed, RECORDS_PER_S
+        with progress_screen(console, records, PLACES, elapsed) as screen:
             screen.tell(f"act 2: {records:,} purchases through Spark, {SOURCE} -> {TARGET} -> a table of SQLite")
-            seed = self._tally.seed
-            sending = Sending(self._broker.process, SOURCE, script, seed, RECORDS_PER_S, enable_idempotence=True)
-            stack.enter_context(sending)
-            arrivals = stack.enter_context(_Arrivals(self._broker.bootstrap_servers))
-            stage = _Stage(self._broker, self._driver, sending, arrivals, rows, self._tally, self._chronicle)
-            play(stage, script, screen, self._chronicle, STALL_TIMEOUT_S)
-            stage.end(screen)
-            self._tally.count_faults(sending.proxy.report())
-            return self._audit(sending, rows)
+            with (
+                Sending(self._broker.process, SOURCE, *pace, enable_idempotence=True) as sending,
+                _Arrivals(self._broker.bootstrap_servers) as arrivals,
+            ):
+                stage = _Stage(self._broker, self._driver, sending, arrivals, rows, self._tally, self._chronicle)
+                play(stage, script, screen, self._chronicle, STALL_TIMEOUT_S)
+                stage.end(screen)
+                self._tally.count_faults(sending.proxy.report())
+                return self._audit(sending, rows)
 
     def _audit(self, sending: Sending, rows: Rows) -> Shipped:
         ledger = sending.load.ledger.elsewhere()

@@ -21,7 +21,6 @@ from oncelog.records.kernel import ConsumerRecord
 
 GROUP = "processors"
 BATCH_RECORDS = 500
-TRANSACTION_TIMEOUT_MS = 15_000
 
 
 class _Trapped:
@@ -61,10 +60,7 @@ def main(words: list[str] | None = None) -> None:
         batch_records=BATCH_RECORDS,
         stop=is_leaving,
         consumer={"session_timeout_ms": SESSION_TIMEOUT_MS},
-        producer={
-            "transaction_timeout_ms": TRANSACTION_TIMEOUT_MS,
-            "interceptors": [_Trapped(Trap(args.kill_trap), is_leaving)],
-        },
+        producer={"interceptors": [_Trapped(Trap(args.kill_trap), is_leaving)]},
     )
 
 

@@ -9,6 +9,7 @@ from oncelog.audit.account import Audit, AuditReport
 from oncelog.audit.numbered_load import NumberedLoad
 from oncelog.broker.process import Broker
 from oncelog.cli.audit import observe_topic
+from oncelog.cli.demo_lifetime import Lifetime, uncut
 from oncelog.cli.demo_script import Script
 from oncelog.client.producer_errors import ProducerClosed
 from oncelog.faults import FaultProxy, Rule
@@ -28,8 +29,8 @@ CHUNK = 100
 WAIT_S = 0.05
 
 
-class Sending:
-    """Sends as fast as the pace and the script allow. Use as a context manager."""
+class Sending(Lifetime):
+    """Sends as fast as the pace and the script allow."""
 
     def __init__(
         self, broker: Broker, topic: str, script: Script, seed: int, records_per_s: int, *, enable_idempotence: bool
@@ -42,20 +43,23 @@ class Sending:
         self._enable_idempotence = enable_idempotence
         self.proxy = FaultProxy(broker.bootstrap_servers, RULES, seed=seed)
         self.load: NumberedLoad
-        self._producer: Producer
+        self._producer: Producer | None = None
         self._thread = threading.Thread(target=self._feed, daemon=True)
 
-    def __enter__(self) -> Sending:
-        self.proxy.start()
-        self._producer = Producer(self.proxy.bootstrap_servers, enable_idempotence=self._enable_idempotence)
+    def open(self) -> None:
+        with uncut():
+            self.proxy.start()
+            self._producer = Producer(self.proxy.bootstrap_servers, enable_idempotence=self._enable_idempotence)
         self.load = NumberedLoad(self._producer, self.topic, name="demo", record_bytes=RECORD_BYTES)
-        self._thread.start()
-        return self
+        with uncut():
+            self._thread.start()
 
-    def __exit__(self, *exception: object) -> None:
+    def close(self) -> None:
         self._is_ending.set()
-        self._producer.close(0)
-        self._thread.join()
+        if self._producer is not None:
+            self._producer.close(0)
+        if self._thread.is_alive():
+            self._thread.join()
         self.proxy.close()
 
     @property
