@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 
 from oncelog.client import selecting
@@ -56,6 +57,7 @@ def begin(producer: Producer, topic: str, value: bytes) -> Any:
     return producer._accumulator.append_anew(queue, 0, None, value, (), None, monotonic_ms())
 
 
+@pytest.mark.usefixtures("without_collector")
 def test_no_python_code_runs_while_a_user_stands_in(broker: BrokerProcess, new_topic: Callable[[], str]) -> None:
     """Between two of its steps a signal's handler could raise, and leave the core half way."""
     topic = new_topic()
@@ -72,7 +74,7 @@ def test_no_python_code_runs_while_a_user_stands_in(broker: BrokerProcess, new_t
         for number in range(1, 101):
             future = begin(producer, topic, b"%d" % number)
             waiter = LoneWaiter(stand_in)
-            future.delivery.watch(waiter.set)
+            future.delivery.wake(waiter)
             called.clear()
             sys.setprofile(note)
             has_sent = stand_in.send(queue)
@@ -96,9 +98,14 @@ def test_signals_that_raise_at_any_moment_break_nothing(broker: BrokerProcess, n
     create_topic(broker, topic)
     acknowledged, interruptions = [], 0
     is_over = threading.Event()
+    is_armed = False
 
     def raise_it(number: int, frame: object) -> None:
-        raise Interrupted
+        """Only where the test catches it, not between its own steps."""
+        nonlocal is_armed
+        if is_armed:
+            is_armed = False
+            raise Interrupted
 
     def storm() -> None:
         main = threading.main_thread().ident
@@ -112,21 +119,19 @@ def test_signals_that_raise_at_any_moment_break_nothing(broker: BrokerProcess, n
         thread = threading.Thread(target=storm)
         thread.start()
         try:
-            number = 0
-            while number < 2_000:
+            for number in range(1, 2_001):
                 try:
-                    number += 1
+                    is_armed = True
                     producer.send(topic, b"%d" % number).result(PATIENCE_S)
                     acknowledged.append(number)
+                    is_armed = False
                 except Interrupted:
                     interruptions += 1
         finally:
-            while thread.is_alive():
-                with contextlib.suppress(Interrupted):
-                    is_over.set()
-                    thread.join(PATIENCE_S)
-            with contextlib.suppress(Interrupted):
-                signal.signal(signal.SIGUSR1, previous)
+            is_armed = False
+            is_over.set()
+            thread.join()
+            signal.signal(signal.SIGUSR1, previous)
         last = producer.send(topic, b"2001").result(PATIENCE_S)
     stored = [int(message.value() or b"") for message in read(broker, topic, last.offset + 1)[1:]]
     assert interruptions > 20
@@ -165,23 +170,35 @@ def test_a_request_that_the_socket_does_not_take_at_once(scripted: ScriptedBroke
 
 
 def test_batches_for_a_broker_that_can_take_no_more_wake_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They leave with its next answer."""
+    """They leave with its next answer. The sender looks by itself now and then: one that is just awake is told."""
     one_at_a_time = {"max_in_flight_requests_per_connection": 1}
-    with ScriptedBroker({TOPIC: 3}) as scripted, producer_for(scripted.bootstrap, **one_at_a_time) as producer:
+    attempts = [(2 * number + 1, 2 * number + 2) for number in range(10)]  # a record in an open batch wakes nobody
+    wake = SelectingDriver.wake
+    woken: list[SelectingDriver] = []
+
+    def wake_and_tell(driver: SelectingDriver) -> None:
+        woken.append(driver)
+        wake(driver)
+
+    with ScriptedBroker({TOPIC: 21}) as scripted, producer_for(scripted.bootstrap, **one_at_a_time) as producer:
         scripted.hold()
         under_way = producer.send(TOPIC, b"held", partition=0)
         eventually(lambda: producer._core.network.is_occupied(1), "the broker has what it may have")
-        turn = producer._driver.turn
-        eventually(lambda: turn.can_be_lent and not turn.is_wanted, "the sender sleeps")
+        turn, later = producer._driver.turn, {}
         try:
-            with monkeypatch.context() as patch:
-                patch.setattr(SelectingDriver, "wake", lambda driver: pytest.fail("somebody was woken"))
-                later = [producer.send(TOPIC, b"later", partition=partition) for partition in (1, 2)]
+            monkeypatch.setattr(SelectingDriver, "wake", wake_and_tell)
+            for partitions in attempts:
+                eventually(lambda: turn.can_be_lent and not turn.is_wanted, "the sender sleeps")
+                woken.clear()
+                later |= {one: producer.send(TOPIC, b"later", partition=one) for one in partitions}
+                if not woken:
+                    break
+            assert woken == [], "each time"
         finally:
             scripted.gate.set()
-        for future in (under_way, *later):
+        for future in (under_way, *later.values()):
             future.result(PATIENCE_S)
-    assert [scripted.log[TOPIC, partition][-1] for partition in (1, 2)] == [b"later", b"later"]
+    assert [scripted.log[TOPIC, partition][-1] for partition in later] == [b"later"] * len(later)
 
 
 def test_answers_that_arrive_in_pieces(scripted: ScriptedBroker) -> None:
@@ -262,12 +279,34 @@ def test_a_callback_that_is_added_while_somebody_waits_runs_in_the_sender(script
         future = producer.send(TOPIC, b"1")
         waiting = threading.Thread(target=lambda: future.result(PATIENCE_S))
         waiting.start()
-        eventually(lambda: future.delivery.watcher_count == 1, "the scene is set")
+        eventually(lambda: future.delivery.awaits_one_thread, "the scene is set")
         future.add_done_callback(lambda _: told_in.append(threading.get_ident()))
         scripted.gate.set()
         waiting.join(PATIENCE_S)
         producer.send(TOPIC, b"2").result(PATIENCE_S)
         assert told_in == [producer._sender.thread.ident]
+
+
+def test_a_callback_of_a_table_runs_in_the_sender(scripted: ScriptedBroker) -> None:
+    """Whoever waits for a table cannot stand in: its code would run where nothing may interrupt it."""
+    told_in: list[int] = []
+    refused: list[BaseException] = []
+    with producer_for(scripted.bootstrap) as producer:
+
+        def on_delivery(*_: Any) -> None:
+            told_in.append(threading.get_ident())
+            try:
+                producer.flush(1)
+            except RuntimeError as error:
+                refused.append(error)
+
+        for number in range(10):
+            scripted.hold()
+            future = producer.send_table(TOPIC, pa.table({"value": [b"%d" % number]}), on_delivery=on_delivery)
+            threading.Timer(0.01, scripted.gate.set).start()
+            assert future.result(PATIENCE_S).row_count == 1
+        assert told_in == [producer._sender.thread.ident] * 10
+    assert len(refused) == 10, "it would wait for itself"
 
 
 def test_closing_while_somebody_waits(scripted: ScriptedBroker) -> None:
@@ -284,7 +323,7 @@ def test_closing_while_somebody_waits(scripted: ScriptedBroker) -> None:
 
         waiting = threading.Thread(target=wait)
         waiting.start()
-        eventually(lambda: future.delivery.watcher_count == 1, "the scene is set")
+        eventually(lambda: future.delivery.awaits_one_thread, "the scene is set")
         producer.close(0.1)
         waiting.join(PATIENCE_S)
     scripted.gate.set()

@@ -139,7 +139,9 @@ class TestResults:
         producer.send(TOPIC, b"").result(PATIENCE_S)
 
     @pytest.mark.parametrize("kind", ["on_delivery", "done"])
-    def test_flush_returns_after_callbacks_have_run(self, producer: Producer, kind: str) -> None:
+    def test_flush_returns_after_callbacks_have_run(
+        self, scripted: ScriptedBroker, producer: Producer, kind: str
+    ) -> None:
         begun, may_end = threading.Event(), threading.Event()
         ended: list[bool] = []
 
@@ -147,10 +149,12 @@ class TestResults:
             begun.set()
             ended.append(may_end.wait(PATIENCE_S))
 
+        scripted.hold()
         if kind == "on_delivery":
             producer.send(TOPIC, b"", on_delivery=linger)
         else:
             producer.send(TOPIC, b"").add_done_callback(linger)
+        scripted.gate.set()
         assert begun.wait(PATIENCE_S)
         with pytest.raises(NotDeliveredYet):
             producer.flush(0.05)
@@ -415,6 +419,7 @@ class TestClose:
         producer.partitions_for(TOPIC)
         future = producer.send(TOPIC, b"", on_delivery=lambda *outcome: told.append(outcome))
         producer.close(0.1)
+        producer._sender.thread.join(PATIENCE_S)
         error = future.exception(0)
         assert error is not None
         assert "closed before the records could be sent" in str(error)

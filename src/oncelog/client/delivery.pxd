@@ -17,6 +17,7 @@ cdef class Delivery:
     cdef public list parts
     cdef public object new_waiter
     cdef list _watchers
+    cdef bint _has_listeners
     cdef long long _last_ms
     cdef object _last_timestamp_ms
 

@@ -40,8 +40,8 @@ class Delivery:
     """The fate of one batch."""
 
     __slots__ = (
-        "_last_ms", "_last_timestamp_ms", "_watchers", "append_time_ms", "base_offset", "error", "first_index",
-        "is_done", "is_told", "new_waiter", "partition", "parts", "topic",
+        "_has_listeners", "_last_ms", "_last_timestamp_ms", "_watchers", "append_time_ms", "base_offset", "error",
+        "first_index", "is_done", "is_told", "new_waiter", "partition", "parts", "topic",
     )  # fmt: skip
 
     def __init__(self, topic: str, partition: int, new_waiter: Callable[[], Waiter], first_index: int = 0) -> None:
@@ -59,6 +59,7 @@ class Delivery:
         self.parts: list[Delivery] | None = None
         """Where the batch was split: its parts in order, each with a fate of its own."""
         self._watchers: list[Callable[[], Any]] = []
+        self._has_listeners = False
         self._last_ms = self._last_timestamp_ms = NO_TIMESTAMP
 
     def settle(self, base_offset: int, append_time_ms: int) -> None:
@@ -106,22 +107,29 @@ class Delivery:
         self.announce()
 
     @property
-    def watcher_count(self) -> int:
-        """How many are to be told."""
-        return len(self._watchers)
+    def awaits_one_thread(self) -> bool:
+        """Nobody is to be told but one thread that waits, so that no code runs when the fate is announced."""
+        return len(self._watchers) == 1 and not self._has_listeners
 
     def watch(self, watcher: Callable[[], Any]) -> None:
         """Call `watcher` once the fate is known, at once if it is. It may be called twice if both happen together."""
+        self._has_listeners = True
         self._watchers.append(watcher)
         if self.is_done:
             watcher()
+
+    def wake(self, waiter: Waiter) -> None:
+        """Set `waiter` once the fate is known, at once if it is."""
+        self._watchers.append(waiter.set)
+        if self.is_done:
+            waiter.set()
 
     def wait(self, timeout_s: float | None) -> bool:
         """Until the fate is known, or the batch was split; its parts are to be waited for then."""
         if self.is_done:
             return True
         waiter = self.new_waiter()
-        self.watch(waiter.set)
+        self.wake(waiter)
         return waiter.wait(timeout_s)
 
     def wait_until_told(self, timeout_s: float | None) -> bool:

@@ -169,7 +169,7 @@ class SenderCore:
         if len(incomplete) != 1 or not self._fates.are_plain:
             return False
         for batch in incomplete:
-            return batch.is_in_flight and not batch.has_callbacks and batch.delivery.watcher_count == 1
+            return batch.is_in_flight and not batch.has_callbacks and batch.delivery.awaits_one_thread
         return False
 
     def _question_is_due(self, now_ms: int) -> bool:
