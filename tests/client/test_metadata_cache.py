@@ -39,6 +39,21 @@ def test_is_asked_for_at_once_then_again_when_it_is_old() -> None:
     assert known.due_ms() == 70 + MAX_AGE_MS
 
 
+def test_an_answer_tells_how_things_were_when_it_was_asked_for() -> None:
+    """Whoever comes while a question is under way waits for the next one, also if that one is never answered."""
+    known = cache()
+    before = known.asked
+    known.question(0)
+    meanwhile = known.asked
+    known.mark_stale()
+    known.failed()
+    assert known.answered == before
+    known.question(BACKOFF_MS)
+    late = known.asked
+    known.learn(answer(), 110)
+    assert before < meanwhile < known.answered == late
+
+
 def test_asks_about_the_topics_in_use_and_creates_them() -> None:
     known = cache()
     known.want("a", 0)

@@ -10,6 +10,8 @@ cdef class MetadataCache:
     cdef public object cluster
     cdef public dict topic_errors
     cdef public long long answers
+    cdef public long long asked
+    cdef public long long answered
     cdef dict _wanted
     cdef set _unusable
     cdef bint _is_stale

@@ -21,6 +21,11 @@ class MetadataCache:
         """What the brokers last said against a wanted topic."""
         self.answers = 0
         """How often the brokers told."""
+        self.asked = 0
+        """How often they were asked: the number of the last question."""
+        self.answered = 0
+        """The number of the last question that they answered. Whoever wants to know how things are now remembers
+        `asked`, marks what is known as stale, and waits until this is greater."""
         self._wanted: dict[str, int] = {}
         self._unusable: set[str] = set()
         """What was asked for, and could not be used at the last answer."""
@@ -54,10 +59,11 @@ class MetadataCache:
         """The request that asks about the topics in use."""
         for topic in [topic for topic, used_ms in self._wanted.items() if now_ms - used_ms > self._max_idle_ms]:
             del self._wanted[topic]
+        self._is_stale = False
+        self.asked += 1  # after that: another thread that sees it and marks what is known as stale is not overlooked
         self._is_asking = True
         self._asked_all = self.wants_all
         self._asked = frozenset(self._wanted)
-        self._is_stale = False
         self._asked_ms = now_ms
         names = None if self.wants_all else [{"name": name} for name in self._wanted]
         return {"topics": names, "allow_auto_topic_creation": self._may_create_topics and not self.wants_all}
@@ -70,6 +76,7 @@ class MetadataCache:
         self._is_asking = False
         self._learned_ms = now_ms
         self.answers += 1
+        self.answered = self.asked
         told = ClusterMetadata.from_message(answer)
         self.cluster = told if self._asked_all else told.keeping_topics_of(self.cluster)
         for name in list(self._wanted):

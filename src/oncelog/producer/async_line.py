@@ -20,7 +20,7 @@ class Waiting(NamedTuple):
     future: Any
     """Of asyncio, or what looks like one."""
     deadline_ms: int
-    seen_answers: int
+    asked_before: int
     """How often the brokers had told of the cluster when it was sent: the next time they know of new partitions."""
     number: int
 
@@ -47,7 +47,7 @@ class Lines:
         parts = self._parts
         metadata = parts.core.metadata
         number = self.last_number + 1
-        waiting = Waiting(record, future, now_ms + parts.config.max_block_ms, metadata.answers, number)
+        waiting = Waiting(record, future, now_ms + parts.config.max_block_ms, metadata.asked, number)
         line = self._lines.get(record.topic)
         if line is None and not self._may_grow(waiting) and self._attempt(record, future):
             return False
@@ -135,7 +135,7 @@ class Lines:
         partition = waiting.record.partition
         if topic is None or partition is None or partition < len(topic.queues):
             return False
-        return self._parts.core.metadata.answers <= waiting.seen_answers
+        return self._parts.core.metadata.answered <= waiting.asked_before
 
     # --- all of them --------------------------------------------------------------------------------------------
 

@@ -107,9 +107,9 @@ class AsyncTables:
         greatest = columns.greatest_partition()
         if greatest is not None and greatest >= len(queues.queues):
             metadata = self._parts.core.metadata
-            seen = metadata.answers
+            asked = metadata.asked
             metadata.mark_stale()  # the topic may have grown
-            await self._until(lambda: metadata.answers > seen or None)
+            await self._until(lambda: metadata.answered > asked or None)
         if greatest is not None:
             checked_partition(greatest, topic, len(queues.queues))
         return queues

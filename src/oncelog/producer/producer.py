@@ -380,10 +380,10 @@ class Producer:
     def _await_partitions(self, topic: str, deadline: float) -> None:
         """Until metadata was asked for once more: the topic may have grown."""
         metadata = self._core.metadata
-        seen = metadata.answers
+        asked = metadata.asked
         metadata.mark_stale()
         if not self._news.is_own_thread:
-            self._await_metadata(topic, lambda: metadata.answers > seen or None, deadline)
+            self._await_metadata(topic, lambda: metadata.answered > asked or None, deadline)
 
     def _await_metadata(self, topic: str, attempt: Callable[[], Found | None], deadline: float) -> Found | None:
         """What `attempt` returns once there is news of the topic; None after the deadline."""
