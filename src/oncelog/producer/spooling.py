@@ -220,18 +220,24 @@ class GroupCommit:
                 self._raise_failure()
                 return
             covered = self._asked
-        failure = None
         try:
             self._sync()
         except OSError as error:
             failure = SpoolWriteFailed(f"the record was not accepted, the spool could not be synced: {error}")
+            self._end_turn(self._done, failure)
+        except BaseException:  # a signal's handler: somebody else must try
+            self._end_turn(self._done)
+            raise
+        else:
+            self._end_turn(covered)
+        self._raise_failure()
+
+    def _end_turn(self, done: int, failure: SpoolWriteFailed | None = None) -> None:
         with self._turn:
             self._is_syncing = False
+            self._done = done
             self._failure = self._failure or failure
-            if failure is None:
-                self._done = covered
             self._turn.notify_all()
-            self._raise_failure()
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
@@ -247,6 +253,10 @@ class GroupCommit:
         except OSError as error:
             with self._lock:
                 self._spool.sync_failed(error)
+            raise
+        except BaseException:
+            with self._lock:
+                self._spool.sync_interrupted(request)
             raise
         with self._lock:
             self._spool.synced(request)

@@ -235,6 +235,16 @@ def test_the_journal_stays_small() -> None:
 # --- durability -------------------------------------------------------------------------------------------------------
 
 
+def test_an_interrupted_sync_is_done_again_as_a_whole() -> None:
+    spool = opened(FaultyStorage(), DURABLE)
+    fill(spool, A)
+    interrupted = spool.sync_request()
+    assert interrupted is not None
+    assert interrupted.is_directory_changed
+    spool.sync_interrupted(interrupted)
+    assert spool.sync_request() == interrupted
+
+
 def test_with_fsync_nothing_is_read_before_it_is_synced() -> None:
     spool = opened(FaultyStorage(), DURABLE)
     fill(spool, A)

@@ -148,6 +148,9 @@ class RecordFiles:
         for record_file, size in request.files:
             record_file.synced_bytes = max(record_file.synced_bytes, size)
 
+    def sync_interrupted(self, request: SyncRequest) -> None:
+        self._is_directory_changed |= request.is_directory_changed
+
     def cut_unsynced(self) -> None:
         """After a failed sync: take back what was never promised, as far as the disk obeys."""
         for record_file in self.files.values():

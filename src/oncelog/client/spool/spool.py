@@ -366,6 +366,10 @@ class Spool:
         self._failure = f"{self._directory} could not be synced ({error}), so nothing more is accepted"
         self._files.cut_unsynced()
 
+    def sync_interrupted(self, request: SyncRequest) -> None:
+        """Nobody knows how far it came: the next one does it all."""
+        self._files.sync_interrupted(request)
+
     def close(self) -> None:
         """Leave nothing behind that a later process need not know."""
         self._write_settled(may_remove=True)
