@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
 
 from tests.support import parts
@@ -66,12 +66,13 @@ LANES = (
 takes its time to start as well."""
 SLOW_ROOMS = ("faults", "hostile")
 """Tests that mostly wait: they begin before the quick ones."""
-# Tests write records with old timestamps; retention must not take them away meanwhile. Quotas look back three seconds
-# instead of eleven, so that nobody waits long for a throttled client. The first member of a group need not wait for
-# others, and members of KIP-848 groups, whose news come with heartbeats, send them often. Kafka looks for transactions
-# that took too long every ten seconds; a test of them need not wait for that.
+# Tests write records with old timestamps; neither retention nor the expiry of producers may take them away meanwhile.
+# Quotas look back three seconds instead of eleven, so that nobody waits long for a throttled client. The first member
+# of a group need not wait for others, and members of KIP-848 groups, whose news come with heartbeats, send them often.
+# Kafka looks for transactions that took too long every ten seconds; a test of them need not wait for that.
 SETTINGS = {
     "log.retention.ms": "-1",
+    "producer.id.expiration.check.interval.ms": "86400000",
     "quota.window.num": "3",
     "group.initial.rebalance.delay.ms": "0",
     "group.consumer.min.heartbeat.interval.ms": "300",
@@ -79,7 +80,10 @@ SETTINGS = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "100",
 }
 
-settings.register_profile("sized", max_examples=examples(100))
+# How long a case takes says nothing on a machine that does other things as well.
+settings.register_profile(
+    "sized", max_examples=examples(100), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("sized")
 
 

@@ -59,7 +59,7 @@ def test_the_sources_pass_the_same_tests_uncompiled() -> None:
         env={**os.environ, UNCOMPILED_VARIABLE: "1"},
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=600,
         check=False,
     )
     assert ended.returncode == 0, ended.stdout[-5_000:] + ended.stderr[-2_000:]

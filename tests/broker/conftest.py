@@ -14,7 +14,12 @@ from tests.support.raw import RawClient
 
 @pytest.fixture(scope="session")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    settings = {"metrics.port": "0", "log.retention.ms": "-1", "group.initial.rebalance.delay.ms": "0"}
+    settings = {
+        "metrics.port": "0",
+        "log.retention.ms": "-1",
+        "producer.id.expiration.check.interval.ms": "86400000",  # records of tests are old
+        "group.initial.rebalance.delay.ms": "0",
+    }
     with OncelogBroker(tmp_path_factory.mktemp("measured"), settings) as broker:
         yield broker
 

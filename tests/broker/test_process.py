@@ -76,7 +76,7 @@ def test_a_chosen_port_and_address_are_used() -> None:
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
 def test_comes_back_at_the_same_address_with_the_same_data(end: str) -> None:
-    with oncelog.Broker() as broker:
+    with oncelog.Broker(port=unused_port()) as broker:
         address, data_dir = broker.bootstrap_servers, broker.data_dir
         cluster = sorted(path.name for path in data_dir.iterdir())
         getattr(broker, end)()

@@ -27,6 +27,7 @@ from tests.consumer.scene import (
 from tests.support.patience import eventually
 from tests.support.process import BrokerProcess
 from tests.support.raw import RawClient
+from tests.support.requests import await_leaders
 
 pytestmark = pytest.mark.on_both_brokers
 PARTITIONS = 4
@@ -136,6 +137,7 @@ def test_partitions_that_are_added(broker: BrokerProcess, new_topic: Topics, mem
     with RawClient(broker.address) as client:
         wanted = {"name": topic, "count": 3, "assignments": None}
         client.request("create_partitions", 3, {"topics": [wanted], "timeout": 60_000})
+        await_leaders(client, topic, 3)
     seen = join(consumer, 3)
     write(broker, topic, [b"new"], 2)
     assert values_of(seen + read(consumer, 1)) == [b"new"]

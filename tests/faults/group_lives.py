@@ -28,6 +28,7 @@ from oncelog.consumer.consumer import Consumer
 from oncelog.errors import OncelogError
 from oncelog.types import TopicPartition
 from tests.faults.group_books import Journal
+from tests.support.patience import eventually
 
 ROOT = Path(__file__).parent.parent.parent
 POLL_S = 0.05
@@ -173,6 +174,14 @@ def serve() -> None:
         print(pid, flush=True)
 
 
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
 class Lives:
     """The process that makes members, seen from a test. Members that still run at the end are killed."""
 
@@ -198,7 +207,9 @@ class Lives:
         os.kill(self.pids[name], number)
 
     def kill(self, name: str) -> None:
+        """Until it is gone: what it was just writing comes to its end."""
         self.signal(name, signal.SIGKILL)
+        eventually(lambda: not _lives(self.pids[name]), f"{name} is dead")
 
     def __enter__(self) -> Lives:
         return self

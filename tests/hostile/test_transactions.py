@@ -44,7 +44,7 @@ TRANSACTION_APIS = {
 MUTATIONS, MARKER_MUTATIONS = 8_000, 1_000
 ANSWER_TIMEOUT_S = 0.2
 MEMORY_TOLERANCE_BYTES = 48 << 20
-LONGEST_TRANSACTION_MS = 2_000
+LONGEST_TRANSACTION_MS = 15_000
 SETTINGS = {
     "transaction.max.timeout.ms": str(LONGEST_TRANSACTION_MS),
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "100",

@@ -367,6 +367,7 @@ def the_metadata_is_still_kafkas(data_dir: Path) -> None:
 
 ACL = (ResourceType.TOPIC, "orders", ResourcePatternType.LITERAL, "User:alice", "*")
 ALLOWED = (AclOperation.READ, AclPermissionType.ALLOW)
+BEING_WRITTEN = shutil.ignore_patterns("*.tmp")
 AUTHORIZER = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": "User:ANONYMOUS",
@@ -380,12 +381,12 @@ def test_rules_of_access_are_not_dropped(tmp_path: Path) -> None:
         admin = make_admin(kafka)
         (created,) = admin.create_acls([AclBinding(*ACL, *ALLOWED)]).values()
         created.result()
-        with_acls = shutil.copytree(kafka.data_dir, tmp_path / "acls")
+        with_acls = shutil.copytree(kafka.data_dir, tmp_path / "acls", ignore=BEING_WRITTEN)
         (deleted,) = admin.delete_acls([AclBindingFilter(*ACL, *ALLOWED)]).values()
         deleted.result()
         password = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
         change_user(admin, UserScramCredentialUpsertion("alice", password, b"secret"))
-        with_scram = shutil.copytree(kafka.data_dir, tmp_path / "scram")
+        with_scram = shutil.copytree(kafka.data_dir, tmp_path / "scram", ignore=BEING_WRITTEN)
         change_user(admin, UserScramCredentialDeletion("alice", ScramMechanism.SCRAM_SHA_256))
     assert "has 1 ACLs, which this broker would not enforce" in refusal(with_acls)
     assert "SCRAM credentials (of alice)" in refusal(with_scram)

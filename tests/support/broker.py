@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+from tests.support.ports import unused_port
 from tests.support.process import BrokerProcess
 
 READY_TIMEOUT_S = 60
@@ -16,7 +17,7 @@ NODE_ID = 1  # as Apache Kafka in these tests, so that answers compare
 
 
 class OncelogBroker(BrokerProcess):
-    """`python -m oncelog broker`; a restart listens on the port of the first start."""
+    """`python -m oncelog broker`; a restart finds its port free, as nobody else may take it."""
 
     kind = "oncelog"
 
@@ -24,6 +25,7 @@ class OncelogBroker(BrokerProcess):
         self, directory: Path, config: dict[str, str] | None = None, env: dict[str, str] | None = None
     ) -> None:
         super().__init__(directory)
+        self.port = unused_port()
         self.config = dict(config or {})
         self.env = {**os.environ, **(env or {})}
 

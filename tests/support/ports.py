@@ -6,6 +6,7 @@ import os
 import random
 import re
 import socket
+from collections import deque
 
 from oncelog.audit.ports import PORTS
 
@@ -13,15 +14,15 @@ WORKERS = 8
 """Workers of pytest-xdist that never meet: each has ports of its own."""
 
 _worker = int(re.sub(r"\D", "", os.environ.get("PYTEST_XDIST_WORKER", "")) or 0)
-_own = list(PORTS[_worker % WORKERS :: WORKERS])
-random.SystemRandom().shuffle(_own)
+_own = deque(random.SystemRandom().sample(PORTS[_worker % WORKERS :: WORKERS], len(PORTS) // WORKERS))
 
 
 def unused_port(host: str = "127.0.0.1") -> int:
-    """One that nobody uses and that this process never gives out again, below those that systems choose by themselves:
-    no connection and no other server can take it meanwhile."""
-    while _own:
-        port = _own.pop()
+    """One that nobody uses and that this process does not give out again before all others, below those that systems
+    choose by themselves: no connection and no other server can take it meanwhile."""
+    for _ in range(len(_own)):
+        port = _own[0]
+        _own.rotate(-1)
         with socket.socket() as probe:
             try:
                 probe.bind((host, port))

@@ -20,8 +20,8 @@ from typing import Any
 import psycopg
 from sqlalchemy import Engine, create_engine
 
-from oncelog.audit.ports import unused_port
 from tests.support import parts
+from tests.support.ports import unused_port
 
 READY_TIMEOUT_S = 60
 STOP_TIMEOUT_S = 60

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import redis
 
-from oncelog.audit.ports import unused_port
 from tests.support import parts
+from tests.support.ports import unused_port
 
 READY_TIMEOUT_S = 60
 STOP_TIMEOUT_S = 30

@@ -12,7 +12,7 @@ Test = TypeVar("Test", bound=Callable[..., None])
 
 IS_SOAK = "ONCELOG_SOAK" in os.environ
 
-long_at_full_size = pytest.mark.timeout(3_600 if IS_SOAK else 300)
+long_at_full_size = pytest.mark.timeout(3_600 if IS_SOAK else 900)
 
 
 def examples(count: int) -> int:

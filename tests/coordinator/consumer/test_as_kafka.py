@@ -20,6 +20,7 @@ from oncelog.wire.primitives import uvarint
 from tests.coordinator.consumer.clients import NewClient, OldClient
 from tests.coordinator.consumer.support import GROUP, Coordinator, FakeTopics, Kip848Client
 from tests.support.kafka import KafkaBroker
+from tests.support.patience import eventually
 from tests.support.raw import RawClient
 
 pytestmark = pytest.mark.kafka
@@ -98,7 +99,21 @@ def kafka_client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RawClient
         body = {"group_id": GROUP, "member_id": "x", "member_epoch": 1}
         while _heartbeat(maker, body)["error_code"] in (14, 15, 16):
             pass
+        _await_topics(client)
         yield client
+
+
+def _await_topics(client: RawClient) -> None:
+    """Kafka's coordinator hears of topics later than its clients; who joins before then is assigned nothing."""
+    scouts: Any = Kafka(client, "scouts")
+
+    def are_known() -> bool:
+        member = Kip848Client(scouts, "scout", topics=list(TOPICS))
+        assignment = member.beat()["assignment"]
+        member.leave()
+        return assignment is not None and len(assignment["topic_partitions"]) == len(TOPICS)
+
+    eventually(are_known, "the coordinator knows all topics")
 
 
 def _heartbeat(kafka: Kafka, body: Message) -> Message:
