@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -77,8 +78,7 @@ class Brokers:
 def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """What was slept; the clock goes on by that alone."""
     pauses: list[float] = []
-    monkeypatch.setattr(hearing.time, "sleep", pauses.append)
-    monkeypatch.setattr(hearing.time, "monotonic", lambda: sum(pauses))
+    monkeypatch.setattr(hearing, "time", SimpleNamespace(sleep=pauses.append, monotonic=lambda: sum(pauses)))
     return pauses
 
 

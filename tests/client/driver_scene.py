@@ -182,14 +182,17 @@ class SilentAddress:
         self._waiting: list[socket.socket] = []
 
     def __enter__(self) -> SilentAddress:
-        while True:
+        timeouts = 0
+        while timeouts < 2:  # after one, the machine may have been busy, and the queue not be full yet
             visitor = socket.socket()
             visitor.settimeout(0.1)
             self._waiting.append(visitor)
             try:
                 visitor.connect(self.address)
+                timeouts = 0
             except TimeoutError:
-                return self
+                timeouts += 1
+        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None

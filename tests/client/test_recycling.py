@@ -19,6 +19,7 @@ def delivery() -> Delivery:
     return Delivery("orders", 0, threading.Event)
 
 
+@pytest.mark.usefixtures("without_collector")
 def test_memory_is_used_again_and_clean() -> None:
     future: Any = new_future(delivery(), 7, 1_000)
     place = id(future)

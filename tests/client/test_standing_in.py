@@ -172,7 +172,7 @@ def test_a_request_that_the_socket_does_not_take_at_once(scripted: ScriptedBroke
 def test_batches_for_a_broker_that_can_take_no_more_wake_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     """They leave with its next answer. The sender looks by itself now and then: one that is just awake is told."""
     one_at_a_time = {"max_in_flight_requests_per_connection": 1}
-    attempts = [(2 * number + 1, 2 * number + 2) for number in range(10)]  # a record in an open batch wakes nobody
+    attempts = [(2 * number + 1, 2 * number + 2) for number in range(5)]  # a record in an open batch wakes nobody
     wake = SelectingDriver.wake
     woken: list[SelectingDriver] = []
 
@@ -180,7 +180,7 @@ def test_batches_for_a_broker_that_can_take_no_more_wake_nobody(monkeypatch: pyt
         woken.append(driver)
         wake(driver)
 
-    with ScriptedBroker({TOPIC: 21}) as scripted, producer_for(scripted.bootstrap, **one_at_a_time) as producer:
+    with ScriptedBroker({TOPIC: 11}) as scripted, producer_for(scripted.bootstrap, **one_at_a_time) as producer:
         scripted.hold()
         under_way = producer.send(TOPIC, b"held", partition=0)
         eventually(lambda: producer._core.network.is_occupied(1), "the broker has what it may have")

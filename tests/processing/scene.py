@@ -8,6 +8,7 @@ from typing import Any
 
 import oncelog
 from tests.support.process import BrokerProcess
+from tests.support.transactions import await_stable
 
 PARTITIONS, RECORDS = 3, 300
 WAIT_S = 60.0
@@ -29,6 +30,7 @@ class Scene:
             if settings:
                 with producer.transaction():
                     self._send(producer, start, count)
+                await_stable(self.broker, self.source, PARTITIONS)
             else:
                 self._send(producer, start, count)
 
@@ -55,6 +57,7 @@ class Scene:
     def seen(self, topic: str | None = None, **settings: Any) -> list[oncelog.ConsumerRecord]:
         """What a reader of committed records finds, partition by partition in order."""
         topic = topic or self.target
+        await_stable(self.broker, topic, PARTITIONS)
         places = [oncelog.TopicPartition(topic, index) for index in range(PARTITIONS)]
         options = {"auto_offset_reset": "earliest", "isolation_level": "read_committed", **settings}
         with oncelog.Consumer(self.broker.bootstrap, **options) as consumer:

@@ -7,7 +7,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -84,22 +83,24 @@ def test_a_call_that_joins_while_another_works(scene: Scene, protocol: str) -> N
 def test_workers_share_the_work(scene: Scene) -> None:
     scene.fill()
     workers: set[int] = set()
-    # One that came first holds the group up while it waits in here: not for long, or nobody gets on.
-    together = threading.Barrier(2, timeout=3)
-
-    def function(records: list[oncelog.ConsumerRecord]) -> Any:
-        name = threading.current_thread().name
-        if name not in seen:
-            seen.add(name)
-            with suppress(threading.BrokenBarrierError):
-                together.wait()  # until the other one has partitions too
-        return double(records)
-
-    seen: set[str] = set()
-    report = scene.process(function, workers=2, batch_records=10, on_batch=lambda batch: workers.add(batch.worker))
-    assert workers == {0, 1}
-    assert report.records == RECORDS
-    assert scene.has_all_once()
+    stop = threading.Event()
+    total = RECORDS
+    common: dict[str, Any] = {"workers": 2, "batch_records": 10, "consumer": QUICK}
+    common["on_batch"] = lambda batch: workers.add(batch.worker)
+    call = Caller(lambda: scene.process(double, until_end=False, stop=stop, **common))
+    try:
+        deadline = time.monotonic() + WAIT_S
+        while workers != {0, 1}:  # there is always something left for the other
+            assert time.monotonic() < deadline, "only one gets work"
+            scene.fill(30, start=total)
+            total += 30
+    finally:
+        stop.set()
+    report = call.ended()
+    scene.fill(start=total)
+    total += RECORDS
+    assert scene.process(double, **common).records == total - report.records
+    assert scene.has_all_once(total)
 
 
 def test_an_error_of_one_worker_ends_all(scene: Scene) -> None:

@@ -8,6 +8,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from oncelog.client.spool.fate import REMEMBERED_MS
 from oncelog.client.spool.feeding import WaitingFuture
 from oncelog.client.spool.spool import Spool, SpoolConfig, read_discarded
 from oncelog.log.storage import FileStorage
+from oncelog.producer import spooling
 from oncelog.producer.producer import Producer
 from oncelog.producer.spooling import GroupCommit
 from oncelog.types import TopicPartition
@@ -238,6 +240,7 @@ def test_what_is_not_sent_when_the_producer_closes_is_sent_by_the_next(
         for value in numbers(1, 1_000)
     ]
     producer.close(0.1)
+    producer._sender.thread.join(WAIT_S)
     assert all(isinstance(future.exception(0), ProducerClosed | Exception) for future in futures)
     assert len(told) == 999
     assert None not in told
@@ -362,8 +365,16 @@ def test_a_kafka_that_was_restarted_remembers_only_the_last_batch(
         assert values(broker, topic, 6) == numbers(0, 6)
 
 
+@contextmanager
+def patient() -> Iterator[None]:
+    """Whoever makes a producer is told what the brokers say, however late."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(spooling, "MAX_ASKING_MS", 1000 * WAIT_S)
+        yield
+
+
 def refused(broker: BrokerProcess, spool_dir: str) -> str:
-    with pytest.raises(SpoolFateUnknown) as caught:
+    with patient(), pytest.raises(SpoolFateUnknown) as caught:
         Producer(broker.bootstrap, spool_dir=spool_dir)
     return str(caught.value)
 
@@ -499,7 +510,7 @@ class SlowSpool:
 
     def __init__(self) -> None:
         self.begun: list[threading.Event] = []
-        self.failure: OSError | None = None
+        self.failure: BaseException | None = None
         self.has_begun = threading.Semaphore(0)
 
     def sync_request(self) -> SlowSpool:
@@ -516,6 +527,8 @@ class SlowSpool:
     def synced(self, request: object) -> None: ...
 
     def sync_failed(self, error: OSError) -> None: ...
+
+    def sync_interrupted(self, request: object) -> None: ...
 
 
 def committing(commits: GroupCommit, results: list[Exception | None]) -> threading.Thread:
@@ -553,6 +566,33 @@ def test_those_who_come_during_a_sync_share_the_next() -> None:
         thread.join(WAIT_S)
     assert results == [None] * 11
     assert len(spool.begun) == 2
+
+
+def test_an_interrupted_sync_is_somebody_elses_to_repeat() -> None:
+    spool, results = SlowSpool(), list[Exception | None]()
+    commits = GroupCommit(spool, threading.Lock())  # type: ignore[arg-type]
+    spool.failure = KeyboardInterrupt()
+    interrupted: list[BaseException] = []
+
+    def commit() -> None:
+        try:
+            commits.commit()
+        except KeyboardInterrupt as error:
+            interrupted.append(error)
+
+    first = threading.Thread(target=commit)
+    first.start()
+    assert spool.has_begun.acquire(timeout=WAIT_S)
+    other = committing(commits, results)
+    wait_until(lambda: commits._asked == 2)
+    spool.begun[0].set()
+    first.join(WAIT_S)
+    assert len(interrupted) == 1
+    assert spool.has_begun.acquire(timeout=WAIT_S)
+    spool.failure = None
+    spool.begun[1].set()
+    other.join(WAIT_S)
+    assert results == [None]
 
 
 def test_a_failed_sync_fails_all_who_wait_for_it_and_all_later_ones() -> None:

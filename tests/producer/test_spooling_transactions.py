@@ -15,7 +15,7 @@ from oncelog.client.producer_errors import ProducerClosed
 from oncelog.client.spool.errors import SpoolError, SpoolFateUnknown
 from oncelog.errors import MessageTooLarge
 from oncelog.faults import FaultProxy, Rule
-from tests.producer.test_spooling import files, leave_behind, numbers
+from tests.producer.test_spooling import files, leave_behind, numbers, patient
 from tests.support.confluent import create_topic
 from tests.support.patience import PATIENCE_S, eventually
 from tests.support.process import BrokerProcess
@@ -23,6 +23,7 @@ from tests.support.raw import RawClient
 from tests.support.transactions import committed, end_offset, seen
 
 both = pytest.mark.on_both_brokers
+NO_START = Rule.refuse_request("InitProducerId", error="COORDINATOR_LOAD_IN_PROGRESS")
 SECOND_COMMIT_UNANSWERED = Rule.drop_response("EndTxn", every=2, cut_after_ms=600_000)
 
 
@@ -104,9 +105,10 @@ def test_killed_while_a_commit_is_unanswered(
 ) -> None:
     """A copy of the folder is what a process would have left that was killed at that moment."""
     left = str(tmp_path / "left")
-    with FaultProxy(broker.bootstrap, [rule]) as proxy:
-        producer = spooled(proxy.bootstrap_servers, topic, spool_dir, linger_ms=200)
+    with FaultProxy(broker.bootstrap, [rule]) as proxy, FaultProxy(proxy.bootstrap_servers, [NO_START]) as gate:
+        producer = spooled(gate.bootstrap_servers, topic, spool_dir, linger_ms=200)
         futures = [producer.send(topic, value) for value in numbers(0, 20)]
+        gate.heal()  # all of them are in the first transaction; there will be no other
         with RawClient(broker.address) as raw:
             eventually(lambda: end_offset(raw, topic, 0) >= 20, "all records")
             if is_committed:
@@ -223,7 +225,7 @@ def test_positions_that_somebody_deleted_are_a_question(
         producer.close(0)
     with Admin(broker.bootstrap) as admin:
         admin.delete_topic(positions)
-    with pytest.raises(SpoolFateUnknown, match="was deleted"):
+    with patient(), pytest.raises(SpoolFateUnknown, match="was deleted"):
         spooled(broker.bootstrap, topic, spool_dir, spool_positions_topic=positions)
     spooled(broker.bootstrap, topic, spool_dir, spool_positions_topic=positions, spool_unknown="discard").close()
     assert seen(broker, topic) == numbers(0, 2)

@@ -20,7 +20,7 @@ from oncelog.client.producer_errors import TopicUnavailable
 from oncelog.errors import InvalidTopicException
 from oncelog.faults import FaultProxy, Rule
 from tests.support.confluent import create_topic
-from tests.support.patience import once_heard, once_heard_async
+from tests.support.patience import eventually, once_heard, once_heard_async
 from tests.support.process import BrokerProcess
 
 TIMEOUT_S = 60
@@ -42,6 +42,18 @@ def silent(broker: BrokerProcess) -> Iterator[str]:
     """A broker that tells of its topics and takes records, but never says so."""
     with FaultProxy(broker.bootstrap, [Rule.stall("Produce", ms=FOREVER_MS, on="response")], seed=1) as proxy:
         yield proxy.bootstrap_servers
+
+
+def warm_up(producer: oncelog.Producer, topic: str) -> None:
+    """Until a record has left: then the producer has its id and a connection, and the next one leaves at once."""
+
+    def has_left() -> bool:
+        if producer.metrics()["produce-request-total"] > 0:
+            return True
+        producer.send(topic, value="early", partition=0)
+        return False
+
+    eventually(has_left, "a record leaves")
 
 
 class TestBadTables:
@@ -195,6 +207,7 @@ class TestDelivery:
     def test_rows_that_time_out_are_named_and_may_be_written(self, broker: BrokerProcess, topic: str) -> None:
         told: list[Any] = []
         with silent(broker) as servers, oncelog.Producer(servers, **IMPATIENT) as producer:
+            warm_up(producer, topic)
             future = producer.send_table(
                 topic, NUMBERS.slice(0, 10), partition=1, on_delivery=lambda *news: told.append(news)
             )

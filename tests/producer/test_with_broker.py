@@ -32,7 +32,7 @@ def test_a_missing_topic_where_nobody_creates_any(tmp_path: Path) -> None:
 
 def test_a_broker_that_stops_answering(tmp_path: Path) -> None:
     """What was sent may be written, what was not is not: the errors say which, and the broker agrees."""
-    times = {"delivery_timeout_ms": 4_000, "request_timeout_ms": 3_000, "linger_ms": 0}
+    times = {"delivery_timeout_ms": 12_000, "request_timeout_ms": 6_000, "linger_ms": 0}
     with OncelogBroker(tmp_path) as broker:
         create_topic(broker, "orders")
         with Producer(broker.bootstrap, max_in_flight_requests_per_connection=1, batch_size=0, **times) as producer:
