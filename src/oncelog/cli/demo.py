@@ -20,8 +20,9 @@ import dataclasses
 import signal
 import sys
 import tempfile
-from contextlib import ExitStack
+from contextlib import nullcontext
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
@@ -31,6 +32,9 @@ from oncelog.cli.demo_chronicle import Chronicle
 from oncelog.cli.demo_outcome import Evidence, Tally, print_evidence, to_json
 from oncelog.cli.demo_page import demo_page
 from oncelog.cli.demo_play import interrupted
+
+if TYPE_CHECKING:
+    from oncelog.cli.demo_pipeline import Pipeline
 
 RECORDS = 60_000
 MIN_RECORDS = 1_000
@@ -98,21 +102,23 @@ def conclude(evidence: Evidence, tally: Tally, *, as_json: bool) -> int:
 
 
 def _perform(records: int, wants_spark: bool, tally: Tally, chronicle: Chronicle, console: Console) -> Evidence:
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="oncelog-demo-")))
-        broker = stack.enter_context(MortalBroker(chronicle, tally))
+    with tempfile.TemporaryDirectory(prefix="oncelog-demo-") as name, MortalBroker(chronicle, tally) as broker:
+        folder = Path(name)
         console.print(f"broker ready at {broker.bootstrap_servers}", highlight=False)
-        pipeline = None
-        if wants_spark and _has_spark(console):
-            from oncelog.cli.demo_pipeline import Pipeline
-
-            # Spark takes long to start: it does so during the first act.
-            pipeline = stack.enter_context(Pipeline(broker, folder / "spark", tally, chronicle))
-        evidence = demo_clients.perform(broker, records, folder, tally, chronicle, console)
-        if pipeline is not None:
-            evidence = dataclasses.replace(evidence, shipped=pipeline.perform(records, console))
+        shows_spark = wants_spark and _has_spark(console)
+        with _pipeline(broker, folder / "spark", tally, chronicle) if shows_spark else nullcontext() as pipeline:
+            evidence = demo_clients.perform(broker, records, folder, tally, chronicle, console)
+            if pipeline is not None:
+                evidence = dataclasses.replace(evidence, shipped=pipeline.perform(records, console))
         broker.count_duplicates()
         return evidence
+
+
+def _pipeline(broker: MortalBroker, folder: Path, tally: Tally, chronicle: Chronicle) -> Pipeline:
+    """Spark takes long to start: it does so during the first act."""
+    from oncelog.cli.demo_pipeline import Pipeline
+
+    return Pipeline(broker, folder, tally, chronicle)
 
 
 def _has_spark(console: Console) -> bool:
