@@ -83,11 +83,18 @@ def test_a_deleted_partition_has_nothing_to_read() -> None:
 
 
 def test_a_log_that_ends_too_early_gets_time_to_catch_up() -> None:
-    assert stalled(READING, 12, LogBounds(0, 15), is_patient=True) == Wait()
-    verdict = stalled(READING, 12, LogBounds(0, 15), is_patient=False)
-    assert isinstance(verdict, SkipTo)
-    assert "ends at offset 15" in verdict.loss.what
+    for position in (15, 17):
+        assert stalled(READING, position, LogBounds(0, 15), is_patient=True) == Wait()
+        verdict = stalled(READING, position, LogBounds(0, 15), is_patient=False)
+        assert isinstance(verdict, SkipTo)
+        assert verdict.offset == 20
+        assert "ends at offset 15" in verdict.loss.what
 
 
 def test_a_silent_broker_is_no_loss() -> None:
     assert stalled(READING, 12, LogBounds(0, 50), is_patient=False) == Wait()
+
+
+@pytest.mark.parametrize("is_patient", [True, False])
+def test_records_of_a_log_that_ends_too_early_are_not_skipped(is_patient: bool) -> None:
+    assert stalled(READING, 12, LogBounds(0, 15), is_patient=is_patient) == Wait()

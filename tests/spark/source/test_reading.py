@@ -16,7 +16,7 @@ from oncelog.records.arrow import table_of
 from oncelog.spark.source import reading
 from oncelog.spark.source.cluster import Cluster
 from oncelog.spark.source.columns import MAX_ROWS
-from oncelog.spark.source.losses import DataLoss, LogBounds
+from oncelog.spark.source.losses import DataLoss, LogBounds, SkipTo, Wait, stalled
 from oncelog.spark.source.pool import POOL
 from oncelog.spark.source.ranges import OffsetRange
 from oncelog.spark.source.reading import ReadTimedOut, read_range
@@ -143,14 +143,41 @@ def test_a_topic_that_is_gone_fails_the_task_unless_told_otherwise(
 def test_a_log_that_ends_too_early_is_waited_for_and_then_a_loss(
     broker: BrokerProcess, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    waits, passed_s = 0, 0.0
+
+    def watched(wanted: OffsetRange, position: int, log: LogBounds | None, *, is_patient: bool) -> Wait | SkipTo:
+        """Time is up as soon as the reader waits at the end of the log, and never before it is there."""
+        nonlocal waits, passed_s
+        verdict = stalled(wanted, position, log, is_patient=is_patient)
+        if verdict == Wait() and position >= 10:
+            waits += 1
+            passed_s += 1_000_000.0
+        return verdict
+
     monkeypatch.setattr(reading, "STALL_S", 0.1)
+    monkeypatch.setattr(reading, "stalled", watched)
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + passed_s, sleep=time.sleep)
+    monkeypatch.setattr(reading, "time", clock)
     send(broker, topic, map(str, range(10)))
-    hasty = {"kafkaConsumer.pollTimeoutMs": "300"}
+    patient = {"kafkaConsumer.pollTimeoutMs": "600000"}
     for start in (5, 15):
         with pytest.raises(DataLoss, match="ends at offset 10"):
-            rows_of(settings_for(broker, topic, **hasty), topic, start, 20)
-    lenient = settings_for(broker, topic, failOnDataLoss="false", **hasty)
+            rows_of(settings_for(broker, topic, **patient), topic, start, 20)
+    lenient = settings_for(broker, topic, failOnDataLoss="false", **patient)
     assert [row["offset"] for row in rows_of(lenient, topic, 5, 20)] == list(range(5, 10))
+    assert waits == 3
+
+
+def test_records_of_a_silent_broker_are_not_skipped(
+    broker: BrokerProcess, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though its log ends too early, and losses were allowed."""
+    monkeypatch.setattr(reading, "STALL_S", 0.1)
+    monkeypatch.setattr(oncelog.Consumer, "poll", lambda *_, **__: [])
+    send(broker, topic, map(str, range(10)))
+    hasty = settings_for(broker, topic, failOnDataLoss="false", **{"kafkaConsumer.pollTimeoutMs": "300"})
+    with pytest.raises(ReadTimedOut, match=rf"nothing came from {topic}-0 at offset 5"):
+        rows_of(hasty, topic, 5, 20)
 
 
 def test_a_broker_that_stays_silent_is_named(

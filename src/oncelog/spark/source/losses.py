@@ -110,7 +110,8 @@ class SkipTo:
 
 def stalled(reading: OffsetRange, position: int, log: LogBounds | None, *, is_patient: bool) -> Wait | SkipTo:
     """Why a task has no next record at `position`. A log that ends too early may belong to a new leader that has not
-    caught up yet: as long as the reader is patient, it waits."""
+    caught up yet: as long as the reader is patient, it waits. What the log still has is never skipped, however long
+    its broker takes."""
     partition, end = reading.partition, reading.end
     if log is None:
         return SkipTo(end, Loss(f"partition {partition} was deleted while it was read from {position} to {end}"))
@@ -122,7 +123,7 @@ def stalled(reading: OffsetRange, position: int, log: LogBounds | None, *, is_pa
                 f"offsets {position} to {skipped} of partition {partition} were removed (its log begins at {log.start})"
             ),
         )
-    if log.end < end and not is_patient:
+    if log.end <= position and log.end < end and not is_patient:
         return SkipTo(
             end, Loss(f"partition {partition} ends at offset {log.end}, but was to be read from {position} to {end}")
         )
