@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -18,6 +18,7 @@ from tests.support import spark as support
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming import StreamingQuery
 
 
 MASTER = "local[2, 2]"
@@ -44,3 +45,21 @@ def spark(tmp_path_factory: pytest.TempPathFactory, session_moments: Moments) ->
     os.environ.update(session_moments.environment)  # before there is a JVM, which hands it on to Python's workers
     with support.session({**settings, **connector}) as session:
         yield session
+
+
+@pytest.fixture
+def patient_starts(monkeypatch: pytest.MonkeyPatch) -> list[StreamingQuery]:
+    """For code that is not the tests' own, such as examples: its queries, each started by `started`."""
+    from pyspark.sql.streaming import DataStreamWriter
+
+    from tests.spark.support.starting import started
+
+    queries: list[StreamingQuery] = []
+    start = DataStreamWriter.start
+
+    def start_patiently(writer: DataStreamWriter, *arguments: Any, **options: Any) -> StreamingQuery:
+        queries.append(started(lambda: start(writer, *arguments, **options)))
+        return queries[-1]
+
+    monkeypatch.setattr(DataStreamWriter, "start", start_patiently)
+    return queries

@@ -14,6 +14,10 @@ from tests.test_pages import DOCS, blocks_of, first_screen
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+
+LIMIT_S = 200.0
 
 
 @pytest.fixture
@@ -49,7 +53,9 @@ def committed_in(broker: oncelog.Broker, topic: str) -> list[str]:
     return sorted(found)
 
 
-def test_the_first_screen_runs(spark: SparkSession, shop: oncelog.Broker, tmp_path: Path) -> None:
+def test_the_first_screen_runs(
+    spark: SparkSession, patient_starts: list[StreamingQuery], shop: oncelog.Broker, tmp_path: Path
+) -> None:
     example, *_ = blocks_of((DOCS / "spark.md").read_text(), "python")
     assert "transactional.id.prefix" in example
     for _ in range(2):  # the second time there is nothing left to do
@@ -57,12 +63,21 @@ def test_the_first_screen_runs(spark: SparkSession, shop: oncelog.Broker, tmp_pa
     assert committed_in(shop, "paid") == sorted(f"order {number} is paid" for number in range(100))
 
 
-def test_the_readmes_lines_run(spark: SparkSession, shop: oncelog.Broker, tmp_path: Path) -> None:
+def test_the_readmes_lines_run(
+    spark: SparkSession, patient_starts: list[StreamingQuery], shop: oncelog.Broker, tmp_path: Path
+) -> None:
     (example,) = [block for block in blocks_of(first_screen(), "python") if "oncelog.spark" in block]
     exec(compile(here(example, shop, tmp_path), "README.md", "exec"), {"spark": spark})
-    (query,) = spark.streams.active
+    (query,) = patient_starts
+
+    def all_are_paid() -> bool:
+        failure = query.exception()
+        if failure is not None:
+            raise failure
+        return len(committed_in(shop, "paid")) == 100
+
     try:
-        eventually(lambda: len(committed_in(shop, "paid")) == 100, "every order is paid")
+        eventually(all_are_paid, "every order is paid", LIMIT_S)
     finally:
         query.stop()
     assert committed_in(shop, "paid") == sorted(f"order {number}" for number in range(100))

@@ -59,7 +59,7 @@ def rows(path: Path, query: str) -> list[tuple[Any, ...]]:
 
 
 @pytest.fixture
-def small(spark: SparkSession) -> Iterator[SparkSession]:
+def small(spark: SparkSession, patient_starts: object) -> Iterator[SparkSession]:
     """One partition of state for each operator: the examples have few rows, and many operators."""
     before = spark.conf.get(PARTITIONS)
     spark.conf.set(PARTITIONS, "1")

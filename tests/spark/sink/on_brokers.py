@@ -3,13 +3,14 @@ oracle of what a reader of committed records must find."""
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
-from confluent_kafka import TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 import oncelog
 from oncelog.client.leaders import LATEST_OFFSET
@@ -20,7 +21,7 @@ from oncelog.spark.sink.settings import WHAT, SinkSettings, sink_settings
 from oncelog.spark.sink.task import Place, TaskPlan, write_slot
 from oncelog.types import IsolationLevel
 from tests.support.confluent import make_consumer
-from tests.support.patience import eventually
+from tests.support.patience import PATIENCE_S, eventually
 from tests.support.process import BrokerProcess
 
 Rows = Sequence[tuple[str, str]]
@@ -77,25 +78,21 @@ class Rig:
     # --- the oracle ---------------------------------------------------------------------------------------------
 
     def visible(self, isolation: str = "read_committed") -> list[Any]:
-        """What a reader of committed records gets: not our own client, and up to the end of every partition."""
+        """What a reader of committed records gets: not our own client, and up to the end of every partition. Where a
+        transaction is open, that is before it."""
         consumer = make_consumer(self.broker, isolation_level=isolation, enable_partition_eof=True)
-        count = len(consumer.list_topics(self.topic).topics[self.topic].partitions)
+        count = len(consumer.list_topics(self.topic, timeout=PATIENCE_S).topics[self.topic].partitions)
         consumer.assign([TopicPartition(self.topic, index, 0) for index in range(count)])
-        found, ended = [], set()
-        while len(ended) < count:
-            message = consumer.poll(READ_S)
-            if message is not None and message.error() is not None:
-                ended.add(message.partition())
-            elif message is not None:
-                found.append(message)
-        consumer.close()
-        return found
+        try:
+            return _read_to_the_ends(consumer, count)
+        finally:
+            consumer.close()
 
     def check(self, *expected: Rows) -> None:
         """Exactly these rows are visible, no transaction is open, and readers get to the end."""
+        self.check_nothing_is_open()  # first: Kafka writes markers after it has said that it will
         rows = [(one.key().decode(), one.value().decode()) for one in self.visible()]
         assert Counter(rows) == Counter(row for some in expected for row in some)
-        self.check_nothing_is_open()
 
     def check_nothing_is_open(self) -> None:
         with oncelog.Admin(self.broker.bootstrap) as admin:
@@ -113,6 +110,28 @@ class Rig:
             stable = admin.list_offsets(last, isolation_level=IsolationLevel.READ_COMMITTED)
             watermark = admin.list_offsets(last, isolation_level=IsolationLevel.READ_UNCOMMITTED)
         assert {one: stable[one].offset for one in last} == {one: watermark[one].offset for one in last}
+
+
+def _read_to_the_ends(consumer: Consumer, partitions: int) -> list[Any]:
+    found: list[Any] = []
+    ended: set[int] = set()
+    troubles: list[KafkaError] = []  # a leader that moves, a connection that is lost: the client tries again by itself
+    deadline = time.monotonic() + PATIENCE_S
+    while len(ended) < partitions:
+        assert time.monotonic() < deadline, f"{len(ended)} of {partitions} partitions were read: {troubles[-3:]}"
+        message = consumer.poll(READ_S)
+        if message is None:
+            continue
+        error = message.error()
+        if error is None:
+            found.append(message)
+        elif error.code() == KafkaError._PARTITION_EOF:
+            ended.add(message.partition())
+        elif error.fatal():
+            raise KafkaException(error)
+        else:
+            troubles.append(error)
+    return found
 
 
 def arrow(rows: Rows) -> pa.RecordBatch:

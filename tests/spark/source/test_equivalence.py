@@ -14,6 +14,7 @@ import oncelog
 from oncelog.spark import register
 from oncelog.types import TopicPartition
 from tests.spark.source.support import Transactions, send
+from tests.spark.support.starting import started
 from tests.support.process import BrokerProcess
 from tests.support.sizes import on_both_brokers_at_full_size
 
@@ -141,13 +142,13 @@ class Stream:
             **options,
         }
         stream = self._spark.readStream.format(self.kind).options(**everything).load()
-        query = (
+        writer = (
             stream.select(*COLUMNS)
             .writeStream.foreachBatch(lambda frame, _: self._rows.extend(rows_of(frame)))
             .option("checkpointLocation", str(self._checkpoint))
             .trigger(availableNow=True)
-            .start()
         )
+        query = started(writer.start)
         try:
             assert query.awaitTermination(PATIENCE_S), "the query did not end"
         finally:

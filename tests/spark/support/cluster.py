@@ -49,6 +49,7 @@ class SparkCluster:
             "spark.cores.max": str(self._cores * len(self._hosts)),
             "spark.executor.extraJavaOptions": f"{spark.QUICK_JVM} {spark.shared_classes()}",
             "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+            "spark.scheduler.maxRegisteredResourcesWaitingTime": "240s",
         }
 
     def start(self) -> None:
@@ -98,11 +99,15 @@ class SparkCluster:
         """The JVMs in which tasks run."""
         return [pid for pid in self.members() if EXECUTOR_CLASS in command_line(pid)]
 
-    def executor_of(self, worker: int) -> int:
-        """The JVM that a Python worker works for: its parent's parent, or, without a daemon, its parent."""
+    def executor_of(self, worker: int) -> int | None:
+        """The JVM that a Python worker works for: its parent's parent, or, without a daemon, its parent. None if the
+        worker is gone: Spark ends the attempts that have lost."""
         executors, pid = self.executors(), worker
         while pid not in executors:
-            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+            try:
+                pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+            except (FileNotFoundError, ProcessLookupError):
+                return None
             assert pid > 1, f"process {worker} works for none of {executors}"
         return pid
 

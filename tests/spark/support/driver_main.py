@@ -22,6 +22,7 @@ from pyspark.sql.functions import rand
 from pyspark.sql.streaming import StreamingQuery
 
 from oncelog.spark import register
+from tests.spark.support.starting import started
 
 
 def transformed(frame: DataFrame, plan: dict[str, Any]) -> DataFrame:
@@ -46,7 +47,7 @@ def start(spark: SparkSession, plan: dict[str, Any]) -> StreamingQuery:
     writer = transformed(stream, plan).writeStream.format("oncelog").options(**plan["sink"])
     interval = plan.get("every")
     trigger = {"availableNow": True} if interval is None else {"processingTime": interval}
-    return writer.trigger(**trigger).start()
+    return started(writer.trigger(**trigger).start)
 
 
 def outcome(query: StreamingQuery) -> dict[str, Any]:
@@ -61,12 +62,10 @@ def look_around(_: int) -> dict[str, Any]:
     """Runs in a task, and needs nothing but what is there."""
     import os
     import sys
-    import time
 
     import oncelog
     from oncelog.records import kernel
 
-    time.sleep(1.0)  # so that one executor cannot do the work of all
     home = os.environ.get("SPARK_LOCAL_IP")
     return {"host": home, "python": sys.executable, "oncelog": oncelog.__file__, "native": kernel.NATIVE}
 
@@ -85,8 +84,10 @@ def serve(spark: SparkSession) -> None:
             elif "poll" in command:
                 answer = {"running": query is not None and query.isActive}
             elif "look" in command:
-                numbers = spark.sparkContext.parallelize(range(command["look"]), command["look"])
-                answer = {"seen": numbers.map(look_around).collect()}
+                # A barrier's tasks are started all at once, each in a place of its own, and none of them a second time
+                # by speculation.
+                numbers = spark.sparkContext.parallelize(range(command["look"]), command["look"]).barrier()
+                answer = {"seen": numbers.mapPartitions(lambda some: map(look_around, some)).collect()}
             else:
                 assert query is not None
                 query.stop()
