@@ -65,7 +65,9 @@ class Scene:
         return future
 
     def learn(self, topic: str = "a", partitions: int = 1) -> None:
-        self.parts.core.metadata.answers += 1
+        metadata = self.parts.core.metadata
+        metadata.asked += 1
+        metadata.answered = metadata.asked
         self.parts.accumulator.learn_partitions(topic, ((index, UUID(int=1), 1, 0) for index in range(partitions)))
 
     @property
@@ -175,10 +177,14 @@ def test_a_refused_topic_fails_at_once_and_may_be_tried_again() -> None:
 def test_a_partition_that_may_exist_by_now_is_asked_for_once() -> None:
     scene = Scene()
     scene.learn()
+    scene.parts.core.metadata.asked += 1
     missing = scene.send(partition=4)
     assert scene.asked == ({"a"}, 0)
     scene.lines.move()
     assert not missing.done()
+    scene.parts.core.metadata.answered += 1
+    scene.lines.move()
+    assert not missing.done(), "that was asked for earlier"
     scene.learn()
     scene.lines.move()
     assert isinstance(missing.error, PartitionerError)
