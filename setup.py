@@ -16,8 +16,8 @@ AT_ONCE = min(4, os.cpu_count() or 1)  # each takes some hundred megabytes
 # fifth of the space. Cython's checks of None look to gcc like an overrun.
 FLAGS = ("-g0", "-Wno-array-bounds")
 
-# Modules that every record of a producer passes through: plain Python, compiled as they are. The .pxd beside each gives
-# types to its classes; a new attribute of such a class needs a line there.
+# Modules that every record passes through in a producer, or every Produce request in a broker: plain Python, compiled as
+# they are. The .pxd beside some gives types to their classes; a new attribute of such a class needs a line there.
 COMPILED = [
     "types",
     "wire.api",
@@ -44,6 +44,15 @@ COMPILED = [
     "client.sender",
     "client.sockets",
     "client.standing_in",
+    "records.validation",
+    "log.producer_state",
+    "log.segment",
+    "log.partition_log",
+    "broker.outbox",
+    "broker.lookout",
+    "broker.connection",
+    "broker.dispatch",
+    "broker.handlers.produce",
 ]
 
 KERNEL_PARTS = ("src/oncelog/records/_crc32c.h", "src/oncelog/records/_cursor.pxi")

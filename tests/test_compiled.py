@@ -39,6 +39,15 @@ SUITES = {
     "client.sender": "client/test_sender.py",
     "client.sockets": "client/test_selecting.py",
     "client.standing_in": None,
+    "records.validation": "records/test_validation.py",
+    "log.producer_state": "log/test_producer_state.py",
+    "log.segment": "log/test_segment.py",
+    "log.partition_log": "log/test_partition_log.py",
+    "broker.outbox": None,
+    "broker.lookout": "broker/test_lookout.py",
+    "broker.connection": None,
+    "broker.dispatch": "broker/test_dispatch.py",
+    "broker.handlers.produce": "broker/handlers/test_produce.py",
 }
 
 
