@@ -64,19 +64,20 @@ def write_markdown(rows: Sequence[str]) -> Path:
     lines = [
         "# oncelog and its peers, measured in one run",
         "",
-        f"`make bench`: {about['cores']} cores ({about['cpu']}), {about['memory']} memory, Linux {about['kernel']}, "
+        f"`make bench`: {about['cores']} cores, {about['memory']} memory, Linux {about['kernel']}, "
         f"Python {about['python']}, Java {about['java']}, Apache Kafka {about['kafka']} (one node, KRaft, `-Xmx1G`, "
         "default settings). Medians of rounds in which the two sides take turns; each row is the newest run of that "
-        "row, not the best, and rows may come from different runs; only the ratio means anything on a "
+        "row, not the best, and rows may come from different runs and processors; only the ratio means anything on a "
         "shared machine. Every sample is in `results/`.",
         "",
-        "| " + " | ".join((*COLUMNS, "date")) + " |",
-        "|---|---|---|" + "---:|" * (len(COLUMNS) - 2),
+        "| " + " | ".join((*COLUMNS, "processor", "date")) + " |",
+        "|---|---|---|" + "---:|" * (len(COLUMNS) - 3) + "---|---:|",
     ]
     notes: dict[str, None] = {}
     for path in newest.values():
-        for figure in map(_from_json, json.loads(path.read_text())["figures"]):
-            lines.append("| " + " | ".join((*_cells(figure), path.name[:10])) + " |")
+        content = json.loads(path.read_text())
+        for figure in map(_from_json, content["figures"]):
+            lines.append("| " + " | ".join((*_cells(figure), content["machine"]["cpu"], path.name[:10])) + " |")
             if figure.note:
                 notes[f"- {figure.what}: {figure.note}"] = None
     markdown = HOME / "RESULTS.md"
