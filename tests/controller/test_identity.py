@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from oncelog.controller.identity import Identity, WrongDataFolder, encode_id, load_or_create
+from oncelog.controller.identity import Identity, WrongDataFolder, check_noted, encode_id, load_or_create
 from oncelog.log.storage import FileStorage
 from tests.controller.support import counting_ids
 
@@ -54,3 +54,20 @@ def test_ids_do_not_look_like_options(tmp_path: Path) -> None:
     ids = iter([dashed, UUID(int=1), dashed, UUID(int=2)])
     made = load_or_create(FileStorage(), str(tmp_path), 1, lambda: next(ids))
     assert made.directory_id == UUID(int=2)
+
+
+@pytest.mark.parametrize("name", ["__cluster_metadata-0", "orders-3", "recovery-point-offset-checkpoint"])
+def test_a_folder_in_use_whose_file_is_gone_is_not_new(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir()
+    with pytest.raises(WrongDataFolder, match=f"is missing, and the folder is not new.*{name}.*oncelog doctor"):
+        load_or_create(FileStorage(), str(tmp_path), 1, counting_ids())
+    assert not (tmp_path / "meta.properties").exists()
+
+
+def test_an_identity_that_is_not_the_noted_one() -> None:
+    noted = Identity("cluster", 1, UUID(int=7))
+    check_noted(noted, noted, "data")
+    check_noted(noted, None, "data")
+    for found in (noted._replace(cluster_id="clustes"), noted._replace(directory_id=UUID(int=8))):
+        with pytest.raises(WrongDataFolder, match=r"meta\.properties is damaged"):
+            check_noted(found, noted, "data")

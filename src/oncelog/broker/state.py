@@ -26,6 +26,7 @@ from oncelog.controller.controller import Controller
 from oncelog.controller.identity import Identity, load_or_create
 from oncelog.controller.records import MetadataRecord, RecordType
 from oncelog.controller.state import FIRST_LEADER_EPOCH, ConfigResource, Outcome, ResourceType, Topic
+from oncelog.controller.strays import Whose, has_records, whose
 from oncelog.controller.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, is_internal
 from oncelog.controller.topics import Cluster, NewTopic, create_topics
 from oncelog.errors import (
@@ -37,6 +38,7 @@ from oncelog.errors import (
     UnknownTopicOrPartition,
 )
 from oncelog.log.config import LogConfig
+from oncelog.log.folders import see_doctor
 from oncelog.log.manager import LogManager, ParallelMap
 from oncelog.log.partition_log import PartitionLog
 from oncelog.log.storage import Storage
@@ -340,10 +342,17 @@ class BrokerState:
 
         def config_of(partition: TopicPartition, topic_id: UUID | None) -> LogConfig | None:
             """None for a folder of a topic that was deleted, even if another one has its name by now."""
-            topic = self.controller.state.topic(partition.topic)
-            if topic is None or partition.partition not in topic.partitions or topic_id not in (None, topic.id):
-                return None
-            return configs[topic.name]
+            controller = self.controller
+            owner = whose(controller.state, controller.removed_topics, partition, topic_id, is_whole=True)
+            if owner is Whose.OURS:
+                return configs[partition.topic]
+            path = f"{self.config.log_dir}/{partition}"
+            if owner is Whose.DOUBTFUL and has_records(self.storage, path):
+                raise KafkaStorageError(
+                    f"{path}/partition.metadata names the topic id {topic_id}, which is not that of {partition.topic} "
+                    f"nor of a topic that was deleted. {see_doctor(self.config.log_dir)}"
+                )
+            return None
 
         self.logs = LogManager.open(
             self.storage, self.config.log_dir, config_of=config_of, now_ms=now_ms, parallel_map=parallel_map

@@ -8,19 +8,24 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import Set
 from typing import TypeVar
+from uuid import UUID
 
 from oncelog.controller.client_quotas import unenforced_keys
+from oncelog.controller.end_offset_checkpoint import EndOffsetCheckpoint, read_noted
 from oncelog.controller.features import METADATA_VERSION, missing_features
-from oncelog.controller.identity import Identity
+from oncelog.controller.identity import Identity, check_noted
 from oncelog.controller.metadata_log import METADATA_PARTITION, MetadataLog
 from oncelog.controller.producer_ids import ProducerIds, reserve_block
 from oncelog.controller.quorum_state import read_quorum_state
-from oncelog.controller.records import MetadataRecord
-from oncelog.controller.snapshot import BOOTSTRAP_FILE, decode_snapshot
+from oncelog.controller.records import DamagedMetadata, MetadataRecord
+from oncelog.controller.snapshot import BOOTSTRAP_FILE, DamagedSnapshot, decode_snapshot
 from oncelog.controller.state import ControllerState, Outcome
 from oncelog.controller.takeover import check_known_folders, check_quorum, check_servable, elections
 from oncelog.controller.topics import MAX_PARTITIONS_PER_REQUEST
+from oncelog.log.checkpoints import CLEAN_SHUTDOWN_FILE
+from oncelog.log.folders import see_doctor
 from oncelog.log.storage import Storage
 
 logger = logging.getLogger(__name__)
@@ -43,17 +48,42 @@ class Controller:
         cls, storage: Storage, data_directory: str, identity: Identity, *, max_bytes_between_snapshots: int, now_ms: int
     ) -> Controller:
         """Raises UnreadableMetadata, UnservableMetadata and KafkaStorageError."""
-        directory = f"{data_directory}/{METADATA_PARTITION}"
-        quorum = read_quorum_state(storage, directory)
-        check_quorum(quorum, identity.node_id)
-        state = ControllerState()
-        log = MetadataLog.open(storage, directory, state, now_ms, last_epoch=quorum.leader_epoch)
-        check_known_folders(storage.list_directory(data_directory), log.end_offset)
-        check_servable(state, identity)
-        first_records = _first_records(storage, data_directory, state, identity)
+        try:
+            state, log = cls._load(storage, data_directory, identity, now_ms)
+            first_records = _first_records(storage, data_directory, state, identity)
+        except DamagedMetadata as error:
+            raise DamagedMetadata(f"{error}. {see_doctor(data_directory)}") from error
+        log.settle(now_ms)
         controller = cls(state, log, identity.node_id, max_bytes_between_snapshots)
         controller._begin(first_records, now_ms)
         return controller
+
+    @staticmethod
+    def _load(
+        storage: Storage, data_directory: str, identity: Identity, now_ms: int
+    ) -> tuple[ControllerState, MetadataLog]:
+        directory = f"{data_directory}/{METADATA_PARTITION}"
+        noted = read_noted(storage, data_directory)
+        check_noted(identity, noted.identity, data_directory)
+        is_ours = noted.end is not None
+        quorum = read_quorum_state(storage, directory, is_ours=is_ours)
+        check_quorum(quorum, identity.node_id)
+        state = ControllerState()
+        log = MetadataLog.open(
+            storage,
+            directory,
+            state,
+            now_ms,
+            durable_end=EndOffsetCheckpoint(storage, data_directory, identity),
+            noted=noted.end,
+            was_stopped_cleanly=storage.exists(f"{data_directory}/{CLEAN_SHUTDOWN_FILE}"),
+            last_epoch=quorum.leader_epoch,
+        )
+        check_known_folders(
+            storage, data_directory, state, log.removed_topics, metadata_end_offset=log.end_offset, is_whole=is_ours
+        )
+        check_servable(state, identity)
+        return state, log
 
     def _begin(self, first_records: list[MetadataRecord], now_ms: int) -> None:
         """Make the metadata complete, and this node the leader of every partition."""
@@ -82,6 +112,11 @@ class Controller:
             self._snapshot_if_due(now_ms)
         return outcome.response
 
+    @property
+    def removed_topics(self) -> Set[UUID]:
+        """Topics that the metadata log tells to have been deleted, as far back as it goes."""
+        return self._log.removed_topics
+
     def next_producer_id(self, now_ms: int) -> int:
         return self._producer_ids.next(lambda: self.commit(reserve_block(self.state, self._node_id), now_ms))
 
@@ -105,7 +140,10 @@ def _first_records(
     features that this version adds."""
     path = f"{data_directory}/{BOOTSTRAP_FILE}"
     is_new = METADATA_VERSION not in state.features
-    prepared = decode_snapshot(storage.read_all(path)) if is_new and storage.exists(path) else []
+    try:
+        prepared = decode_snapshot(storage.read_all(path)) if is_new and storage.exists(path) else []
+    except DamagedSnapshot as error:
+        raise DamagedMetadata(f"{path}: {error}") from error
     planned = ControllerState()
     for record in prepared:
         planned.replay(record)

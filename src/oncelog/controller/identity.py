@@ -13,10 +13,12 @@ from typing import NamedTuple
 from uuid import UUID
 
 from oncelog.errors import OncelogError
+from oncelog.log.folders import NOT_LOGS, partition_of, see_doctor
 from oncelog.log.storage import Storage
 
 FILE_NAME = "meta.properties"
 FORMAT_VERSION = "1"
+CHECKPOINT_SUFFIX = "-checkpoint"
 
 
 class WrongDataFolder(OncelogError):
@@ -32,25 +34,48 @@ class Identity(NamedTuple):
 def load_or_create(storage: Storage, directory: str, node_id: int, new_id: Callable[[], UUID]) -> Identity:
     path = f"{directory}/{FILE_NAME}"
     if storage.exists(path):
-        return _load(storage.read_all(path).decode("utf-8", "replace"), path, node_id)
+        return _load(storage.read_all(path).decode("utf-8", "replace"), directory, node_id)
+    used = next((name for name in storage.list_directory(directory) if _tells_of_use(name)), None)
+    if used is not None:
+        raise WrongDataFolder(f"{path} is missing, and the folder is not new ({used}). {see_doctor(directory)}")
     identity = Identity(encode_id(_printable(new_id)), node_id, _printable(new_id))
-    lines = (
-        f"cluster.id={identity.cluster_id}",
-        f"directory.id={encode_id(identity.directory_id)}",
-        f"node.id={node_id}",
-        f"version={FORMAT_VERSION}",
-    )
-    storage.write_atomically(path, "".join(f"{line}\n" for line in lines).encode())
+    write_identity(storage, directory, identity)
     return identity
 
 
-def _load(text: str, path: str, node_id: int) -> Identity:
+def _tells_of_use(name: str) -> bool:
+    """Whether a folder that has this in it was somebody's already: the file with its identity comes first."""
+    return name in NOT_LOGS or name.endswith(CHECKPOINT_SUFFIX) or partition_of(name) is not None
+
+
+def write_identity(storage: Storage, directory: str, identity: Identity) -> None:
+    lines = (
+        f"cluster.id={identity.cluster_id}",
+        f"directory.id={encode_id(identity.directory_id)}",
+        f"node.id={identity.node_id}",
+        f"version={FORMAT_VERSION}",
+    )
+    storage.write_atomically(f"{directory}/{FILE_NAME}", "".join(f"{line}\n" for line in lines).encode())
+
+
+def check_noted(found: Identity, noted: Identity | None, directory: str) -> None:
+    """`noted` is what the folder was when it was last opened, from a file with a checksum."""
+    if noted is not None and noted != found:
+        raise WrongDataFolder(
+            f"{directory}/{FILE_NAME} is damaged: it says cluster {found.cluster_id}, node {found.node_id}, directory "
+            f"{encode_id(found.directory_id)}; the folder was {noted.cluster_id}, {noted.node_id}, "
+            f"{encode_id(noted.directory_id)} when it was last used. {see_doctor(directory)}"
+        )
+
+
+def _load(text: str, directory: str, node_id: int) -> Identity:
+    path = f"{directory}/{FILE_NAME}"
     pairs = (line.partition("=") for line in text.splitlines() if line and not line.startswith("#"))
     found = {name.strip(): value.strip() for name, _, value in pairs}
     try:
         identity = Identity(found["cluster.id"], int(found["node.id"]), decode_id(found["directory.id"]))
     except (KeyError, ValueError) as error:
-        raise WrongDataFolder(f"{path} cannot be read: {error}; restore it, or use another data folder") from error
+        raise WrongDataFolder(f"{path} cannot be read: {error!r}. {see_doctor(directory)}") from error
     if found.get("version") != FORMAT_VERSION:
         raise WrongDataFolder(f"{path} has version {found.get('version')}; only {FORMAT_VERSION} is known")
     if identity.node_id != node_id:

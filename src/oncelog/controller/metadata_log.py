@@ -1,9 +1,10 @@
 """`__cluster_metadata-0`: the metadata records on the disk, and the snapshots that keep their log short.
 
-Owns durability: `append` returns only after an fsync. The records of one write are one batch, so a crash leaves all of
-them or none. The two newest snapshots are kept, and the log from the older one on, so that a damaged snapshot costs
-nothing. Reads what Kafka wrote as well: control batches are its quorum's and say nothing here. Never decides what is
-written.
+Owns durability: `append` returns only after an fsync, and after the new end was noted outside of the log. The records
+of one write are one batch, so a crash leaves all of them or none. The two newest snapshots are kept, and the log from
+the older one on, so that a damaged snapshot costs nothing. A log that lost what was in force is not opened
+(`log_check`). Reads what Kafka wrote as well: control batches are its quorum's and say nothing here. Never decides what
+is written.
 
 Every opening writes in an epoch of its own, as every start of a Kafka controller does: what was written by whom is told
 apart, and an epoch never goes back.
@@ -13,14 +14,26 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
+from uuid import UUID
 
-from oncelog.controller.records import MetadataRecord, RecordType, UnreadableMetadata, decode_record, encode_record
+from oncelog.controller.end_offset_checkpoint import DurableEnd, EndOffsetCheckpoint
+from oncelog.controller.log_check import check_log, check_whole
+from oncelog.controller.records import (
+    DamagedMetadata,
+    MetadataRecord,
+    RecordType,
+    UnreadableMetadata,
+    decode_record,
+    encode_record,
+)
 from oncelog.controller.snapshot import DamagedSnapshot, SnapshotId, decode_snapshot, encode_snapshot
 from oncelog.controller.state import ControllerState
 from oncelog.controller.topic_names import METADATA_TOPIC
 from oncelog.controller.transactions import TransactionBuffer
 from oncelog.errors import KafkaStorageError
+from oncelog.log.checkpoints import CorruptCheckpoint
 from oncelog.log.config import UNLIMITED_RETENTION, LogConfig
+from oncelog.log.leader_epochs import LeaderEpochCache
 from oncelog.log.partition_log import PartitionLog
 from oncelog.log.producer_state import AppendOrigin
 from oncelog.log.storage import Storage
@@ -45,37 +58,71 @@ LOG_CONFIG = LogConfig(
 
 class MetadataLog:
     def __init__(
-        self, storage: Storage, directory: str, log: PartitionLog, snapshots: list[SnapshotId], epoch: int
+        self,
+        storage: Storage,
+        directory: str,
+        log: PartitionLog,
+        snapshots: list[SnapshotId],
+        epoch: int,
+        durable_end: EndOffsetCheckpoint,
     ) -> None:
         self._storage = storage
         self._directory = directory
         self._log = log
         self._snapshots = snapshots
         self._epoch = epoch
+        self._last_epoch = NO_EPOCH
+        """Of the last batch. Not that of `leader-epoch-checkpoint`, which has no checksum."""
+        self._durable_end = durable_end
+        self.removed_topics: set[UUID] = set()
+        """Topics whose deletion the log tells of, or told of when it was opened."""
         self.bytes_since_snapshot = 0
         # The log ends inside a metadata transaction: what is appended would belong to it, unless it is aborted first.
         self.has_open_transaction = False
 
     @classmethod
     def open(
-        cls, storage: Storage, directory: str, state: ControllerState, now_ms: int, *, last_epoch: int = NO_EPOCH
+        cls,
+        storage: Storage,
+        directory: str,
+        state: ControllerState,
+        now_ms: int,
+        *,
+        durable_end: EndOffsetCheckpoint,
+        noted: DurableEnd | None = None,
+        was_stopped_cleanly: bool = False,
+        last_epoch: int = NO_EPOCH,
     ) -> MetadataLog:
-        """Open or create the log, and replay into the empty `state` what it holds. `last_epoch` is one that is known
-        to be used. Raises UnreadableMetadata."""
-        storage.make_directory(directory)
-        snapshots = _find_snapshots(storage, directory)
+        """Open or create the log, and replay into the empty `state` what it holds. `noted` is how much of it must be
+        there, `last_epoch` an epoch that is known to be used. Raises UnreadableMetadata, having written nothing."""
+        snapshots = find_snapshots(storage, directory)
+        checked = check_log(storage, directory)
+        began = _latest_epoch_start(storage, directory)
+        check_whole(
+            checked, directory, noted=noted, snapshots=snapshots, began=began, was_stopped_cleanly=was_stopped_cleanly
+        )
         start_offset = _load_newest_snapshot(storage, directory, snapshots, state)
+        if not checked.start_offset <= start_offset:
+            raise DamagedMetadata(
+                f"{directory} holds offsets {checked.start_offset} to {checked.end_offset}, and no snapshot leads "
+                f"there (the best one ends at {start_offset}): files are missing"
+            )
         log = PartitionLog.open(storage, directory, METADATA_PARTITION, LOG_CONFIG, now_ms=now_ms, clean=False)
         log.advance_high_watermark(log.log_end_offset)
-        if not log.log_start_offset <= start_offset <= log.log_end_offset:
-            raise UnreadableMetadata(
-                f"{directory} holds offsets {log.log_start_offset} to {log.log_end_offset}, and no snapshot leads "
-                f"there (the best one ends at {start_offset}); restore the missing files"
-            )
         used = max(last_epoch, log.leader_epochs.latest_epoch, *(snapshot.epoch for snapshot in snapshots))
-        metadata_log = cls(storage, directory, log, snapshots, used + 1)
+        metadata_log = cls(storage, directory, log, snapshots, used + 1, durable_end)
+        metadata_log._last_epoch = checked.last.header.leader_epoch if checked.last else NO_EPOCH
         metadata_log._replay_from(start_offset, state)
         return metadata_log
+
+    def settle(self, now_ms: int) -> None:
+        """Make durable what was found, which is in force from now on, and note its end. Raises KafkaStorageError."""
+        if self._log.flush_request() is not None:
+            self._flush(now_ms)
+        self._note_end()
+
+    def _note_end(self) -> None:
+        self._durable_end.note(DurableEnd(self._log.log_end_offset, self._last_epoch))
 
     @property
     def end_offset(self) -> int:
@@ -93,6 +140,8 @@ class MetadataLog:
             origin=AppendOrigin.REPLICATION,
         )
         self._flush(now_ms)
+        self._last_epoch = self._epoch
+        self._note_end()
         self.bytes_since_snapshot += len(batch)
 
     def _flush(self, now_ms: int) -> None:
@@ -129,12 +178,17 @@ class MetadataLog:
 
     def close(self, now_ms: int) -> None:
         self._log.close(clean=True, now_ms=now_ms)
+        self._durable_end.close()
 
     def _replay_from(self, offset: int, state: ControllerState) -> None:
         transaction = TransactionBuffer()
         for record_offset, frame in self._read_from(offset):
             try:
-                _replay(transaction.feed(decode_record(frame)), state)
+                records = transaction.feed(decode_record(frame))
+                replay_all(records, state)
+                self.removed_topics.update(
+                    record.body["topic_id"] for record in records if record.type is RecordType.REMOVE_TOPIC
+                )
             except UnreadableMetadata as error:
                 raise UnreadableMetadata(f"{self._directory}, offset {record_offset}: {error}") from error
         self.has_open_transaction = transaction.is_open
@@ -158,9 +212,20 @@ class MetadataLog:
                 offset = max(offset, header.next_offset)
 
 
-def _find_snapshots(storage: Storage, directory: str) -> list[SnapshotId]:
-    found = (SnapshotId.of_file(name) for name in storage.list_directory(directory))
+def find_snapshots(storage: Storage, directory: str) -> list[SnapshotId]:
+    names = storage.list_directory(directory) if storage.exists(directory) else []
+    found = (SnapshotId.of_file(name) for name in names)
     return sorted(snapshot for snapshot in found if snapshot is not None)
+
+
+def _latest_epoch_start(storage: Storage, directory: str) -> int:
+    """Where the latest epoch began, by the word of a file without a checksum; 0 if it says nothing."""
+    epochs = LeaderEpochCache(storage, directory)
+    try:
+        epochs.load()
+    except CorruptCheckpoint:
+        return 0
+    return epochs.entries[-1].start_offset if epochs.entries else 0
 
 
 def _load_newest_snapshot(storage: Storage, directory: str, snapshots: list[SnapshotId], state: ControllerState) -> int:
@@ -174,12 +239,12 @@ def _load_newest_snapshot(storage: Storage, directory: str, snapshots: list[Snap
             logger.warning("%s is not used: %s", path, error)
             snapshots.pop()
             continue
-        _replay(records, state)
+        replay_all(records, state)
         return snapshots[-1].end_offset
     return 0
 
 
-def _replay(records: Iterable[MetadataRecord], state: ControllerState) -> None:
+def replay_all(records: Iterable[MetadataRecord], state: ControllerState) -> None:
     for record in records:
         try:
             state.replay(record)

@@ -10,6 +10,7 @@ import json
 import logging
 from typing import NamedTuple
 
+from oncelog.controller.records import DamagedMetadata
 from oncelog.log.storage import Storage
 
 logger = logging.getLogger(__name__)
@@ -29,8 +30,10 @@ class QuorumState(NamedTuple):
 NO_QUORUM = QuorumState(NO_LEADER, NO_EPOCH, frozenset())
 
 
-def read_quorum_state(storage: Storage, directory: str) -> QuorumState:
-    """What the file in the metadata log's folder says; NO_QUORUM if there is none or it is damaged."""
+def read_quorum_state(storage: Storage, directory: str, *, is_ours: bool) -> QuorumState:
+    """What the file in the metadata log's folder says; NO_QUORUM if there is none. A damaged one says nothing either,
+    if the folder is ours: Kafka wrote it before the folder was taken over. Else it might have said that this is a part
+    of a larger cluster: raises DamagedMetadata."""
     path = f"{directory}/{FILE_NAME}"
     if not storage.exists(path):
         return NO_QUORUM
@@ -39,5 +42,7 @@ def read_quorum_state(storage: Storage, directory: str) -> QuorumState:
         voters = frozenset(int(voter["voterId"]) for voter in found.get("currentVoters") or ())
         return QuorumState(int(found["leaderId"]), int(found["leaderEpoch"]), voters)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
+        if not is_ours:
+            raise DamagedMetadata(f"{path} cannot be read ({error!r})") from error
         logger.warning("going on without %s, which cannot be read: %r", path, error)
         return NO_QUORUM

@@ -20,6 +20,10 @@ class UnreadableMetadata(OncelogError):
     """The metadata log holds what this version of oncelog cannot understand; it is left as it is."""
 
 
+class DamagedMetadata(UnreadableMetadata):
+    """A part of the metadata that was in force is damaged or missing; the folder is left as it is."""
+
+
 class RecordType(IntEnum):
     """Every type of Kafka 4.3. One that is not here is newer, and refused: what it changes cannot be guessed."""
 

@@ -8,16 +8,19 @@ writes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 from uuid import UUID
 
 from oncelog.controller.features import BOOTSTRAP_FEATURES, METADATA_VERSION
 from oncelog.controller.identity import Identity
 from oncelog.controller.quorum_state import NO_LEADER, QuorumState
-from oncelog.controller.records import MetadataRecord, RecordType
+from oncelog.controller.records import DamagedMetadata, MetadataRecord, RecordType
 from oncelog.controller.state import ControllerState, Partition, Topic
+from oncelog.controller.strays import Whose, has_records, noted_topic_id, whose
 from oncelog.errors import OncelogError
 from oncelog.log.folders import partition_of
+from oncelog.log.storage import Storage
+from oncelog.types import TopicPartition
 
 DIRECTORY_MIGRATING = UUID(int=0)
 """Kafka's word for "the only directory there was" in metadata from before it knew of several."""
@@ -37,20 +40,48 @@ def check_quorum(quorum: QuorumState, node_id: int) -> None:
     others = sorted((quorum.voters | {quorum.leader_id}) - {node_id, NO_LEADER})
     if others:
         raise UnservableMetadata(
-            f"this folder's metadata was decided together with node {_listed(others)} of a larger cluster; only the "
+            f"this folder's metadata was decided together with node {_listed(others)} of a larger cluster, says "
+            "__cluster_metadata-0/quorum-state; only the "
             "folder of a single-node Kafka (process.roles=broker,controller) can be opened. Copy the topics instead, "
             "for example with MirrorMaker"
         )
 
 
-def check_known_folders(names: Iterable[str], metadata_end_offset: int) -> None:
+def check_known_folders(
+    storage: Storage,
+    data_directory: str,
+    state: ControllerState,
+    removed_topics: Collection[UUID],
+    *,
+    metadata_end_offset: int,
+    is_whole: bool,
+) -> None:
     """Partitions that no metadata ever told of belong to metadata that is missing."""
-    found = [name for name in names if partition_of(name) is not None]
+    names = storage.list_directory(data_directory)
+    named = ((name, topic_partition) for name in names if (topic_partition := partition_of(name)) is not None)
+    found = [(name, topic_partition) for name, topic_partition in named if not _is_named(topic_partition, state)]
     if found and metadata_end_offset == 0:
         raise UnservableMetadata(
-            f"this folder has partitions ({found[0]} is one of {len(found)}) and no metadata to say what they are. "
+            f"this folder has partitions ({found[0][0]} is one of {len(found)}) and no metadata to say what they are. "
             "If Kafka kept it elsewhere (metadata.log.dir), copy its __cluster_metadata-0 into this folder"
         )
+    lost = []
+    for name, topic_partition in found:
+        path = f"{data_directory}/{name}"
+        owner = whose(state, removed_topics, topic_partition, noted_topic_id(storage, path), is_whole=is_whole)
+        if owner is Whose.DOUBTFUL and has_records(storage, path):
+            lost.append(name)
+    if lost:
+        raise DamagedMetadata(
+            f"this folder has records of partitions ({lost[0]} is one of {len(lost)}) whose topics its metadata "
+            "neither knows nor tells to have been deleted: a part of it is missing"
+        )
+
+
+def _is_named(topic_partition: TopicPartition, state: ControllerState) -> bool:
+    """The name at least is that of a partition; whether its topic is the same one is seen when its log is opened."""
+    topic = state.topic(topic_partition.topic)
+    return topic is not None and topic_partition.partition in topic.partitions
 
 
 def check_servable(state: ControllerState, identity: Identity) -> None:

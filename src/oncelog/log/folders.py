@@ -38,3 +38,8 @@ def retired_name(topic_partition: TopicPartition, topic_id: UUID, suffix: str) -
     """A name under which a partition's folder is no longer its log. Only the topic is cut if it is too long."""
     ending = f"-{topic_partition.partition}.{topic_id.hex}{suffix}"
     return topic_partition.topic[: MAX_NAME_LENGTH - len(ending)] + ending
+
+
+def see_doctor(data_directory: str) -> str:
+    """What to do about damage: the last sentence of every message that refuses to serve it."""
+    return f"Nothing was changed; `oncelog doctor {data_directory}` says what can be done"

@@ -48,7 +48,8 @@ class ParallelMap(Protocol):
 
 
 ConfigOf = Callable[[TopicPartition, UUID | None], LogConfig | None]
-"""The settings of a partition found on the disk, with the topic id noted there; None if it ought not to exist."""
+"""The settings of a partition found on the disk, with the topic id noted there; None if it ought not to exist. Raises
+KafkaStorageError if that cannot be told: the folder is then left alone, and the partition offline."""
 
 
 class FolderRemoval(NamedTuple):
@@ -151,7 +152,12 @@ class LogManager:
             if topic_partition is None:
                 continue
             topic_id = self._read_topic_id(path)
-            config = config_of(topic_partition, topic_id)
+            try:
+                config = config_of(topic_partition, topic_id)
+            except KafkaStorageError as error:
+                logger.error("%s is offline: %s", topic_partition, error)
+                self.report.failed[topic_partition] = error
+                continue
             if config is None:
                 self._set_aside(topic_partition, path, topic_id)
             else:
