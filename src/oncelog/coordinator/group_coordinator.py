@@ -211,8 +211,8 @@ class GroupCoordinator:
         self._is_loaded = True
         self._left_protocol.clear()
         self._classic.loaded(now_ms)
-        effects = self._consumer.loaded(now_ms)
-        effects.records.extend(self._follow_topics())
+        self._consumer.loaded(now_ms)
+        effects = Effects(self._follow_topics(), [])
         if self._cleaning_due_ms is not None:
             self._cleaning_due_ms = now_ms + self._settings.offsets_retention_check_interval_ms
         return effects
@@ -237,10 +237,9 @@ class GroupCoordinator:
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     def topics_changed(self, now_ms: int) -> Effects:
-        """Topics were created, grew, or were deleted."""
-        effects = self._consumer.topics_changed(now_ms)
-        effects.records.extend(self._follow_topics())
-        return effects
+        """Topics were created, grew, or were deleted. Groups follow with the next `expire`, which is due at once."""
+        self._consumer.topics_changed()
+        return Effects(self._follow_topics(), [])
 
     def _follow_topics(self) -> list[CoordinatorRecord]:
         """Tombstones, as many as one call may write, for offsets in topics that are no more."""

@@ -28,6 +28,7 @@ class ScriptedCoordinator:
         self.callers: list[Caller] = []
         self.calls: list[str] = []
         self.deadline_ms: int | None = None
+        self.stays_due = False
         self.due: Effects = no_effects()
         ScriptedCoordinator.made.append(self)
 
@@ -69,7 +70,8 @@ class ScriptedCoordinator:
 
     def expire(self, now_ms: int) -> Effects:
         self.calls.append(f"expire {now_ms}")
-        self.deadline_ms = None
+        if not self.stays_due:
+            self.deadline_ms = None
         due, self.due = self.due, no_effects()
         return due
 

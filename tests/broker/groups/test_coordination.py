@@ -490,6 +490,28 @@ def test_one_alarm_rings_for_the_earliest_deadline(desk: Desk, scripted: list[Sc
     assert desk.alarms.due == []
 
 
+def test_the_alarm_serves_one_partition_at_a_time_in_turn(desk: Desk, scripted: list[ScriptedCoordinator]) -> None:
+    """What is due in a partition may be much (groups that follow a change of topics): others go on in between."""
+    names = groups_apart(3)
+    for name in names:
+        commit(desk, name)
+    for one, name in zip(scripted, names, strict=True):
+        one.stays_due = True
+        one.deadline_ms = NOW_MS
+        beat(desk, name)
+
+    def expired() -> list[int]:
+        return [sum(call.startswith("expire") for call in one.calls) for one in scripted]
+
+    before = expired()
+    for count in range(1, 7):
+        (alarm,) = desk.alarms.due
+        desk.alarms.due.clear()
+        alarm[1]()
+        assert sum(expired()) == sum(before) + count
+    assert expired() == [one + 2 for one in before]
+
+
 def test_a_deadline_that_moved_away_costs_no_new_alarm(desk: Desk, scripted: list[ScriptedCoordinator]) -> None:
     commit(desk, "billing")
     for delay_ms in (2_000, 3_000, 4_000):

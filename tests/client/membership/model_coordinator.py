@@ -198,6 +198,7 @@ class ModelCoordinator:
         for record in self._log:
             self._core.replay(record, now_ms)
         self._perform(self._core.loaded(now_ms), now_ms)
+        self.tick(now_ms)
 
     def tick(self, now_ms: int) -> None:
         while True:
@@ -208,6 +209,7 @@ class ModelCoordinator:
 
     def topics_changed(self, now_ms: int) -> None:
         self._perform(self._core.topics_changed(now_ms), now_ms)
+        self.tick(now_ms)
 
     def next_deadline_ms(self) -> int | None:
         return self._core.next_deadline_ms()

@@ -81,6 +81,7 @@ class Coordinator:
         for key, value in self.log:
             self._replay(key, value)
         self.perform(self.core.loaded(self.now_ms))
+        self.follow()
 
     def compact(self) -> None:
         """The last record of each key is kept, in its place; tombstones go as well."""
@@ -129,6 +130,12 @@ class Coordinator:
 
     def topics_changed(self) -> None:
         self.perform(self.core.topics_changed(self.now_ms))
+        self.follow()
+
+    def follow(self) -> None:
+        """Whatever is due at once is done."""
+        while self.core.next_deadline_ms() == 0:
+            self.tick()
 
     # Requests go through their bytes as well: what is answered fits the version that was asked.
 

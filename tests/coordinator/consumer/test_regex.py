@@ -10,9 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncelog.coordinator.consumer.regex import TopicPattern
+from oncelog.coordinator.consumer.regex import MAX_KEPT_STEPS, MAX_NAME_WORK, MAX_STEPS, TopicPattern
 from oncelog.coordinator.consumer.regex_syntax import MAX_LENGTH
 from oncelog.errors import InvalidRegularExpression
+
+
+def matching(pattern: TopicPattern, names: list[str]) -> frozenset[str]:
+    return frozenset(name for name in names if pattern.matches(name))
 
 
 @pytest.mark.parametrize(
@@ -51,7 +55,7 @@ from oncelog.errors import InvalidRegularExpression
     ],
 )
 def test_what_matches(expression: str, names: list[str], others: list[str]) -> None:
-    assert TopicPattern(expression).matching(names + others) == frozenset(names)
+    assert matching(TopicPattern(expression), names + others) == frozenset(names)
 
 
 @pytest.mark.parametrize(
@@ -60,6 +64,7 @@ def test_what_matches(expression: str, names: list[str], others: list[str]) -> N
         "(", ")", "[a", "[b-a]", "*a", "a**", "a++", "a{2,1}", "a{1001}", "(((a{1000}){1000}){1000})", "(?=a)", "(?!a)",
         "(?<=a)b", "(?<!a)b", "(?>a)", r"(a)\1", r"\y", "\\", r"\x{110000}", r"\xg", "(?x)a", "[[:nothing:]]",
         r"\p{Zz}",
+        "(((){1000}){1000}){1000}", "((){0,1000}){0,1000}", "(.*a.{245}|" + ".*" * 900 + "zz)",
         "(" * 500 + ")" * 500, "a" * (MAX_LENGTH + 1), "(?P<1>a)",
     ],
 )  # fmt: skip
@@ -76,8 +81,43 @@ def test_what_makes_others_backtrack_for_ever() -> None:
 def test_many_different_names_do_not_fill_the_memory() -> None:
     pattern = TopicPattern(".*a.{12}")
     names = [f"{number:b}".replace("1", "a").replace("0", "b") for number in range(4_000, 12_000)]
-    assert pattern.matching(names) == frozenset(name for name in names if len(name) >= 13 and name[-13] == "a")
+    assert matching(pattern, names) == frozenset(name for name in names if len(name) >= 13 and name[-13] == "a")
 
+
+HEAVY = "(.*a.{200}|" + ".*" * 250 + "zz)"
+"""Small enough to be compiled; nearly every character of a name leads to a state that no name led to before."""
+
+
+def varied_name(number: int) -> str:
+    return f"{number * 0x9E3779B97F4A7C15:0240b}".replace("1", "a").replace("0", "b")[-240:]
+
+
+def test_the_work_for_one_name_is_bounded() -> None:
+    pattern = TopicPattern(HEAVY)
+    with pytest.raises(InvalidRegularExpression, match="too much work to match the topics' names; use fewer"):
+        pattern.matches(varied_name(1))
+    assert pattern.work < MAX_NAME_WORK + 2 * MAX_STEPS
+
+
+def test_what_people_write_takes_little_work() -> None:
+    names = [f"{place}-{kind}.v{number}" for place in ("eu", "us") for kind in KINDS for number in range(200)]
+    for expression in (".*-(orders|payments)\\..*", "[a-zA-Z0-9._-]{1,249}", "(eu|us)-.*", ".*", ".*[0-9]{1,3}"):
+        pattern = TopicPattern(expression)
+        matching(pattern, names)
+        built = pattern.work
+        assert built < 2_000
+        matching(pattern, names)
+        assert pattern.work == built, "states that are there cost nothing"
+
+
+def test_states_are_forgotten_before_they_fill_the_memory() -> None:
+    pattern = TopicPattern("(.*a.{60})")
+    for number in range(60):
+        pattern.matches(varied_name(number))
+        assert sum(1 + len(state.steps) for state in pattern._states.values()) <= MAX_KEPT_STEPS + MAX_STEPS
+
+
+KINDS = ("orders", "payments", "refunds")
 
 PIECES = st.recursive(
     st.sampled_from(["a", "b", "-", r"\.", ".", "[ab]", "[^a]", r"\d", "^", "$", r"\b", ""]),
@@ -94,7 +134,7 @@ PIECES = st.recursive(
 def test_as_pythons_own_for_what_both_know(expression: str, names: list[str]) -> None:
     expected = re.compile(expression)
     pattern = TopicPattern(expression)
-    assert pattern.matching(names) == frozenset(name for name in names if expected.fullmatch(name))
+    assert matching(pattern, names) == frozenset(name for name in names if expected.fullmatch(name))
 
 
 @given(expression=st.text(alphabet=string.printable, max_size=30))

@@ -239,6 +239,7 @@ def test_what_is_listed() -> None:
     assert rig.listed(state_filters=["Nonsense"])["unknown_state_filters"] == ["Nonsense"]
     assert names(state_filters=["Nonsense"]) == []
     assert rig.listed(transactional_id_pattern="(")["error_code"] == 128
+    assert rig.listed(transactional_id_pattern="(.*a.{245}|" + ".*" * 900 + "zz)")["error_code"] == 128
 
 
 def test_how_many_are_open() -> None:

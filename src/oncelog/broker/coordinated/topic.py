@@ -70,6 +70,8 @@ class CoordinatedTopic(ABC, Generic[P]):
         self._alarm_ms: int | None = None
         self._cancel_alarm: Callable[[], object] = lambda: None
         self._is_loading = False
+        self._turn = 0
+        """Which of the loaded partitions is looked at first when the alarm rings."""
 
     @abstractmethod
     def _new_topic(self) -> NewTopic:
@@ -221,12 +223,17 @@ class CoordinatedTopic(ABC, Generic[P]):
         self._cancel_alarm = self._timers.later(max(0, deadline_ms - now_ms), self._ring)
 
     def _ring(self) -> None:
+        """One partition at a time, in turn: what is due there may be much, and everybody else goes on in between."""
         self._alarm_ms = None
         now_ms = self._timers.now_ms()
-        for partition in self._loaded_partitions():
-            deadline_ms = partition.next_deadline_ms()
+        partitions = self._loaded_partitions()
+        for at in range(len(partitions)):
+            turn = (self._turn + at) % len(partitions)
+            deadline_ms = partitions[turn].next_deadline_ms()
             if deadline_ms is not None and deadline_ms <= now_ms:
-                self._expire(partition, now_ms)
+                self._turn = turn + 1
+                self._expire(partitions[turn], now_ms)
+                break
         for partition in self._loaded_partitions():
             self._arm(partition, now_ms)
 

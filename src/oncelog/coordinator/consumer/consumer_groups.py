@@ -6,6 +6,7 @@ what a group becomes is decided in `membership`, and only `replay` makes it so.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -28,12 +29,24 @@ from oncelog.coordinator.consumer.member import (
 )
 from oncelog.coordinator.consumer.membership import Surroundings, admit, follow_topics, replace_static
 from oncelog.coordinator.consumer.migration import upgrade
+from oncelog.coordinator.consumer.resolving import Allowance, Resolutions
 from oncelog.coordinator.consumer.sessions import Clock, Due, Sessions
 from oncelog.coordinator.effects import Caller, Effects, GroupSettings, Reply, TopicsView, answer, no_effects
 from oncelog.coordinator.groups import GroupMap
 from oncelog.coordinator.records import CoordinatorRecord, RecordType
-from oncelog.errors import FencedMemberEpoch, GroupIdNotFound, KafkaError, UnreleasedInstanceId
+from oncelog.errors import (
+    FencedMemberEpoch,
+    GroupIdNotFound,
+    InvalidRegularExpression,
+    KafkaError,
+    UnreleasedInstanceId,
+)
 from oncelog.wire.codec import Message
+
+logger = logging.getLogger(__name__)
+
+GROUP_WORK = 10
+"""What it takes to see that a change of topics does not concern a group; each topic that it reads takes one more."""
 
 
 class ConsumerGroups:
@@ -46,6 +59,10 @@ class ConsumerGroups:
         self._new_id = new_id
         self._sessions = Sessions(settings)
         self._classic = ClassicMembers(groups, self._sessions, new_id)
+        self._resolutions = Resolutions()
+        self._unfollowed: dict[str, None] = {}
+        """Groups that may not know the topics as they are, or what an expression of theirs means; in their order."""
+        self._must_look = True
 
     # Members of the consumer protocol.
 
@@ -64,7 +81,13 @@ class ConsumerGroups:
         check_room(draft.group, body["member_id"], self._settings)
         owned = owned_partitions(body)
         known = self._identify(draft, body, owned)
-        moved = admit(draft, _updated(known, body, caller), owned, around)
+        updated = _updated(known, body, caller)
+        if updated.topic_regex:
+            self._resolutions.forget_unused(self._used_regexes)
+            self._resolutions.check(updated.topic_regex)
+        moved = admit(draft, updated, owned, around)
+        if updated.topic_regex and updated.topic_regex not in draft.group.regexes:
+            self._unfollowed.setdefault(draft.group.group_id)
         self._sessions.alive(draft.group.group_id, moved, now_ms)
         if (moved.state, moved.epoch, moved.revoking) != (known.state, known.epoch, known.revoking):
             self._sessions.moved(draft.group.group_id, moved, now_ms)
@@ -166,27 +189,55 @@ class ConsumerGroups:
             group = self._groups[group_id] = ConsumerGroup(group_id)
         group.replay(record)
 
-    def loaded(self, now_ms: int) -> Effects:
+    def loaded(self, now_ms: int) -> None:
         """The log was replayed: sessions begin, and topics may have changed while nobody looked."""
         for group in self._all():
             self._sessions.begin(group, now_ms)
-        return self.topics_changed(now_ms)
+        self.topics_changed()
 
-    def topics_changed(self, now_ms: int) -> Effects:
-        effects = no_effects()
-        around = self._around(now_ms)
+    def topics_changed(self) -> None:
+        """The groups follow one after the other, a bounded part of them in each `expire`."""
+        self._must_look = True
         for group in self._all():
             if group.members:
+                self._unfollowed.setdefault(group.group_id)
+
+    def _follow(self, now_ms: int) -> Effects:
+        effects = no_effects()
+        if self._unfollowed and self._must_look:
+            self._must_look = False
+            self._resolutions.look(self._topics.names())
+        around, allowance = self._around(now_ms), Allowance()
+        while self._unfollowed and not allowance.is_used_up:
+            group_id = next(iter(self._unfollowed))
+            del self._unfollowed[group_id]
+            group = self._groups.get(group_id)
+            if isinstance(group, ConsumerGroup) and group.members:
+                if not all(self._is_resolved(group_id, regex, allowance) for regex in group.used_regexes()):
+                    self._unfollowed[group_id] = None  # behind the others, which may have less to do
+                    break
+                allowance.use(GROUP_WORK + len(group.topics))
                 draft = Draft(group)
                 follow_topics(draft, around)
                 effects.records.extend(draft.records)
         return effects
 
+    def _is_resolved(self, group_id: str, regex: str, allowance: Allowance) -> bool:
+        """Or given up, which is told once, here and to every member that uses it."""
+        try:
+            return self._resolutions.resolve(regex, allowance)
+        except InvalidRegularExpression as error:
+            logger.error("group %r does not follow the topics any more, its members are refused: %s", group_id, error)
+            return True
+
+    def _used_regexes(self) -> set[str]:
+        return {regex for group in self._all() for regex in group.used_regexes()}
+
     def next_deadline_ms(self) -> int | None:
-        return self._sessions.next_ms()
+        return 0 if self._unfollowed else self._sessions.next_ms()
 
     def expire(self, now_ms: int) -> Effects:
-        """Members that were silent for too long are fenced, those of one group together."""
+        """Members that were silent for too long are fenced, those of one group together. Groups follow the topics."""
         fenced: dict[str, dict[str, Member]] = {}
         for due in self._sessions.due(now_ms):
             group = self._groups.get(due.group_id)
@@ -194,14 +245,14 @@ class ConsumerGroups:
             if member is not None and _is_late(member, due):
                 fenced.setdefault(due.group_id, {})[due.member_id] = member
                 self._sessions.try_again(due, now_ms)
-        effects = no_effects()
+        effects = self._follow(now_ms)
         for group_id, members in fenced.items():
             group = self.existing(group_id)
             effects.records.extend(fence(group, members.values(), self._groups, self._sessions, self._around(now_ms)))
         return effects
 
     def _around(self, now_ms: int) -> Surroundings:
-        return Surroundings(self._settings, self._topics, now_ms)
+        return Surroundings(self._settings, self._topics, now_ms, self._resolutions)
 
     def _all(self) -> list[ConsumerGroup]:
         return [group for group in self._groups.values() if isinstance(group, ConsumerGroup)]

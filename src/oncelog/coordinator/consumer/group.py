@@ -178,6 +178,9 @@ class ConsumerGroup:
         resolved = self.regexes.get(member.topic_regex) if member.topic_regex else None
         return member.topics if resolved is None else member.topics | resolved.topics
 
+    def used_regexes(self) -> set[str]:
+        return {member.topic_regex for member in self.members.values() if member.topic_regex}
+
     def owner_of(self, topic_id: UUID, partition: int) -> str | None:
         return self._owners.get((topic_id, partition))
 

@@ -24,7 +24,7 @@ from oncelog.coordinator.consumer.group_records import (
 )
 from oncelog.coordinator.consumer.member import JOINING_EPOCH, Member, Partitions
 from oncelog.coordinator.consumer.reconciliation import Goal, reconcile
-from oncelog.coordinator.consumer.regex import TopicPattern
+from oncelog.coordinator.consumer.resolving import Allowance, Resolutions
 from oncelog.coordinator.consumer.subscription import existing_ids, metadata_hash
 from oncelog.coordinator.consumer.target import target_records
 from oncelog.coordinator.effects import GroupSettings, TopicsView
@@ -39,6 +39,7 @@ class Surroundings(NamedTuple):
     settings: GroupSettings
     topics: TopicsView
     now_ms: int
+    resolutions: Resolutions
 
 
 def admit(draft: Draft, member: Member, owned: Partitions | None, around: Surroundings) -> Member:
@@ -109,22 +110,28 @@ def remove(draft: Draft, members: Iterable[Member], topics: TopicsView) -> None:
 
 
 def follow_topics(draft: Draft, around: Surroundings) -> None:
-    """The cluster's topics changed: where that concerns the group, it gets a new epoch."""
-    for regex, resolved in list(draft.group.regexes.items()):
-        topics = TopicPattern.of(regex).matching(around.topics.names())
-        if topics != resolved.topics:
+    """The cluster's topics changed, or an expression was resolved: where that concerns the group, it gets a new epoch.
+    All of its expressions are resolved by now, or given up."""
+    for regex in draft.group.used_regexes():
+        known, topics = draft.group.regexes.get(regex), around.resolutions.topics(regex)
+        if topics is not None and (known is None or topics != known.topics):
             draft.write(regex_record(draft.group.group_id, regex, ResolvedRegex(topics, around.now_ms)))
     if metadata_hash(draft.group.topics, around.topics) != draft.group.metadata_hash:
         bump_epoch(draft, around.topics)
 
 
 def _resolve_new_regex(draft: Draft, regex: str, around: Surroundings) -> None:
-    if regex and regex not in draft.group.regexes:
-        topics = TopicPattern.of(regex).matching(around.topics.names())
+    """Now, if that is little work. Else the member reads what it names, until somebody follows up. Raises
+    InvalidRegularExpression."""
+    if not regex or regex in draft.group.regexes:
+        return
+    resolutions = around.resolutions
+    resolutions.look(around.topics.names())
+    if resolutions.resolve(regex, Allowance()) and (topics := resolutions.topics(regex)) is not None:
         draft.write(regex_record(draft.group.group_id, regex, ResolvedRegex(topics, around.now_ms)))
 
 
 def _drop_unused_regexes(draft: Draft) -> None:
     group = draft.group
-    used = {member.topic_regex for member in group.members.values()}
+    used = group.used_regexes()
     draft.write(*(regex_tombstone(group.group_id, regex) for regex in list(group.regexes) if regex not in used))

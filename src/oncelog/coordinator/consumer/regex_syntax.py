@@ -311,8 +311,8 @@ class _Parser:
             last = self._escaped_character(self._next())
         if last < first:
             raise self.error("a range ends before it begins")
-        between = {character for character in ALPHABET if first <= character <= last}
-        return frozenset().union(*(self._literal(character) for character in between))
+        between = frozenset(character for character in ALPHABET if first <= character <= last)
+        return frozenset(map(str.swapcase, between)) | between if self._ignores_case else between
 
     def _literal(self, character: str) -> frozenset[str]:
         same = {character.lower(), character.upper()} if self._ignores_case else {character}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from oncelog.coordinator.consumer.regex import TopicPattern
+from oncelog.coordinator.consumer.regex import TopicPattern, too_much_work
 from oncelog.coordinator.transactions.answers import refusal
 from oncelog.coordinator.transactions.records import by_topic
 from oncelog.coordinator.transactions.state import STATES_BY_LABEL
@@ -17,13 +17,12 @@ from oncelog.errors import NONE, InvalidRegularExpression, InvalidRequest, Trans
 from oncelog.wire.api import ApiKey
 from oncelog.wire.codec import Message
 
+MAX_PATTERN_WORK = 5_000
+"""What an expression may take in one coordinator, some milliseconds. See `regex` for the measure."""
+
 
 def list_transactions(transactions: Mapping[str, Transaction], body: Message, version: int, now_ms: int) -> Message:
     known = {STATES_BY_LABEL[name] for name in body["state_filters"] if name in STATES_BY_LABEL}
-    try:
-        pattern = TopicPattern.of(body["transactional_id_pattern"]) if body.get("transactional_id_pattern") else None
-    except InvalidRegularExpression as error:
-        return refusal(ApiKey.LIST_TRANSACTIONS, body, version, error.code)
     producer_ids = set(body["producer_id_filters"])
     duration_ms = body.get("duration_filter", -1)
     found = [
@@ -36,10 +35,27 @@ def list_transactions(transactions: Mapping[str, Transaction], body: Message, ve
         if (not body["state_filters"] or transaction.state in known)
         and (not producer_ids or transaction.producer_id in producer_ids)
         and (duration_ms < 0 or now_ms - transaction.start_ms > duration_ms)
-        and (pattern is None or pattern.matches(transactional_id))
     ]
+    if body.get("transactional_id_pattern"):
+        try:
+            found = _matching(body["transactional_id_pattern"], found)
+        except InvalidRegularExpression as error:
+            return refusal(ApiKey.LIST_TRANSACTIONS, body, version, error.code)
     unknown = [name for name in body["state_filters"] if name not in STATES_BY_LABEL]
     return {"error_code": NONE, "unknown_state_filters": unknown, "transaction_states": found}
+
+
+def _matching(expression: str, found: list[Message]) -> list[Message]:
+    """Raises InvalidRegularExpression, also for one that takes too much work."""
+    pattern = TopicPattern.of(expression)
+    allowed = pattern.work + MAX_PATTERN_WORK
+    matching = []
+    for one in found:
+        if pattern.matches(one["transactional_id"]):
+            matching.append(one)
+        if pattern.work > allowed:
+            raise too_much_work(expression)
+    return matching
 
 
 def describe(transactions: Mapping[str, Transaction], transactional_id: str) -> Message:
