@@ -123,6 +123,9 @@ class Alarms:
     def now_ms(self) -> int:
         return self.time_ms
 
+    def wall_ms(self) -> int:
+        return self.time_ms
+
     @contextmanager
     def turn(self) -> Iterator[None]:
         """A turn of the loop: what comes to be due at once, and not what comes of that, rings at its end."""

@@ -34,6 +34,8 @@ class Clockwork:
 
     def __init__(self, desk: Desk) -> None:
         self.now_ms = NOW_MS
+        self.turned_ms = 0
+        """By how much the time of day has been set forward since the start."""
         self.steps: list[Step] = []
         self.idle_checks: list[int] = []
         self._desk = desk
@@ -43,6 +45,9 @@ class Clockwork:
 
     def run_in_thread(self, work: Callable[[], Any], done: Callable[[Any, Exception | None, int], None]) -> None:
         self._desk.threads.run_in_thread(work, done)
+
+    def wall_ms(self) -> int:
+        return self.now_ms + self.turned_ms
 
     def close_idle(self, now_ms: int) -> None:
         self.idle_checks.append(now_ms)
@@ -275,6 +280,26 @@ def test_silent_producers_are_forgotten(house: House) -> None:
     assert len(log.producers) == 1
     house.clock.advance(15 * MINUTE_MS)
     assert len(log.producers) == 0
+
+
+def test_a_clock_set_forward_by_a_day_forgets_nobody_and_deletes_nothing(house: House) -> None:
+    house.desk.create("orders", retention_ms=str(10 * 60 * MINUTE_MS))
+    house.append(batch=make_batch(producer_id=7, epoch=0, sequence=0, base_timestamp=NOW_MS))
+    house.clock.turned_ms = 3 * DAY_MS
+    house.clock.advance(30 * MINUTE_MS)
+    log = house.desk.broker.partition("orders", 0)
+    assert len(log.producers) == 1
+    assert log.log_start_offset == 0
+    house.clock.advance(10 * 60 * MINUTE_MS)
+    assert log.log_start_offset == 1, "old by both clocks"
+
+
+def test_a_clock_that_was_ahead_at_the_start_and_is_corrected_deletes_nothing(house: House) -> None:
+    house.desk.create("orders", retention_ms=str(10 * 60 * MINUTE_MS))
+    house.append(batch=make_batch(base_timestamp=NOW_MS - DAY_MS))
+    house.clock.turned_ms = -DAY_MS
+    house.clock.advance(30 * MINUTE_MS)
+    assert house.desk.broker.partition("orders", 0).log_start_offset == 0
 
 
 # --- cleaning ---

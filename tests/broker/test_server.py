@@ -22,6 +22,8 @@ import uvloop
 from oncelog.broker.answer_line import MAX_PENDING_ANSWERS
 from oncelog.broker.lookout import LOOK_S
 from oncelog.broker.server import DataFolderInUse, Server, data_folder_lock
+from oncelog.broker.steady_time import SteadyTime
+from oncelog.clock import wall_ms
 from oncelog.log.storage import FileStorage
 from tests.broker.support import Desk, MetricsPage, await_that
 from tests.support.batches import make_batch, read_records
@@ -471,7 +473,7 @@ def test_stopping_under_load(tmp_path: Path, number: signal.Signals) -> None:
 def shell(tmp_path: Path) -> Iterator[Server]:
     desk = Desk(FileStorage(), str(tmp_path / "data"))
     with ThreadPoolExecutor(2) as pool, contextlib.closing(uvloop.new_event_loop()) as loop:
-        yield Server(desk.broker, loop, pool)
+        yield Server(desk.broker, loop, pool, SteadyTime(wall_ms, time.monotonic_ns))
     desk.broker.stop(0)
 
 

@@ -27,7 +27,7 @@ RETENTION_MS = 100
 def new_filter(keys: KeyOffsets, now_ms: int = NOW_MS, **last: LastOfProducer) -> BatchFilter:
     last_of_producers = {int(name.removeprefix("p")): each for name, each in last.items()}
     return BatchFilter(
-        keys, CleanedTransactions(()), last_of_producers, now_ms=now_ms, delete_retention_ms=RETENTION_MS
+        keys, CleanedTransactions(()), last_of_producers, now_ms=now_ms, new_horizon_ms=now_ms + RETENTION_MS
     )
 
 

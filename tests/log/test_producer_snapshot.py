@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from oncelog.log.producer_snapshot import CorruptSnapshot, decode, encode
 from oncelog.log.producer_state import KEPT_BATCHES, BatchMetadata, ProducerEntry
+from oncelog.records.kernel import crc32c
 from oncelog.types import MAX_SEQUENCE, advance_sequence
 from tests.support import parts
 from tests.support.kafka import run_tool
@@ -39,7 +40,7 @@ def entry_with_batches(count: int, *, producer_id: int = 9, first_sequence: int 
 
 
 def test_kafkas_bytes_are_understood() -> None:
-    entries = decode(BY_KAFKA)
+    entries = decode(BY_KAFKA, 70)
     assert [(entry.producer_id, entry.epoch, entry.coordinator_epoch) for entry in entries] == [
         (0, 0, -1),
         (1, 0, 0),
@@ -50,36 +51,81 @@ def test_kafkas_bytes_are_understood() -> None:
     assert list(entries[1].batches) == [BatchMetadata(0, 2, 4, 6, 1794783257336)]
     assert [entry.current_transaction_first_offset for entry in entries] == [None, None, None, 12]
     assert entries[3].last_timestamp == 1794783257445
+    assert {entry.last_appended_ms for entry in entries} == {70}, "Kafka's file does not say: it has just written"
 
 
 def test_kafkas_bytes_are_written_back_unchanged() -> None:
-    assert encode(decode(BY_KAFKA)) == BY_KAFKA
+    assert encode(decode(BY_KAFKA, 70), 70) == BY_KAFKA
 
 
 def test_all_five_batches_survive() -> None:
     entries = [entry_with_batches(KEPT_BATCHES, producer_id=1), entry_with_batches(1, producer_id=2)]
-    assert as_values(decode(encode(entries))) == as_values(entries)
+    assert as_values(decode(encode(entries, 0), 0)) == as_values(entries)
 
 
 def test_a_wrapped_sequence_survives() -> None:
     entries = [entry_with_batches(3, first_sequence=MAX_SEQUENCE - 3)]
-    assert as_values(decode(encode(entries))) == as_values(entries)
+    assert as_values(decode(encode(entries, 0), 0)) == as_values(entries)
 
 
 def test_a_batch_keeps_its_timestamp_though_a_marker_came_later() -> None:
     entry = entry_with_batches(1)
     entry.last_timestamp = 5_000
-    assert as_values(decode(encode([entry]))) == as_values([entry])
+    assert as_values(decode(encode([entry], 0), 0)) == as_values([entry])
 
 
 def test_a_coordinators_batch_has_no_sequence() -> None:
     entry = ProducerEntry(1, 0, batches=[BatchMetadata(-1, -1, 5, 7, 10)], last_timestamp=10)
-    assert as_values(decode(encode([entry]))) == as_values([entry])
+    assert as_values(decode(encode([entry], 0), 0)) == as_values([entry])
+
+
+def test_the_silence_of_a_producer_goes_on_whatever_time_it_is_by_then() -> None:
+    long_silent, just_heard = entry_with_batches(2, producer_id=1), entry_with_batches(1, producer_id=2)
+    long_silent.last_appended_ms, just_heard.last_appended_ms = 1_000, 8_000
+    data = encode([long_silent, just_heard], 8_000)
+    for mono_ms in (100, 9_000, 10**12):
+        assert [entry.silent_ms(mono_ms) for entry in decode(data, mono_ms)] == [7_000, 0]
+        assert [entry.silent_ms(mono_ms + 5) for entry in decode(data, mono_ms)] == [7_005, 5]
+
+
+def test_a_clock_that_went_back_makes_nobody_silent() -> None:
+    entry = entry_with_batches(1)
+    entry.last_appended_ms = 8_000
+    assert [each.silent_ms(50) for each in decode(encode([entry], 10), 50)] == [0]
+
+
+def test_a_tail_from_before_silences_were_written_is_read() -> None:
+    batches, entries = entry_with_batches(3), [entry_with_batches(3), entry_with_batches(1, producer_id=2)]
+    whole = encode(entries, 0)
+    assert b"once" in whole
+    assert b"idle" not in whole
+    assert [entry.silent_ms(600) for entry in decode(whole, 600)] == [0, 0]
+    assert list(decode(whole, 600)[0].batches) == list(batches.batches)
+
+
+def test_a_tail_of_silences_alone() -> None:
+    data = encode([entry_with_batches(1)], 90)
+    assert b"once" not in data
+    assert [entry.silent_ms(5) for entry in decode(data, 5)] == [90]
+
+
+def test_what_follows_and_is_not_ours_is_left_alone() -> None:
+    body = encode([entry_with_batches(3)], 90)[6:] + b"something else"
+    data = (1).to_bytes(2, "big") + crc32c(body).to_bytes(4, "big") + body
+    assert [entry.silent_ms(5) for entry in decode(data, 5)] == [90]
+
+
+@pytest.mark.parametrize("count", [2, 2**31 - 1, -1])
+def test_a_part_that_does_not_fit_is_corrupt(count: int) -> None:
+    body = encode([entry_with_batches(1)], 90)[6:-20] + count.to_bytes(4, "big", signed=True) + bytes(16)
+    data = (1).to_bytes(2, "big") + crc32c(body).to_bytes(4, "big") + body
+    with pytest.raises(CorruptSnapshot, match="do not fit"):
+        decode(data, 0)
 
 
 def test_no_producers() -> None:
-    assert encode([]) == bytes.fromhex("0001 48674bc7 00000000")
-    assert decode(encode([])) == []
+    assert encode([], 0) == bytes.fromhex("0001 48674bc7 00000000")
+    assert decode(encode([], 0), 0) == []
 
 
 @given(st.integers(0, len(BY_KAFKA) * 8 - 1))
@@ -87,19 +133,19 @@ def test_every_flipped_bit_is_noticed(bit: int) -> None:
     damaged = bytearray(BY_KAFKA)
     damaged[bit // 8] ^= 1 << bit % 8
     with pytest.raises(CorruptSnapshot):
-        decode(bytes(damaged))
+        decode(bytes(damaged), 0)
 
 
 def test_every_truncation_is_noticed() -> None:
-    whole = encode([entry_with_batches(3)])
+    whole = encode([entry_with_batches(3)], 0)
     for size in range(len(whole)):
         with pytest.raises(CorruptSnapshot):
-            decode(whole[:size])
+            decode(whole[:size], 0)
 
 
 def test_a_file_of_zeros_is_corrupt() -> None:
     with pytest.raises(CorruptSnapshot, match="unknown version 0"):
-        decode(bytes(100))
+        decode(bytes(100), 0)
 
 
 @pytest.mark.kafka
@@ -108,7 +154,7 @@ def test_kafkas_own_tool_reads_our_file_with_its_tail(tmp_path: Path) -> None:
     parts.required(parts.kafka_libs)
     path = tmp_path / "00000000000000000031.snapshot"
     opened = ProducerEntry(11, 1, last_timestamp=50, current_transaction_first_offset=30)
-    path.write_bytes(encode([entry_with_batches(KEPT_BATCHES), opened]))
+    path.write_bytes(encode([entry_with_batches(KEPT_BATCHES), opened], 5_000))
     printed = run_tool("org.apache.kafka.tools.DumpLogSegments", "--files", str(path)).stdout
     assert (
         "producerId: 9 producerEpoch: 4 coordinatorEpoch: 2 currentTxnFirstOffset: OptionalLong.empty "

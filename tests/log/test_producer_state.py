@@ -70,11 +70,12 @@ class Partition:
     def __init__(self) -> None:
         self.state = ProducerStateManager(TopicPartition("orders", 3))
         self.end_offset = 0
+        self.mono_ms = 1_000
 
     def append(self, header: BatchHeader, origin: AppendOrigin = CLIENT, **options: bool | int) -> Decision:
         decision = self.state.check(header, origin, **options)  # type: ignore[arg-type]
         if decision is APPEND:
-            self.state.update(header, self.end_offset, header.max_timestamp)
+            self.state.update(header, self.end_offset, header.max_timestamp, self.mono_ms)
             self.end_offset += header.last_offset_delta + 1
         return decision
 
@@ -90,7 +91,7 @@ class Partition:
     ) -> CompletedTransaction | None:
         header = marker_batch(epoch=epoch, producer_id=producer_id)
         self.state.check_marker(header, marker, origin, transaction_version=transaction_version)
-        completed = self.state.complete_transaction(header, marker, self.end_offset, timestamp)
+        completed = self.state.complete_transaction(header, marker, self.end_offset, timestamp, self.mono_ms)
         self.end_offset += 1
         return completed
 
@@ -331,8 +332,10 @@ class TestStability:
 
 
 class TestExpiry:
-    def test_a_silent_producer_is_forgotten_exactly_when_due(self, partition: Partition) -> None:
-        partition.append(batch(0, timestamp=1_000))
+    @pytest.mark.parametrize("timestamp", [0, 1_000, 100 * DAY_MS])
+    def test_a_silent_producer_is_forgotten_exactly_when_due(self, partition: Partition, timestamp: int) -> None:
+        """Counted from the append, whatever time the records are of."""
+        partition.append(batch(0, timestamp=timestamp))
         assert partition.state.expire(1_000 + DAY_MS - 1) == []
         assert partition.state.expire(1_000 + DAY_MS) == [7]
         assert partition.append(batch(12)) is APPEND
@@ -340,8 +343,10 @@ class TestExpiry:
     def test_an_open_transaction_keeps_its_producer(self, partition: Partition) -> None:
         partition.append(batch(0, attributes=TRANSACTIONAL))
         assert partition.state.expire(100 * DAY_MS) == []
+        partition.mono_ms = 200 * DAY_MS
         partition.mark(timestamp=2_000)
-        assert partition.state.expire(2_000 + DAY_MS) == [7]
+        assert partition.state.expire(201 * DAY_MS - 1) == [], "its marker was written just now"
+        assert partition.state.expire(201 * DAY_MS) == [7]
 
     def test_the_limit_can_change(self, partition: Partition) -> None:
         partition.append(batch(0, timestamp=1_000))
@@ -350,20 +355,21 @@ class TestExpiry:
 
 
 class TestLoading:
-    def test_load_replaces_everything_and_drops_the_expired(self, partition: Partition) -> None:
+    def test_load_replaces_everything(self, partition: Partition) -> None:
         partition.append(batch(0, producer_id=1, attributes=TRANSACTIONAL))
         partition.append(batch(0, producer_id=2, attributes=TRANSACTIONAL))
         partition.mark(producer_id=2)
         entries = [
-            ProducerEntry(10, 0, batches=[BatchMetadata(0, 0, 9, 9, 50)], last_timestamp=50),
-            ProducerEntry(11, 0, last_timestamp=DAY_MS),
-            ProducerEntry(12, 0, last_timestamp=50, current_transaction_first_offset=8),
-            ProducerEntry(13, 0, last_timestamp=50, current_transaction_first_offset=3),
-            ProducerEntry(14, -1, last_timestamp=DAY_MS),
+            ProducerEntry(10, 0, batches=[BatchMetadata(0, 0, 9, 9, 50)], last_appended_ms=50),
+            ProducerEntry(11, 0, last_appended_ms=DAY_MS),
+            ProducerEntry(12, 0, last_appended_ms=50, current_transaction_first_offset=8),
+            ProducerEntry(13, 0, last_appended_ms=50, current_transaction_first_offset=3),
+            ProducerEntry(14, -1, last_appended_ms=DAY_MS),
         ]
-        partition.state.load(entries, now_ms=50 + DAY_MS)
-        assert [entry.producer_id for entry in partition.state.entries()] == [11, 12, 13]
+        partition.state.load(entries)
+        assert [entry.producer_id for entry in partition.state.entries()] == [10, 11, 12, 13]
         assert partition.state.first_unstable_offset == 3
+        assert partition.state.expire(50 + DAY_MS) == [10], "its silence goes on"
 
     def test_replay_rebuilds_what_appending_built(self, partition: Partition) -> None:
         headers = [
@@ -375,11 +381,11 @@ class TestLoading:
         for header, marker in headers:
             partition.append(header) if marker is None else partition.mark(marker, timestamp=header.max_timestamp)
         replayed = Partition()
-        completed = [replayed.state.replay(header, marker) for header, marker in headers]
+        completed = [replayed.state.replay(header, marker, 1_000) for header, marker in headers]
         assert repr(list(replayed.state.entries())) == repr(list(partition.state.entries()))
         assert completed == [None, None, None, CompletedTransaction(7, 3, 5, is_aborted=True, last_stable_offset=4)]
         assert replayed.state.first_undecided_offset == 4
 
     def test_a_control_batch_that_compaction_emptied_changes_nothing(self, partition: Partition) -> None:
-        assert partition.state.replay(marker_batch(), None) is None
+        assert partition.state.replay(marker_batch(), None, 1_000) is None
         assert len(partition.state) == 0

@@ -1,7 +1,8 @@
 """Producer state against a model that keeps the whole history and answers every question by reading all of it.
 
 The machine appends, repeats, skips, wraps, bumps epochs, ends transactions, advances the high watermark and the clock,
-takes snapshots, truncates and restarts; after every step state and model must agree on every producer.
+takes snapshots, truncates and restarts; after every step state and model must agree on every producer. What the records
+say of time is any time, and each life of the broker begins at any time.
 """
 
 from __future__ import annotations
@@ -89,6 +90,17 @@ def read_history(events: list[Event]) -> View | None:
     )
 
 
+class Held(NamedTuple):
+    """A snapshot, and what the model knew when it was taken."""
+
+    data: bytes
+    forgotten: dict[int, int]
+    silent_ms: dict[int, int]
+
+
+NOTHING_HELD = Held(producer_snapshot.encode([], 0), {}, {})
+
+
 class Model:
     """The log as a list. `forgotten` holds, per producer, the offset below which expiry has made us blind."""
 
@@ -96,7 +108,9 @@ class Model:
         self.log: list[Event] = []
         self.forgotten: dict[int, int] = {}
         self.released_below = 0
-        self.snapshots: dict[int, tuple[bytes, dict[int, int]]] = {}
+        self.appended_ms: dict[int, int] = {}
+        """By the broker's clock: when each producer last wrote."""
+        self.snapshots: dict[int, Held] = {}
 
     @property
     def end_offset(self) -> int:
@@ -106,9 +120,15 @@ class Model:
         blind_below = self.forgotten.get(producer_id, 0)
         return read_history([e for e in self.log if e.producer_id == producer_id and e.offset >= blind_below])
 
+    def append(self, event: Event, now_ms: int) -> None:
+        self.log.append(event)
+        self.appended_ms[event.producer_id] = now_ms
+
     def is_expired(self, producer_id: int, now_ms: int) -> bool:
         view = self.view(producer_id)
-        return view is not None and view.open_since is None and now_ms - view.timestamp >= EXPIRATION_MS
+        if view is None or view.open_since is not None:
+            return False
+        return now_ms - self.appended_ms[producer_id] >= EXPIRATION_MS
 
     def verdict(self, event: Event, transaction_version: int) -> str | int | Event:
         """What an append must be answered: APPENDED, an error code, or the batch it repeats."""
@@ -157,6 +177,7 @@ class ProducerStateMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now_ms = 1_000
+        self.wrong_by_ms = 0
         self.model = Model()
         self.state = self.new_state()
 
@@ -181,11 +202,12 @@ class ProducerStateMachine(RuleBasedStateMachine):
             return
         assert decision is APPEND
         assert expected == APPENDED
-        self.state.update(event.header, event.offset, event.timestamp)
-        self.model.log.append(event)
+        self.state.update(event.header, event.offset, event.timestamp, self.now_ms)
+        self.model.append(event, self.now_ms)
 
     def event(self, producer_id: int, epoch: int, sequence: int, count: int, transactional: bool) -> Event:
-        return Event(self.model.end_offset, producer_id, epoch, sequence, count, self.now_ms, transactional)
+        timestamp = self.now_ms + self.wrong_by_ms
+        return Event(self.model.end_offset, producer_id, epoch, sequence, count, timestamp, transactional)
 
     @rule(
         producer_id=st.sampled_from(PRODUCERS),
@@ -267,8 +289,8 @@ class ProducerStateMachine(RuleBasedStateMachine):
             assert caught.value.code == expected
             return
         self.check_marker(event, marker, transaction_version)
-        completed = self.state.complete_transaction(event.header, marker, event.offset, event.timestamp)
-        self.model.log.append(event)
+        completed = self.state.complete_transaction(event.header, marker, event.offset, event.timestamp, self.now_ms)
+        self.model.append(event, self.now_ms)
         if view is None or view.open_since is None:
             assert completed is None
             return
@@ -300,12 +322,17 @@ class ProducerStateMachine(RuleBasedStateMachine):
 
     @rule()
     def take_snapshot(self) -> None:
-        data = producer_snapshot.encode(self.state.entries())
-        self.model.snapshots[self.model.end_offset] = data, dict(self.model.forgotten)
+        data = producer_snapshot.encode(self.state.entries(), self.now_ms)
+        silent_ms = {producer_id: self.now_ms - at_ms for producer_id, at_ms in self.model.appended_ms.items()}
+        self.model.snapshots[self.model.end_offset] = Held(data, dict(self.model.forgotten), silent_ms)
 
-    @rule(elapsed_ms=st.sampled_from([0, EXPIRATION_MS]))
-    def restart(self, elapsed_ms: int) -> None:
-        self.now_ms += elapsed_ms
+    @rule(wrong_by_ms=st.sampled_from([-1000 * EXPIRATION_MS, 0, 1000 * EXPIRATION_MS]))
+    def write_records_of_another_time(self, wrong_by_ms: int) -> None:
+        self.wrong_by_ms = wrong_by_ms
+
+    @rule(begins_ms=st.sampled_from([5, 1_000, 1_000 + 1000 * EXPIRATION_MS]))
+    def restart(self, begins_ms: int) -> None:
+        self.now_ms = begins_ms
         self.state = self.new_state()
         self.reload()
 
@@ -321,19 +348,15 @@ class ProducerStateMachine(RuleBasedStateMachine):
     def reload(self) -> None:
         """Newest snapshot plus replay of what follows, and the same blindness in the model."""
         start = max(self.model.snapshots, default=0)
-        data, forgotten = self.model.snapshots.get(start, (producer_snapshot.encode([]), {}))
-        self.state.load(producer_snapshot.decode(data), self.now_ms)
-        whole_log = self.model.log
-        later = [event for event in whole_log if event.offset >= start]
-        self.model.log = whole_log[: len(whole_log) - len(later)]
-        self.model.forgotten = dict(forgotten)
-        for producer_id in PRODUCERS:
-            if self.model.is_expired(producer_id, self.now_ms):
-                self.model.forgotten[producer_id] = start
-        self.model.log = whole_log
+        held = self.model.snapshots.get(start, NOTHING_HELD)
+        self.state.load(producer_snapshot.decode(held.data, self.now_ms))
+        self.model.forgotten = dict(held.forgotten)
         self.model.released_below = start
-        for event in later:
-            self.state.replay(event.header, event.marker)
+        self.model.appended_ms = {pid: self.now_ms - silent_ms for pid, silent_ms in held.silent_ms.items()}
+        for event in self.model.log:
+            if event.offset >= start:
+                self.state.replay(event.header, event.marker, self.now_ms)
+                self.model.appended_ms[event.producer_id] = self.now_ms
 
     @invariant()
     def every_producer_is_known_as_the_history_says(self) -> None:
@@ -345,6 +368,7 @@ class ProducerStateMachine(RuleBasedStateMachine):
                 continue
             assert entry is not None
             assert (entry.epoch, entry.last_timestamp) == (view.epoch, view.timestamp)
+            assert entry.last_appended_ms == self.model.appended_ms[producer_id]
             assert entry.coordinator_epoch == view.coordinator_epoch
             assert entry.current_transaction_first_offset == view.open_since
             assert [batch.first_offset for batch in entry.batches] == [batch.offset for batch in view.batches]

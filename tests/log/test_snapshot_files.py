@@ -19,7 +19,7 @@ def snapshots(*offsets: int) -> tuple[FaultyStorage, SnapshotFiles]:
     storage.make_directory("data")
     files = SnapshotFiles(storage, "data", [])
     for offset in offsets:
-        files.write(offset, entries(offset))
+        files.write(offset, entries(offset), 0)
     return storage, files
 
 
@@ -28,7 +28,7 @@ def test_finds_the_newest_at_or_below_an_offset_even_in_another_life() -> None:
     again = SnapshotFiles(storage, "data", storage.list_directory("data"))
     assert again.offsets == [5, 20, 100]
     for at_most, expected in ((4, None), (5, 5), (19, 5), (99, 20), (100, 100), (10**12, 100)):
-        found = again.newest(at_most)
+        found = again.newest(at_most, 0)
         assert (found.offset if found else None) == expected
         assert found is None or [entry.producer_id for entry in found.entries] == [expected]
 
@@ -42,7 +42,7 @@ def test_a_broken_one_is_removed_with_a_warning_and_the_one_before_it_is_used(ca
     storage, files = snapshots(5, 20)
     storage.content(files.path(20))[9] ^= 4
     with caplog.at_level(logging.WARNING):
-        found = files.newest(50)
+        found = files.newest(50, 0)
     assert found is not None
     assert found.offset == 5
     assert files.broken == [20]
@@ -65,7 +65,7 @@ def test_a_snapshot_is_replaced_whole() -> None:
         storage, files = snapshots(5)
         storage.fail_at(storage.operations + operation, torn=True)
         with pytest.raises(OSError, match=r"torn|error"):
-            files.write(5, [*entries(6), *entries(7)])
-        found = files.newest(5)
+            files.write(5, [*entries(6), *entries(7)], 0)
+        found = files.newest(5, 0)
         assert found is not None
         assert [entry.producer_id for entry in found.entries] == [5]

@@ -171,7 +171,7 @@ class TransactionAdmin(CoordinatorAdmin):
         max_transaction_timeout_ms: int = MAX_TRANSACTION_TIMEOUT_MS,
     ) -> list[HangingTransaction]:
         """Transactions that partitions have open, that wrote nothing for so long, and that no coordinator will end."""
-        before_ms = clock.now_ms() - max_transaction_timeout_ms
+        before_ms = clock.wall_ms() - max_transaction_timeout_ms
         silent = {
             (partition, producer)
             for partition, producer in self._open_in(partitions)

@@ -16,7 +16,6 @@ from oncelog.broker.answer_line import AnswerLine, Place
 from oncelog.broker.outbox import Outbox
 from oncelog.broker.quota.meter import Meter
 from oncelog.broker.request import CLOSE, NO_REPLY, Chunks, Peer, Pending
-from oncelog.clock import now_ms
 from oncelog.errors import KafkaStorageError
 from oncelog.wire.codec import MalformedMessage, Message
 from oncelog.wire.frame import FrameAssembler, RequestHeader
@@ -144,7 +143,9 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def _serve(self, frame: memoryview) -> None:
         began_s = time.perf_counter()
         meter = Meter(self._server.quotas, len(frame), self.mute) if self._server.quotas.active else None
-        header, answer = self._server.dispatcher.dispatch(frame, now_ms(), meter, self._peer)
+        header, answer = self._server.dispatcher.dispatch(
+            frame, self._server.now_ms(), meter, self._peer, self._server.wall_ms()
+        )
         if answer is NO_REPLY:
             self._server.answered(header, began_s)
         elif answer is CLOSE:
@@ -177,7 +178,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         pending.on_complete = completed
         timer = None
         if pending.deadline_ms is not None and pending.expire is not None:
-            delay_s = max(0.0, (pending.deadline_ms - now_ms()) / 1000)
+            delay_s = max(0.0, (pending.deadline_ms - self._server.now_ms()) / 1000)
             timer = self._server.loop.call_later(delay_s, pending.expire)
         self._timers[pending] = timer
 

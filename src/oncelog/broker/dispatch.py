@@ -44,15 +44,22 @@ class Dispatcher:
         self._handlers: dict[int, Handler] = {}
 
     def dispatch(
-        self, frame: memoryview, now_ms: int, meter: Meter | None = None, peer: Peer | None = None
+        self,
+        frame: memoryview,
+        now_ms: int,
+        meter: Meter | None = None,
+        peer: Peer | None = None,
+        wall_ms: int | None = None,
     ) -> tuple[RequestHeader, Answer]:
+        """`wall_ms` may be left out where it is the same as `now_ms`."""
         peer = peer or Peer()
+        wall_ms = now_ms if wall_ms is None else wall_ms
         plain = read_produce(frame)
         if plain is not None:
-            return plain[0], self._serve(*plain, now_ms, meter, peer)
+            return plain[0], self._serve(*plain, now_ms, wall_ms, meter, peer)
         commit = read_offset_commit(frame)
         if commit is not None:
-            return commit[0], self._serve(*commit, now_ms, meter, peer)
+            return commit[0], self._serve(*commit, now_ms, wall_ms, meter, peer)
         header, position = decode_request_header(frame)
         served = SUPPORTED.get(header.api_key)  # type: ignore[call-overload]
         if served is None:
@@ -64,10 +71,12 @@ class Dispatcher:
             body = decode(frame, position, header.api_version)
         else:
             body, _ = codec.decode(request_schema(header.api_key), header.api_version, frame, position)
-        return header, self._serve(header, body, now_ms, meter, peer)
+        return header, self._serve(header, body, now_ms, wall_ms, meter, peer)
 
-    def _serve(self, header: RequestHeader, body: Any, now_ms: int, meter: Meter | None, peer: Peer) -> Answer:
-        request = Request(*header, body, now_ms, meter, peer)
+    def _serve(
+        self, header: RequestHeader, body: Any, now_ms: int, wall_ms: int, meter: Meter | None, peer: Peer
+    ) -> Answer:
+        request = Request(*header, body, now_ms, wall_ms, meter, peer)
         return self._handle(request) if meter is None else self._handle_metered(request, meter)
 
     def frame(self, header: RequestHeader, answer: Message | Chunks) -> Chunks:

@@ -34,6 +34,9 @@ class Timers(Protocol):
     def every(self, interval_ms: int, step: Callable[[int], None]) -> None:
         """Call `step(now_ms)` again and again."""
 
+    def wall_ms(self) -> int:
+        """The time of day, which may be set forward and back; `now_ms` may not."""
+
     def run_in_thread(self, work: Callable[[], T], done: Callable[[T | None, Exception | None, int], None]) -> None:
         """Call `work` in a thread, then `done(result, error, now_ms)` back here."""
 
@@ -78,7 +81,7 @@ class Housekeeping:
             logger.error("the next start may have to recover more than needed: %s", error)
 
     def _retain(self, now_ms: int) -> None:
-        deleted = self._logs.retention(now_ms)
+        deleted = self._logs.retention(now_ms, self._timers.wall_ms())
         if deleted:
             logger.info("retention took %d segments out of use", deleted)
 
@@ -97,7 +100,7 @@ class Housekeeping:
             self._timers.run_in_thread(removal.run, ended)
 
     def _clean(self, now_ms: int) -> None:
-        cleaning = self._logs.next_cleaning(now_ms)
+        cleaning = self._logs.next_cleaning(now_ms, self._timers.wall_ms())
         if cleaning is not None:
             self._clean_next(cleaning)
 

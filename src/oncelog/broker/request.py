@@ -60,6 +60,9 @@ class Request(NamedTuple):
     client_id: str | None
     body: Any
     now_ms: int
+    """By a clock that nobody turns: for deadlines, and for what goes after a while."""
+    wall_ms: int
+    """The time of day: for what is stamped with it, or judged by such a stamp."""
     meter: Meter | None
     """Counts what the request costs its client, while quotas are set."""
     peer: Peer

@@ -31,7 +31,7 @@ from oncelog.broker.lookout import Lookout
 from oncelog.broker.metrics_endpoint import serve_metrics
 from oncelog.broker.state import BrokerState
 from oncelog.broker.steady_time import SteadyTime
-from oncelog.clock import now_ms
+from oncelog.clock import wall_ms
 from oncelog.errors import OncelogError
 from oncelog.log.storage import FileStorage
 from oncelog.wire.buffer_shelf import BufferShelf
@@ -64,8 +64,18 @@ class DataFolderInUse(OncelogError):
 class Server:
     """Listens, keeps the connections, and does the housekeeping when it is due."""
 
-    def __init__(self, broker: BrokerState, loop: asyncio.AbstractEventLoop, pool: ThreadPoolExecutor) -> None:
+    def __init__(
+        self,
+        broker: BrokerState,
+        loop: asyncio.AbstractEventLoop,
+        pool: ThreadPoolExecutor,
+        steady_time: SteadyTime,
+    ) -> None:
         self.loop = loop
+        self.now_ms = steady_time.now_ms
+        """For deadlines, and for whatever goes after a while; nobody turns it."""
+        self.wall_ms = steady_time.wall_ms
+        """The time of day."""
         self.metrics = broker.metrics
         self.quotas = broker.quotas
         self.dispatcher = Dispatcher(broker)
@@ -79,7 +89,6 @@ class Server:
         self._telling_until_s = 0.0
         self._told = self._untold = 0
         self._lookout = Lookout()
-        self._steady_time = SteadyTime(now_ms, lambda: time.monotonic_ns() // 1_000_000)
 
     @property
     def config(self) -> BrokerConfig:
@@ -140,7 +149,7 @@ class Server:
             self._in_threads.discard(future)
             error = future.exception()
             assert error is None or isinstance(error, Exception)
-            done(None if error else future.result(), error, now_ms())
+            done(None if error else future.result(), error, self.now_ms())
 
         future = self.loop.run_in_executor(self._pool, work)
         self._in_threads.add(future)
@@ -152,7 +161,7 @@ class Server:
         def due() -> None:
             self._timers.discard(timer)
             try:
-                step(now_ms())
+                step(self.now_ms())
             except Exception:
                 logger.exception("bug: a housekeeping step failed")
             self.every(interval_ms, step)
@@ -177,10 +186,6 @@ class Server:
         timer = self.loop.call_later(delay_ms / 1000, due)
         self._timers.add(timer)
         return cancel
-
-    def now_ms(self) -> int:
-        """For deadlines; it never goes back."""
-        return self._steady_time.now_ms()
 
     def close_idle(self, _: int) -> None:
         oldest_s = self.loop.time() - self.config.connections_max_idle_ms / 1000
@@ -234,6 +239,7 @@ def run(config: BrokerConfig) -> int:
     _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=LOG_FORMAT)
+    steady_time = SteadyTime(wall_ms, time.monotonic_ns)
     threads = max(BACKGROUND_THREADS, config.num_recovery_threads_per_data_dir)
     with (
         data_folder_lock(config.log_dir),
@@ -242,23 +248,26 @@ def run(config: BrokerConfig) -> int:
         ThreadPoolExecutor(threads) as pool,
         contextlib.closing(uvloop.new_event_loop()) as loop,
     ):
-        broker = BrokerState.open(config, FileStorage(), now_ms=now_ms(), new_id=uuid4, parallel_map=pool.map)
+        now_ms = steady_time.now_ms()
+        broker = BrokerState.open(config, FileStorage(), now_ms=now_ms, new_id=uuid4, parallel_map=pool.map)
         # Also if it cannot serve because its port is taken: the next start should be a quick one.
-        at_the_end.callback(_stop, broker)
-        loop.run_until_complete(_serve(broker, loop, pool))
+        at_the_end.callback(_stop, broker, steady_time)
+        loop.run_until_complete(_serve(broker, loop, pool, steady_time))
     return 0
 
 
-def _stop(broker: BrokerState) -> None:
+def _stop(broker: BrokerState, steady_time: SteadyTime) -> None:
     with ThreadPoolExecutor(STOP_THREADS) as pool:
-        broker.stop(now_ms(), pool.map)
+        broker.stop(steady_time.now_ms(), pool.map)
 
 
-async def _serve(broker: BrokerState, loop: asyncio.AbstractEventLoop, pool: ThreadPoolExecutor) -> None:
+async def _serve(
+    broker: BrokerState, loop: asyncio.AbstractEventLoop, pool: ThreadPoolExecutor, steady_time: SteadyTime
+) -> None:
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
-    server = Server(broker, loop, pool)
+    server = Server(broker, loop, pool, steady_time)
     broker.group_commit = GroupCommit(server.run_in_thread)
     broker.timers = server
     endpoint = await server.listen()

@@ -64,7 +64,10 @@ class Timers(Protocol):
         """Call `step` once, unless what is returned is called before."""
 
     def now_ms(self) -> int:
-        """A time of day that never goes back."""
+        """The time of day of the start, and from then on a clock that nobody turns."""
+
+    def wall_ms(self) -> int:
+        """The time of day."""
 
 
 class BrokerState:
@@ -183,13 +186,13 @@ class BrokerState:
     def log_config(self, topic: str) -> LogConfig:
         return self.config.log_config(self.controller.state.configs(ConfigResource(ResourceType.TOPIC, topic)))
 
-    def batch_rules(self, log: PartitionLog, now_ms: int) -> BatchRules:
+    def batch_rules(self, log: PartitionLog, wall_ms: int) -> BatchRules:
         """What a client's batch must fulfil. Compressed or not, it carries no more than a request could."""
         config = log.config
         return BatchRules(  # by position: it is made for every batch, and names cost time
             config.max_message_bytes,
             self.config.socket_request_max_bytes,
-            now_ms,
+            wall_ms,
             config.compacts,
             config.message_timestamp_type,
             config.message_timestamp_before_max_ms,

@@ -132,7 +132,7 @@ def run_list(args: argparse.Namespace) -> int:
 def run_describe(args: argparse.Namespace) -> int:
     with Admin(args.bootstrap_server) as admin:
         described = admin.describe_transactions(args.transactional_ids)
-    now_ms = clock.now_ms()
+    now_ms = clock.wall_ms()
     if args.json:
         print_json([_as_json(one, now_ms) for one in described.values()])
         return 0

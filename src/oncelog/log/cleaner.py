@@ -128,9 +128,14 @@ def plan(
     dirtiness: Dirtiness,
     *,
     now_ms: int,
+    kept_from_ms: int | None = None,
     max_keys: int = DEFAULT_MAX_KEYS,
 ) -> CleaningRound:
-    """A round over what `measure` found. Call it in the same step: the log must not have changed in between."""
+    """A round over what `measure` found. Call it in the same step: the log must not have changed in between.
+
+    A tombstone that is met for the first time is kept for `delete.retention.ms` from `kept_from_ms` on; without it,
+    from `now_ms`, which says whose time is over.
+    """
     sources = dirtiness.sources
     assert sources, "nothing to clean"
     return CleaningRound(
@@ -142,6 +147,7 @@ def plan(
         aborted=tuple(log.aborted_transactions(sources[0].base_offset, sources[-1].end_offset)),
         last_of_producers={entry.producer_id: LastOfProducer.of(entry) for entry in log.producers.entries()},
         now_ms=now_ms,
+        kept_from_ms=now_ms if kept_from_ms is None else kept_from_ms,
         max_keys=max_keys,
     )
 
@@ -160,6 +166,7 @@ class CleaningRound:
         aborted: tuple[AbortedTransaction, ...],
         last_of_producers: dict[int, LastOfProducer],
         now_ms: int,
+        kept_from_ms: int,
         max_keys: int,
     ) -> None:
         self._storage = storage
@@ -178,7 +185,7 @@ class CleaningRound:
             CleanedTransactions(aborted),
             last_of_producers,
             now_ms=now_ms,
-            delete_retention_ms=config.delete_retention_ms,
+            new_horizon_ms=kept_from_ms + config.delete_retention_ms,
         )
         self.topic_partition = topic_partition
 

@@ -49,29 +49,41 @@ class CleaningSchedule:
         except CorruptCheckpoint as error:
             logger.warning("every compacted log counts as dirty: %s", error)
 
-    def next_round(self, logs: Mapping[str, PartitionLog], now_ms: int) -> CleaningRound | None:
-        """A round over the dirtiest log, by its folder, if one is due and none is under way."""
+    def next_round(self, logs: Mapping[str, PartitionLog], now_ms: int, wall_ms: int) -> CleaningRound | None:
+        """A round over the dirtiest log, by its folder, if one is due and none is under way.
+
+        Whichever clock is behind says how old a record is; whichever is ahead, from when on a tombstone is kept for
+        `delete.retention.ms`. So neither a jump nor its correction makes anything go early.
+        """
         if self._current is not None:
             return None
         due = []
         for directory, log in logs.items():
             if log.config.compacts and not log.offline and log not in self._uncleanable:
-                dirtiness = self._measure(log, now_ms)
+                dirtiness = self._measure(log, min(now_ms, wall_ms), now_ms)
                 if dirtiness is not None and dirtiness.is_due:
                     due.append((dirtiness.ratio, directory, log, dirtiness))
         if not due:
             return None
         _, directory, log, dirtiness = max(due, key=lambda choice: choice[0])
-        cleaning = cleaner.plan(log, self._storage, directory, dirtiness, now_ms=now_ms, max_keys=self._max_keys)
+        cleaning = cleaner.plan(
+            log,
+            self._storage,
+            directory,
+            dirtiness,
+            now_ms=min(now_ms, wall_ms),
+            kept_from_ms=max(now_ms, wall_ms),
+            max_keys=self._max_keys,
+        )
         self._current = _UnderWay(log, cleaning)
         return cleaning
 
-    def _measure(self, log: PartitionLog, now_ms: int) -> cleaner.Dirtiness | None:
+    def _measure(self, log: PartitionLog, aged_ms: int, now_ms: int) -> cleaner.Dirtiness | None:
         try:
             active = log.active_segment
-            if active.size_bytes and active.waited_ms(now_ms, now_ms) > log.config.max_compaction_lag_ms:
+            if active.size_bytes and active.waited_ms(aged_ms, now_ms) > log.config.max_compaction_lag_ms:
                 log.roll(now_ms)  # what must be compacted by now may not hide in the active segment
-            return cleaner.measure(log, self._cleaned_below.get(log.topic_partition), now_ms)
+            return cleaner.measure(log, self._cleaned_below.get(log.topic_partition), aged_ms)
         except (OncelogError, OSError) as error:
             self._note_failure(log, error)
             return None

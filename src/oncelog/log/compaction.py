@@ -149,13 +149,14 @@ class BatchFilter:
         last_of_producers: Mapping[int, LastOfProducer],
         *,
         now_ms: int,
-        delete_retention_ms: int,
+        new_horizon_ms: int,
     ) -> None:
+        """`new_horizon_ms` is when what is met for the first time may go."""
         self._keys = keys
         self._transactions = transactions
         self._last_of_producers = last_of_producers
         self._now_ms = now_ms
-        self._new_horizon_ms = now_ms + delete_retention_ms
+        self._new_horizon_ms = new_horizon_ms
 
     def survivor(self, header: BatchHeader, batch: Buffer, *, ends_segment: bool) -> Survivor:
         """What stays of `batch`, whose header is `header`."""

@@ -289,19 +289,19 @@ class LogManager:
 
     # --- housekeeping ---
 
-    def retention(self, now_ms: int) -> int:
-        """Take out of use what `retention.ms` and `retention.bytes` allow to go; how many segments."""
+    def retention(self, now_ms: int, wall_ms: int | None = None) -> int:
+        """Take out of use what `retention.ms` and `retention.bytes` allow to go, by both clocks; how many segments."""
         deleted = 0
         for log in self._logs.values():
             try:
-                deleted += len(log.apply_retention(now_ms))
+                deleted += len(log.apply_retention(now_ms, wall_ms))
             except (KafkaStorageError, OSError) as error:
                 logger.error("retention of %s failed: %s", log.topic_partition, error)
         return deleted
 
     def expire_producers(self, now_ms: int) -> int:
         """Forget producers that have been silent for `producer.id.expiration.ms`; how many."""
-        return sum(len(log.producers.expire(now_ms)) for log in self._logs.values())
+        return sum(log.expire_producers(now_ms) for log in self._logs.values())
 
     def removals_due(self, now_ms: int) -> list[Removal | FolderRemoval]:
         """Files and folders to be removed now that `file.delete.delay.ms` is over. The caller runs them."""
@@ -321,10 +321,12 @@ class LogManager:
         """The log goes offline: what a failed sync left on the disk is anyone's guess."""
         self._flushes.failed(flush, error)
 
-    def next_cleaning(self, now_ms: int) -> CleaningRound | None:
-        """A round of compaction, if one is due and none is under way. Call its `clean_next` in any thread, and hand
-        the result to `cleaned`, or the exception to `cleaning_failed`; go on while `cleaned` says so."""
-        return self._cleaning.next_round({managed.path: managed.log for managed in self._managed.values()}, now_ms)
+    def next_cleaning(self, now_ms: int, wall_ms: int | None = None) -> CleaningRound | None:
+        """A round of compaction, if one is due by both clocks and none is under way. Call its `clean_next` in any
+        thread, and hand the result to `cleaned`, or the exception to `cleaning_failed`; go on while `cleaned` says so.
+        """
+        logs = {managed.path: managed.log for managed in self._managed.values()}
+        return self._cleaning.next_round(logs, now_ms, now_ms if wall_ms is None else wall_ms)
 
     def cleaned(self, group: CleanedGroup | None, now_ms: int) -> bool:
         return self._cleaning.swap(group, now_ms)

@@ -5,7 +5,9 @@ judged, written with one write, and only then remembered. What was not written i
 leaves no trace. The parts do the work: segments the bytes, the producer state the judging, the loader the recovery.
 
 Not thread-safe: everything is called from one thread, except `FlushRequest.run` and `Removal.run`, which touch nothing
-of it. It knows no clock, no replica and no client.
+of it. It knows no clock, no replica and no client. What it is told as `now_ms` is a time that nobody turns
+(`broker/steady_time.py`): what waits, or goes after a while, counts by it. Where the time of day matters, it is
+`wall_ms`.
 
 Kafka's names: UnifiedLog, LocalLog.
 """
@@ -123,11 +125,15 @@ class PartitionLog:
         *,
         leader_epoch: int,
         now_ms: int,
+        wall_ms: int = NO_TIMESTAMP,
         origin: AppendOrigin = AppendOrigin.CLIENT,
         transaction_version: int = 1,
         verified: bool = True,
     ) -> Appended:
-        """Write one validated data batch, or recognise it as written already. Offset and epoch are set in place."""
+        """Write one validated data batch, or recognise it as written already. Offset and epoch are set in place.
+
+        `wall_ms` is what LogAppendTime stamps; without it, that is `now_ms`.
+        """
         if self.offline:
             raise self._offline_error()
         if isinstance(validated, BatchHeader):
@@ -142,13 +148,13 @@ class PartitionLog:
                 return Appended(original.first_offset, original.timestamp, self.log_start_offset, True)
         append_time_ms = NO_TIMESTAMP
         if self.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
-            append_time_ms = max_timestamp = now_ms
-            kernel.stamp_append_time(batch, 0, header.size_bytes, now_ms)
+            append_time_ms = max_timestamp = now_ms if wall_ms == NO_TIMESTAMP else wall_ms
+            kernel.stamp_append_time(batch, 0, header.size_bytes, append_time_ms)
         elif max_timestamp != header.max_timestamp:
             kernel.stamp_create_time(batch, 0, header.size_bytes, max_timestamp)
         base_offset = self._write(batch, header, max_timestamp, leader_epoch, now_ms)
         if has_producer:
-            self.producers.update(header, base_offset, max_timestamp)
+            self.producers.update(header, base_offset, max_timestamp, now_ms)
         return Appended(base_offset, append_time_ms, self.log_start_offset, False)
 
     def append_marker(
@@ -168,7 +174,7 @@ class PartitionLog:
         header = kernel.parse_header(batch)
         self.producers.check_marker(header, marker, AppendOrigin.COORDINATOR, transaction_version=transaction_version)
         offset = self._write(batch, header, now_ms, leader_epoch, now_ms)
-        completed = self.producers.complete_transaction(header, marker, offset, now_ms)
+        completed = self.producers.complete_transaction(header, marker, offset, now_ms, now_ms)
         if completed is not None and completed.is_aborted:
             try:
                 self._segments.active.transaction_index.append(aborted_transaction(completed))
@@ -260,7 +266,7 @@ class PartitionLog:
         active = self._segments.active
         active.complete_time_index()
         active.write_out_indexes()
-        self._snapshots.write(self.log_end_offset, self.producers.entries())
+        self._snapshots.write(self.log_end_offset, self.producers.entries(), now_ms)
         segment = self._new_segment(self.log_end_offset, now_ms)
         segment.create()
         active.seal()
@@ -397,8 +403,21 @@ class PartitionLog:
         self.high_watermark = max(self.high_watermark, offset)
         self.producers.on_log_start_offset(offset)
 
-    def apply_retention(self, now_ms: int) -> list[Segment]:
-        """Take out of use what `retention.ms`, `retention.bytes` and `delete_records` allow to go."""
+    def expire_producers(self, now_ms: int) -> int:
+        """Forget producers that have been silent for `producer.id.expiration.ms`; how many.
+
+        The others have been silent for longer than their snapshot says, so a clean close writes it anew: otherwise, in
+        a log that nobody writes to, silence would begin again with every restart.
+        """
+        self._touched = self._touched or len(self.producers) > 0
+        return len(self.producers.expire(now_ms))
+
+    def apply_retention(self, now_ms: int, wall_ms: int | None = None) -> list[Segment]:
+        """Take out of use what `retention.ms`, `retention.bytes` and `delete_records` allow to go.
+
+        The age of a record is judged by the clock that makes it younger, so that it goes late rather than early: the
+        time of day may have been set forward, and the steady one have begun with a wrong time of day.
+        """
         if self.offline:
             return []
         with self._storage_errors("apply retention to"):
@@ -407,8 +426,8 @@ class PartitionLog:
                 self.config,
                 log_start_offset=self.log_start_offset,
                 log_end_offset=self.log_end_offset,
-                high_watermark=self.high_watermark,
-                now_ms=now_ms,
+                last_stable_offset=self.last_stable_offset,
+                now_ms=now_ms if wall_ms is None else min(now_ms, wall_ms),
             )
             if count == len(self._segments):
                 self._roll(now_ms)
@@ -557,7 +576,7 @@ class PartitionLog:
         active = self._segments.active
         active.complete_time_index()
         active.write_out_indexes()
-        self._snapshots.write(self.log_end_offset, self.producers.entries())
+        self._snapshots.write(self.log_end_offset, self.producers.entries(), now_ms)
         self._unsynced.written(*active.file_paths(), self._snapshots.path(self.log_end_offset))
         request = self._request(self._segments.from_offset(self.recovery_point), self.log_end_offset)
         request.run()

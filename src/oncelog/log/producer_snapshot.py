@@ -12,10 +12,16 @@ Kafka's format keeps one batch per producer, so after a restart Kafka takes a re
 We write all five in a tail that Kafka's readers skip (they stop after the last producer, and their CRC covers the
 whole file): with it a producer with five requests in flight loses nothing to a restart. A file without the tail, such
 as one that Kafka wrote, is read as it is; a state that Kafka's part tells in full is written byte for byte as Kafka
-writes it.
+writes it. The tail has up to two parts, in this order:
 
     4 bytes "once", int32 count, then per batch, oldest first, 32 bytes:
         int64 producer id, int32 last sequence, int64 last offset, int32 offset delta, int64 timestamp
+    4 bytes "idle", int32 count, then per producer that has been silent, 16 bytes:
+        int64 producer id, int64 milliseconds
+
+The second says for how long each producer had written nothing when the file was written: an age and no time of day, so
+that whatever the clocks did while the broker was stopped, its silence goes on from there. A producer without one (in a
+file of Kafka's, or an older one of ours) has just written.
 """
 
 from __future__ import annotations
@@ -30,35 +36,43 @@ from oncelog.records.kernel import crc32c
 from oncelog.types import NO_OFFSET, NO_SEQUENCE, advance_sequence
 
 VERSION: Final = 1
-TAIL_TAG: Final = b"once"
+BATCHES_TAG: Final = b"once"
+SILENCES_TAG: Final = b"idle"
 
 _PREFIX = struct.Struct(">hI")
 _COUNT = struct.Struct(">i")
 _ENTRY = struct.Struct(">qhiqiqiq")
-_TAIL = struct.Struct(">4si")
+_PART = struct.Struct(">4si")
 _BATCH = struct.Struct(">qiqiq")
+_SILENCE = struct.Struct(">qq")
 
 
 class CorruptSnapshot(OncelogError):
     """The file is not a whole, unharmed snapshot. Rebuild the state from the log instead of trusting any of it."""
 
 
-def encode(entries: Collection[ProducerEntry]) -> bytes:
+def encode(entries: Collection[ProducerEntry], mono_ms: int) -> bytes:
+    """The producers as they are now."""
     body = bytearray(_COUNT.pack(len(entries)))
     for entry in entries:
         body += _encode_entry(entry)
     untold = [entry for entry in entries if not _is_told_by_entry(entry)]
     if untold:
-        body += _TAIL.pack(TAIL_TAG, sum(len(entry.batches) for entry in untold))
+        body += _PART.pack(BATCHES_TAG, sum(len(entry.batches) for entry in untold))
     for entry in untold:
         for batch in entry.batches:
             delta = batch.last_offset - batch.first_offset
             body += _BATCH.pack(entry.producer_id, batch.last_sequence, batch.last_offset, delta, batch.timestamp)
+    silent = [entry for entry in entries if entry.silent_ms(mono_ms)]
+    if silent:
+        body += _PART.pack(SILENCES_TAG, len(silent))
+    for entry in silent:
+        body += _SILENCE.pack(entry.producer_id, entry.silent_ms(mono_ms))
     return _PREFIX.pack(VERSION, crc32c(body)) + bytes(body)
 
 
-def decode(data: bytes) -> list[ProducerEntry]:
-    """The entries of a snapshot file, in the file's order. Raises CorruptSnapshot."""
+def decode(data: bytes, mono_ms: int) -> list[ProducerEntry]:
+    """The entries of a snapshot file, in the file's order: their silence goes on now. Raises CorruptSnapshot."""
     if len(data) < _PREFIX.size + _COUNT.size:
         raise CorruptSnapshot(f"{len(data)} bytes are too few for a snapshot")
     version, crc = _PREFIX.unpack_from(data)
@@ -72,8 +86,11 @@ def decode(data: bytes) -> list[ProducerEntry]:
     end = _COUNT.size + count * _ENTRY.size
     if count < 0 or end > len(body):
         raise CorruptSnapshot(f"{count} producers do not fit in {len(body)} bytes")
-    told_by_tail = _decode_tail(body[end:])
-    return [_decode_entry(fields, told_by_tail) for fields in _ENTRY.iter_unpack(body[_COUNT.size : end])]
+    batches, silences = _decode_tail(body[end:])
+    entries = [_decode_entry(fields, batches) for fields in _ENTRY.iter_unpack(body[_COUNT.size : end])]
+    for entry in entries:
+        entry.last_appended_ms = mono_ms - silences.get(entry.producer_id, 0)
+    return entries
 
 
 def _is_told_by_entry(entry: ProducerEntry) -> bool:
@@ -115,19 +132,27 @@ def _decode_entry(fields: tuple[int, ...], told_by_tail: dict[int, list[BatchMet
     )
 
 
-def _decode_tail(tail: memoryview) -> dict[int, list[BatchMetadata]]:
-    """The batches of the producers that the tail tells of. Bytes that are not our tail are someone else's: skipped."""
-    if len(tail) < _TAIL.size:
-        return {}
-    tag, count = _TAIL.unpack_from(tail)
-    if tag != TAIL_TAG:
-        return {}
-    if len(tail) != _TAIL.size + count * _BATCH.size:
-        raise CorruptSnapshot(f"{count} batches do not fill the {len(tail)} bytes after the producers")
+def _decode_tail(tail: memoryview) -> tuple[dict[int, list[BatchMetadata]], dict[int, int]]:
+    """The batches, and the silences, of the producers that the tail tells of."""
+    told, tail = _take_part(tail, BATCHES_TAG, _BATCH)
     batches: dict[int, list[BatchMetadata]] = {}
-    for producer_id, sequence, offset, delta, timestamp in _BATCH.iter_unpack(tail[_TAIL.size :]):
+    for producer_id, sequence, offset, delta, timestamp in told:
         batches.setdefault(producer_id, []).append(_batch(sequence, offset, delta, timestamp))
-    return batches
+    silences, _ = _take_part(tail, SILENCES_TAG, _SILENCE)
+    return batches, {producer_id: max(0, silent_ms) for producer_id, silent_ms in silences}
+
+
+def _take_part(tail: memoryview, tag: bytes, item: struct.Struct) -> tuple[list[tuple[int, ...]], memoryview]:
+    """The items of a part, if the tail begins with it, and what follows. Other bytes are someone else's: left alone."""
+    if len(tail) < _PART.size:
+        return [], tail
+    found, count = _PART.unpack_from(tail)
+    if found != tag:
+        return [], tail
+    end = _PART.size + count * item.size
+    if count < 0 or end > len(tail):
+        raise CorruptSnapshot(f"{count} items of {tag!r} do not fit in the {len(tail)} bytes after the producers")
+    return list(item.iter_unpack(tail[_PART.size : end])), tail[end:]
 
 
 def _batch(last_sequence: int, last_offset: int, delta: int, timestamp: int) -> BatchMetadata:

@@ -5,6 +5,10 @@ one of them is answered from memory and not written again), open transactions an
 stable. Pure and in memory: it never reads or writes a file, never looks at a clock, and holds no offsets of its own
 beyond those of the batches it was told about.
 
+A producer is forgotten after a long silence, so that memory stays bounded. How long it has been silent is counted by
+the broker's own clock (`mono_ms`, which nobody turns) from the last append: the time in its records is the client's
+word, and may be days ago when they are written (a replay of history). Kafka counts from the record's timestamp.
+
 The calls come in pairs. `check` (or `check_marker`) judges a batch and changes nothing; `update` (or
 `complete_transaction`) records it once its bytes are in the log. Recovery and truncation are the same path without
 the judging: `load` what a snapshot held, then `replay` every later batch.
@@ -98,6 +102,7 @@ class ProducerEntry:
         "coordinator_epoch",
         "current_transaction_first_offset",
         "epoch",
+        "last_appended_ms",
         "last_timestamp",
         "producer_id",
     )
@@ -109,13 +114,15 @@ class ProducerEntry:
         *,
         batches: Iterable[BatchMetadata] = (),
         last_timestamp: int = NO_TIMESTAMP,
+        last_appended_ms: int = 0,
         current_transaction_first_offset: int | None = None,
         coordinator_epoch: int = NO_COORDINATOR_EPOCH,
     ) -> None:
         self.producer_id = producer_id
         self.epoch = epoch
         self.batches = deque(batches, KEPT_BATCHES)  # oldest first; empty if this epoch has only written markers
-        self.last_timestamp = last_timestamp
+        self.last_timestamp = last_timestamp  # of its records, as DescribeProducers shows it
+        self.last_appended_ms = last_appended_ms  # by the broker's steady clock
         self.current_transaction_first_offset = current_transaction_first_offset
         self.coordinator_epoch = coordinator_epoch
 
@@ -131,10 +138,14 @@ class ProducerEntry:
         self.epoch = epoch
         self.batches.clear()
 
-    def is_expired(self, now_ms: int, producer_id_expiration_ms: int) -> bool:
+    def silent_ms(self, mono_ms: int) -> int:
+        """For how long it has written nothing here, while the broker ran."""
+        return max(0, mono_ms - self.last_appended_ms)
+
+    def is_expired(self, mono_ms: int, producer_id_expiration_ms: int) -> bool:
         if self.current_transaction_first_offset is not None:
             return False
-        return now_ms - self.last_timestamp >= producer_id_expiration_ms
+        return self.silent_ms(mono_ms) >= producer_id_expiration_ms
 
     def find_duplicate(self, first_sequence: int, last_sequence: int) -> BatchMetadata | None:
         for metadata in self.batches:
@@ -145,7 +156,7 @@ class ProducerEntry:
     def __repr__(self) -> str:
         return (
             f"ProducerEntry(producer_id={self.producer_id}, epoch={self.epoch}, batches={list(self.batches)}, "
-            f"last_timestamp={self.last_timestamp}, "
+            f"last_timestamp={self.last_timestamp}, last_appended_ms={self.last_appended_ms}, "
             f"current_transaction_first_offset={self.current_transaction_first_offset}, "
             f"coordinator_epoch={self.coordinator_epoch})"
         )
@@ -254,8 +265,8 @@ class ProducerStateManager:
 
     # --- recording ---
 
-    def update(self, header: BatchHeader, base_offset: int, max_timestamp: int) -> None:
-        """Record a data batch that was written at `base_offset`. Batches without a producer id leave no trace."""
+    def update(self, header: BatchHeader, base_offset: int, max_timestamp: int, mono_ms: int) -> None:
+        """Record a data batch that was written at `base_offset` just now. Without a producer id it leaves no trace."""
         producer_id = header.producer_id
         entry = self._entries.get(producer_id)
         if entry is None:
@@ -269,14 +280,15 @@ class ProducerStateManager:
             BatchMetadata(header.base_sequence, header.last_sequence, base_offset, last_offset, max_timestamp)
         )
         entry.last_timestamp = max_timestamp
+        entry.last_appended_ms = mono_ms
         if entry.current_transaction_first_offset is None and header.is_transactional:
             entry.current_transaction_first_offset = base_offset
             self._open_transactions[base_offset] = producer_id
 
     def complete_transaction(
-        self, header: BatchHeader, marker: ControlMarker, offset: int, timestamp: int
+        self, header: BatchHeader, marker: ControlMarker, offset: int, timestamp: int, mono_ms: int
     ) -> CompletedTransaction | None:
-        """Record a marker that was written at `offset`. None if the producer had written nothing here to complete."""
+        """Record a marker that was written at `offset` just now. None if the producer had nothing here to complete."""
         producer_id = header.producer_id
         entry = self._entries.get(producer_id)
         if entry is None:
@@ -285,6 +297,7 @@ class ProducerStateManager:
             entry.begin_epoch(header.producer_epoch)
         entry.coordinator_epoch = marker.coordinator_epoch
         entry.last_timestamp = timestamp
+        entry.last_appended_ms = mono_ms
         first_offset = entry.current_transaction_first_offset
         if first_offset is None:
             return None
@@ -295,16 +308,20 @@ class ProducerStateManager:
         last_stable_offset = offset + 1 if undecided is None else undecided
         return CompletedTransaction(producer_id, first_offset, offset, not marker.commit, last_stable_offset)
 
-    def replay(self, header: BatchHeader, marker: ControlMarker | None) -> CompletedTransaction | None:
-        """Record a batch found in the log (`marker` if it is a control batch that still holds its record)."""
+    def replay(self, header: BatchHeader, marker: ControlMarker | None, mono_ms: int) -> CompletedTransaction | None:
+        """Record a batch found in the log (`marker` if it is a control batch that still holds its record).
+
+        When it was written nobody knows: it may have been a moment ago, and a retry of it be under way. So its producer
+        is as if it had written now.
+        """
         if marker is not None:
-            return self.complete_transaction(header, marker, header.base_offset, header.max_timestamp)
+            return self.complete_transaction(header, marker, header.base_offset, header.max_timestamp, mono_ms)
         if not header.is_control:  # a control batch emptied by compaction: its transaction is gone altogether
-            self.update(header, header.base_offset, header.max_timestamp)
+            self.update(header, header.base_offset, header.max_timestamp, mono_ms)
         return None
 
-    def load(self, entries: Iterable[ProducerEntry], now_ms: int) -> None:
-        """Forget everything and start from a snapshot's entries, leaving out the expired ones.
+    def load(self, entries: Iterable[ProducerEntry]) -> None:
+        """Forget everything and start from a snapshot's entries. Those that are silent for too long `expire` finds.
 
         With no entries this is truncation of the whole log. The log never truncates below the high watermark's
         decisions, so completed transactions need not be remembered across it.
@@ -314,7 +331,7 @@ class ProducerStateManager:
             entry.producer_id: entry
             for entry in entries
             # Kafka's snapshots may name producers whose every batch was cleaned away: epoch -1, nothing known.
-            if entry.epoch != NO_PRODUCER_EPOCH and not entry.is_expired(now_ms, self.producer_id_expiration_ms)
+            if entry.epoch != NO_PRODUCER_EPOCH
         }
         open_transactions = (
             (entry.current_transaction_first_offset, entry.producer_id)
@@ -323,10 +340,10 @@ class ProducerStateManager:
         )
         self._open_transactions = dict(sorted(open_transactions))
 
-    def expire(self, now_ms: int) -> list[int]:
+    def expire(self, mono_ms: int) -> list[int]:
         """Forget producers that have been silent too long; their ids."""
         limit_ms = self.producer_id_expiration_ms
-        expired = [entry.producer_id for entry in self._entries.values() if entry.is_expired(now_ms, limit_ms)]
+        expired = [entry.producer_id for entry in self._entries.values() if entry.is_expired(mono_ms, limit_ms)]
         for producer_id in expired:
             del self._entries[producer_id]
         return expired

@@ -110,7 +110,7 @@ class LogLoader:
             )
             self._remove_segments(segments)
             snapshots.remove(snapshots.offsets)
-            self._producers.load((), self._now_ms)
+            self._producers.load(())
             segments, end_offset = [], self._log_start_offset
         if not segments:
             segments = [self._segment(self._log_start_offset)]
@@ -131,7 +131,7 @@ class LogLoader:
         snapshots.remove_stray(segments.base_offsets)
         self._report = replace(self._report, broken_snapshots=tuple(snapshots.broken))
         if snapshots.broken:
-            snapshots.write(end_offset, self._producers.entries())
+            snapshots.write(end_offset, self._producers.entries(), self._now_ms)
         recovery_point = end_offset if self._report.clean else min(self._recovery_point, end_offset)
         return LoadedLog(
             segments,
@@ -216,7 +216,7 @@ class LogLoader:
         for position in range(first, len(segments)):
             segment, following = segments[position], segments[position + 1 :]
             if position and segment.base_offset not in snapshots.offsets:
-                snapshots.write(segment.base_offset, self._producers.entries())
+                snapshots.write(segment.base_offset, self._producers.entries(), self._now_ms)
             file_bytes, end_offset = self._scan_segment(segment, max(end_offset, segment.base_offset))
             self._scanned.append(segment)
             self._report = replace(self._report, scanned_bytes=self._report.scanned_bytes + file_bytes)
@@ -245,7 +245,7 @@ class LogLoader:
     def _scan_segment(self, segment: Segment, next_offset: int) -> tuple[int, int]:
         """Read a segment into its indexes, the epochs and the producers; its file's size and the offset after it."""
         file = segment.begin_scan()
-        replay = ProducerReplay(self._producers)
+        replay = ProducerReplay(self._producers, self._now_ms)
         for scanned in scan_above(file, self._recovery_point):
             good = _in_order(scanned.headers, next_offset, segment.base_offset)
             replay.batches(scanned, good)
@@ -287,7 +287,7 @@ class LogLoader:
             except CorruptTransactionIndex as error:
                 logger.warning("%s: rebuilding its transaction index: %s", segment.path, error)
                 self._restore_producers(segments[:position], snapshots, segment.base_offset)
-                replay = ProducerReplay(self._producers)
+                replay = ProducerReplay(self._producers, self._now_ms)
                 replay.segment(segment, segment.base_offset)
                 segment.transaction_index.replace(replay.aborted)
 
@@ -314,8 +314,9 @@ class LogLoader:
 class ProducerReplay:
     """Feeds batches of the log to the producer state, and collects the transactions that were aborted on the way."""
 
-    def __init__(self, producers: ProducerStateManager) -> None:
+    def __init__(self, producers: ProducerStateManager, now_ms: int) -> None:
         self._producers = producers
+        self._now_ms = now_ms
         self.aborted: list[AbortedTransaction] = []
 
     def segment(self, segment: Segment, start_offset: int) -> None:
@@ -344,7 +345,7 @@ class ProducerReplay:
                 last[producer_id] = deque((header,), KEPT_BATCHES)
         for batches in last.values():
             for header in batches:
-                self._producers.replay(header, None)
+                self._producers.replay(header, None, self._now_ms)
 
     def _all_batches(self, scanned: ScannedBatches, headers: list[BatchHeader]) -> None:
         position = 0
@@ -353,7 +354,7 @@ class ProducerReplay:
                 if header.is_control:
                     self._control_batch(header, scanned.data[position : position + header.size_bytes])
                 else:
-                    self._producers.replay(header, None)
+                    self._producers.replay(header, None, self._now_ms)
             position += header.size_bytes
 
     def _control_batch(self, header: BatchHeader, batch: memoryview) -> None:
@@ -361,7 +362,7 @@ class ProducerReplay:
             marker = read_control_marker(batch) if header.record_count else None
         except InvalidRecord:
             return  # a control record of another kind, such as KRaft's, ends no transaction
-        completed = self._producers.replay(header, marker)
+        completed = self._producers.replay(header, marker, self._now_ms)
         if completed is not None and completed.is_aborted:
             self.aborted.append(aborted_transaction(completed))
 
@@ -380,10 +381,10 @@ def restore_producers(
     now_ms: int,
 ) -> int | None:
     """The producers as they were when the log ended at `end_offset`; the snapshot they were restored from."""
-    snapshot = snapshots.newest(end_offset)
-    producers.load(snapshot.entries if snapshot else (), now_ms)
+    snapshot = snapshots.newest(end_offset, now_ms)
+    producers.load(snapshot.entries if snapshot else ())
     start_offset = snapshot.offset if snapshot else 0
-    replay = ProducerReplay(producers)
+    replay = ProducerReplay(producers, now_ms)
     for position, segment in enumerate(segments):
         segment_end = segments[position + 1].base_offset if position + 1 < len(segments) else end_offset
         if start_offset < segment_end and segment.size_bytes:

@@ -1,6 +1,9 @@
 """Which of the oldest segments may go: by age, by size, or because DeleteRecords has moved the start beyond them.
 
-A decision over values; it removes nothing. Only ever a prefix of the log goes, and nothing above the high watermark.
+A decision over values; it removes nothing. Only ever a prefix of the log goes. By age or size nothing goes that lies
+at or above the last stable offset: neither what is above the high watermark, nor what belongs to an open transaction,
+whose commit would otherwise show readers a part of it. DeleteRecords is a request, and deletes what it names, as
+Kafka does.
 """
 
 from __future__ import annotations
@@ -18,14 +21,12 @@ def deletable_count(
     *,
     log_start_offset: int,
     log_end_offset: int,
-    high_watermark: int,
+    last_stable_offset: int,
     now_ms: int,
 ) -> int:
-    """How many segments, from the oldest on, retention may remove."""
-    below_high_watermark = takewhile(
-        lambda segment: segments.end_offset(segment, log_end_offset) <= high_watermark, segments
-    )
-    candidates = [segment for segment in below_high_watermark if segment is not segments.active or segment.size_bytes]
+    """How many segments, from the oldest on, retention may remove. Records are as old as `now_ms` says."""
+    stable = takewhile(lambda segment: segments.end_offset(segment, log_end_offset) <= last_stable_offset, segments)
+    candidates = [segment for segment in stable if segment is not segments.active or segment.size_bytes]
     count = sum(1 for segment in segments.sealed if segments.end_offset(segment, log_end_offset) <= log_start_offset)
     if config.deletes:
         count = max(count, _expired(candidates, config, now_ms), _oversized(candidates, config, segments.size_bytes))

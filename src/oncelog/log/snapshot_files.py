@@ -40,17 +40,17 @@ class SnapshotFiles:
     def offsets(self) -> list[int]:
         return list(self._offsets)
 
-    def write(self, offset: int, entries: Collection[ProducerEntry]) -> None:
+    def write(self, offset: int, entries: Collection[ProducerEntry], mono_ms: int) -> None:
         """Write the snapshot at `offset`, without waiting for the disk: if the power takes it, its CRC will tell."""
-        replace_file(self._storage, self.path(offset), producer_snapshot.encode(entries), durable=False)
+        replace_file(self._storage, self.path(offset), producer_snapshot.encode(entries, mono_ms), durable=False)
         if offset not in self._offsets:
             insort(self._offsets, offset)
 
-    def newest(self, at_most: int) -> Snapshot | None:
+    def newest(self, at_most: int, mono_ms: int) -> Snapshot | None:
         """The newest good snapshot at or below an offset."""
         for offset in reversed([offset for offset in self._offsets if offset <= at_most]):
             try:
-                entries = producer_snapshot.decode(self._storage.read_all(self.path(offset)))
+                entries = producer_snapshot.decode(self._storage.read_all(self.path(offset)), mono_ms)
             except (CorruptSnapshot, FileNotFoundError) as error:
                 logger.warning("rebuilding producers from the log: %s: %s", self.path(offset), error)
                 self.broken.append(offset)

@@ -118,6 +118,7 @@ class Appends:
         self._version = request.version
         self._produce: ProduceRequest = request.body
         self._now_ms = request.now_ms
+        self._wall_ms = request.wall_ms
         self._meter = request.meter
         self._refused = NOTHING_REFUSED
         self._unflushed: list[Unflushed] = []
@@ -197,7 +198,7 @@ class Appends:
                 f"min.insync.replicas of {name} is {log.config.min_insync_replicas}, and this cluster has one node"
             )
         batch = partition.records if partition.records is not None else memoryview(b"")
-        rules = broker.batch_rules(log, self._now_ms)
+        rules = broker.batch_rules(log, self._wall_ms)
         validated = validate_client_batch(batch, rules=rules)
         transaction_version = self._enter_transaction(log) if validated.header.is_transactional else PROTOCOL_1
         if log.config.compression_type != PRODUCER_DECIDES:
@@ -207,6 +208,7 @@ class Appends:
             validated,
             leader_epoch=broker.leader_epoch(name, partition.index),
             now_ms=self._now_ms,
+            wall_ms=self._wall_ms,
             transaction_version=transaction_version,
         )
         if appended.duplicate:

@@ -48,7 +48,7 @@ def commit_batch(settings: SinkSettings, batch_id: int, results: Sequence[TaskRe
     with _opened(settings, Moment.COMMITTING) as (sink, timeout_ms):
         if settings.is_atomic:
             results = as_whole(settings, timeout_ms, results)
-        sink.commit(batch_id, results, digest, clock.now_ms)
+        sink.commit(batch_id, results, digest, clock.wall_ms)
     if settings.group_id is not None:
         _commit_group_offsets(settings, offsets or ())
 

@@ -62,7 +62,7 @@ class SlotWriter:
         self._shared = shared
         self._transactional_id = transactional_id
         self._marker = marker_partition(prefix, slot)
-        self._decide_by_ms = decide_by_ms(clock.now_ms(), timeout_ms)
+        self._decide_by_ms = decide_by_ms(clock.wall_ms(), timeout_ms)
         self._tally = Tally()
         self._tables: deque[TableFuture] = deque()
         self._producer = brokers.producer(transactional_id=transactional_id, transaction_timeout_ms=timeout_ms)
