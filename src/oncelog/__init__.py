@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from oncelog.client.producer_errors import DeliveryFailed as DeliveryFailed
     from oncelog.client.producer_errors import DeliveryTimedOut as DeliveryTimedOut
     from oncelog.client.producer_errors import ProducerClosed as ProducerClosed
+    from oncelog.client.producer_errors import RefusedWithOthers as RefusedWithOthers
     from oncelog.client.producer_errors import TopicUnavailable as TopicUnavailable
     from oncelog.client.records import ProducerRecord as ProducerRecord
     from oncelog.client.records import RecordMetadata as RecordMetadata
@@ -139,6 +140,7 @@ _HOMES = {
     "RecordFuture": "oncelog.client.delivery",
     "RecordMetadata": "oncelog.client.records",
     "RecordTooLarge": "oncelog.client.accumulator",
+    "RefusedWithOthers": "oncelog.client.producer_errors",
     "RowsFailed": "oncelog.client.table_result",
     "SerializationError": "oncelog.producer.serializers",
     "Serializer": "oncelog.producer.serializers",
@@ -218,6 +220,7 @@ __all__ = [
     "RecordFuture",
     "RecordMetadata",
     "RecordTooLarge",
+    "RefusedWithOthers",
     "RowsFailed",
     "SerializationError",
     "Serializer",

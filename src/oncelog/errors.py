@@ -8,6 +8,7 @@ should refresh its metadata first.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 
@@ -22,6 +23,8 @@ class KafkaError(OncelogError):
     name: ClassVar[str] = "UNKNOWN_SERVER_ERROR"
     retriable: ClassVar[bool] = False
     stale_metadata: ClassVar[bool] = False
+    record_errors: Sequence[tuple[int, str]] = ()
+    """Of a refused batch: which of its records are at fault, and what is wrong with each."""
 
     def __init__(self, message: str | None = None) -> None:
         super().__init__(message or self._default_message())

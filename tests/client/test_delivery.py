@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from oncelog.client.delivery import Delivery, NotDeliveredYet, RecordFuture, new_future
+from oncelog.client.delivery import Delivery, NotDeliveredYet, RecordErrors, RecordFuture, new_future
 from oncelog.client.records import RecordMetadata
 
 WALL_MS = 1_700_000_000_000
@@ -219,3 +219,20 @@ class TestASplitBatch:
         assert calls == []
         stored(parts[1], 2)
         assert calls == [2]
+
+
+def test_records_at_fault_and_the_others_are_told_apart() -> None:
+    one = delivery(10)
+    wrong, others = ValueError("no key"), ValueError("beside it")
+    one.fail(ValueError("the batch"), RecordErrors({1: wrong, 2: wrong}, others))
+    one.announce()
+    told = [new_future(one, 10 + index, 0).exception(0) for index in range(4)]
+    assert told == [others, wrong, wrong, others]
+    assert list(one.errors_within(10, 14)) == [(10, 11, others), (11, 13, wrong), (13, 14, others)]
+
+
+def test_a_batch_that_fails_as_one_is_one_run() -> None:
+    one = delivery()
+    error = ValueError("the batch")
+    one.fail(error)
+    assert list(one.errors_within(3, 9)) == [(3, 9, error)]

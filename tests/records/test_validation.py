@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from oncelog.errors import KafkaError
 from oncelog.records.batch import build_batch
-from oncelog.records.validation import BatchRules, ValidatedBatch, validate_client_batch
-from oncelog.types import TimestampType
+from oncelog.records.validation import MAX_RECORD_ERRORS, BatchRules, ValidatedBatch, validate_client_batch
+from oncelog.types import TimestampType, TopicPartition
 from tests.records.strategies import BATCHES_OF_ROWS, damaged, quick
 
 NOW_MS = 1_700_000_000_000
@@ -171,6 +171,62 @@ class TestTimestamps:
 
     def test_only_the_broker_stamps_append_time(self, kernel: ModuleType) -> None:
         assert code_of(build_batch(ROWS, timestamp_type=1)) == INVALID_TIMESTAMP
+
+
+class TestRecordErrors:
+    """Which records are at fault, in Kafka's words."""
+
+    STRICT = RULES._replace(require_keys=True, timestamp_before_max_ms=100, partition=TopicPartition("orders", 7))
+    NO_KEY = "Compacted topic cannot accept message without key in topic partition orders-7"
+
+    def refusal(self, rows: list[tuple[int, bytes | None]], rules: BatchRules = STRICT, codec: int = 0) -> KafkaError:
+        batch = build_batch([(timestamp, key, b"v", ()) for timestamp, key in rows], codec=codec)
+        with pytest.raises(KafkaError) as caught:
+            validate_client_batch(batch, rules=rules)
+        return caught.value
+
+    @pytest.mark.parametrize("codec", range(5))
+    def test_each_one_is_named(self, kernel: ModuleType, codec: int) -> None:
+        error = self.refusal([(NOW_MS, None), (NOW_MS - 101, b"k"), (-1, b"k"), (NOW_MS - 101, None)], codec=codec)
+        within = f"The timestamp should be within [{NOW_MS - 100}, {NOW_MS + 3_600_000}]"
+        late = f"Timestamp {NOW_MS - 101} of message with offset 1 is out of range. {within}"
+        assert error.record_errors == [(0, self.NO_KEY), (1, late), (3, self.NO_KEY)]
+        assert error.code == INVALID_TIMESTAMP
+        assert error.message == "One or more records have been rejected due to invalid timestamp"
+
+    def test_the_message_shows_three(self, kernel: ModuleType) -> None:
+        error = self.refusal([(NOW_MS, None)] * 5)
+        shown = ", ".join(f"RecordError(batchIndex={index}, message='{self.NO_KEY}')" for index in range(3))
+        assert error.message == (
+            "One or more records have been rejected due to 5 record errors in total, "
+            f"and only showing the first three errors at most: [{shown}]"
+        )
+        assert error.code == INVALID
+
+    def test_no_more_are_named_than_a_batch_of_default_size_can_hold(self, kernel: ModuleType) -> None:
+        roomy = self.STRICT._replace(max_message_bytes=100_000)
+        error = self.refusal([(NOW_MS, None)] * (MAX_RECORD_ERRORS + 5), roomy)
+        assert [index for index, _ in error.record_errors] == list(range(MAX_RECORD_ERRORS))
+        assert f"due to {MAX_RECORD_ERRORS + 5} record errors in total" in error.message
+
+    @quick
+    @given(st.lists(st.tuples(st.integers(-3, 200), st.sampled_from([None, b"", b"k"])), min_size=1), st.booleans())
+    def test_as_one_by_one(self, kernel: ModuleType, rows: list[tuple[int, bytes | None]], compacted: bool) -> None:
+        """A batch is refused for exactly the records that would be refused alone."""
+        rules = self.STRICT._replace(now_ms=100, timestamp_before_max_ms=50, require_keys=compacted)
+        rules = rules._replace(timestamp_after_max_ms=50)
+        alone = []
+        for index, row in enumerate(rows):
+            try:
+                validate_client_batch(build_batch([(*row, b"v", ())]), rules=rules)
+            except KafkaError as error:
+                alone.append((index, error.code))
+        if not alone:
+            validate_client_batch(build_batch([(*row, b"v", ()) for row in rows]), rules=rules)
+            return
+        refused = self.refusal(rows, rules)
+        assert [index for index, _ in refused.record_errors] == [index for index, _ in alone]
+        assert refused.code == min(code for _, code in alone)
 
 
 class TestOrder:

@@ -197,6 +197,7 @@ class BrokerState:
             config.message_timestamp_type,
             config.message_timestamp_before_max_ms,
             config.message_timestamp_after_max_ms,
+            log.topic_partition,
         )
 
     # --- changing it ---

@@ -124,7 +124,7 @@ class ProducerBatch:
                     if error is None:
                         on_delivery(delivery.metadata(first + index, timestamps_ms[index]), None)
                     else:
-                        on_delivery(None, error)
+                        on_delivery(None, delivery.error_of(first + index))
                 except BaseException:  # even an exit: it would end the sender's thread, and not the program
                     on_raise()
 
@@ -142,7 +142,7 @@ class ProducerBatch:
                 if error is None:
                     future.set_result(delivery.metadata(first + index, timestamps_ms[index]))
                 else:
-                    future.set_exception(error)
+                    future.set_exception(delivery.error_of(first + index))
                     future.exception()  # seen: a result that nobody looks at is no warning
 
     @property

@@ -12,6 +12,7 @@ cdef class Delivery:
     cdef public long long base_offset
     cdef public long long append_time_ms
     cdef public object error
+    cdef public object record_errors
     cdef public bint is_done
     cdef public bint is_told
     cdef public list parts
@@ -23,6 +24,8 @@ cdef class Delivery:
 
     @cython.locals(offset="long long")
     cpdef object metadata(self, long long index, long long timestamp_ms)
+
+    cpdef object error_of(self, long long index)
 
     @cython.locals(delivery=Delivery, part=Delivery)
     cpdef Delivery deciding(self, long long index)

@@ -9,8 +9,8 @@ Waiting needs a thread's primitive, which a core does not know: whoever makes de
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, Protocol
 
 from oncelog.client.records import RecordMetadata, new_metadata, recycle, show_to_collector
 from oncelog.errors import OncelogError
@@ -36,12 +36,22 @@ class NotDeliveredYet(OncelogError, TimeoutError):
     way; ask again, or wait for `delivery.timeout.ms`."""
 
 
+class RecordErrors(NamedTuple):
+    """Of a batch that was refused for some of its records: why, by their index; and what the others are told."""
+
+    at_fault: Mapping[int, Exception]
+    others: Exception
+
+    def of(self, index: int) -> Exception:
+        return self.at_fault.get(index, self.others)
+
+
 class Delivery:
     """The fate of one batch."""
 
     __slots__ = (
         "_has_listeners", "_last_ms", "_last_timestamp_ms", "_watchers", "append_time_ms", "base_offset", "error",
-        "first_index", "is_done", "is_told", "new_waiter", "partition", "parts", "topic",
+        "first_index", "is_done", "is_told", "new_waiter", "partition", "parts", "record_errors", "topic",
     )  # fmt: skip
 
     def __init__(self, topic: str, partition: int, new_waiter: Callable[[], Waiter], first_index: int = 0) -> None:
@@ -53,6 +63,8 @@ class Delivery:
         self.base_offset = NO_OFFSET
         self.append_time_ms = NO_TIMESTAMP
         self.error: Exception | None = None
+        self.record_errors: RecordErrors | None = None
+        """Where only some records are at fault: what each one is told instead of `error`."""
         self.is_done = False
         self.is_told = False
         """Everybody was told who wanted to be when the fate became known."""
@@ -67,8 +79,24 @@ class Delivery:
         self.base_offset = base_offset
         self.append_time_ms = append_time_ms
 
-    def fail(self, error: Exception) -> None:
+    def fail(self, error: Exception, record_errors: RecordErrors | None = None) -> None:
+        """`record_errors` count from the batch's first record."""
         self.error = error
+        self.record_errors = record_errors
+
+    def error_of(self, index: int) -> Exception | None:
+        """What a record of the decided batch is told; None if it is stored."""
+        errors = self.record_errors
+        return self.error if errors is None else errors.of(index - self.first_index)
+
+    def errors_within(self, start: int, stop: int) -> Iterator[tuple[int, int, Exception | None]]:
+        """What the records from `start` up to `stop` are told: each run of those with the same error."""
+        while start < stop:
+            error, end = self.error_of(start), start + 1
+            while end < stop and (self.record_errors is None or self.error_of(end) is error):
+                end = stop if self.record_errors is None else end + 1
+            yield start, end, error
+            start = end
 
     def metadata(self, index: int, timestamp_ms: int) -> RecordMetadata:
         """Where a record of the settled batch is. The offset is -1 where no broker tells it."""
@@ -195,12 +223,13 @@ class RecordFuture:
         """Where the record is stored. Raises why it is not, or `NotDeliveredYet` after `timeout` seconds."""
         delivery = self._settled(timeout)
         if delivery.error is not None:
-            raise delivery.error.with_traceback(None)  # the same error may be raised for every record of the batch
+            error: Any = delivery.error_of(self._index)
+            raise error.with_traceback(None)  # the same error may be raised for every record of the batch
         return delivery.metadata(self._index, self._timestamp_ms)
 
     def exception(self, timeout: float | None = None) -> Exception | None:
         """Why the record was not stored; None if it was."""
-        return self._settled(timeout).error
+        return self._settled(timeout).error_of(self._index)
 
     def add_done_callback(self, function: Callable[[RecordFuture], Any]) -> None:
         """Call `function(self)` once, when the fate is known; at once if it is. What it raises is logged."""

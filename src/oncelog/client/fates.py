@@ -11,15 +11,16 @@ from typing import Protocol
 
 from oncelog.client.accumulator import Accumulator, PartitionQueue
 from oncelog.client.batch import ProducerBatch
+from oncelog.client.delivery import RecordErrors
 from oncelog.client.idempotence import Idempotence
 from oncelog.client.metadata_cache import MetadataCache
 from oncelog.client.producer_config import ProducerConfig
 from oncelog.client.producer_counters import ProducerCounters
-from oncelog.client.producer_errors import DeliveryFailed
+from oncelog.client.producer_errors import DeliveryFailed, RefusedWithOthers
 from oncelog.client.transaction.conversation import CONTENTION_BACKOFF_MS
 from oncelog.client.transaction.core import TransactionCore
 from oncelog.client.verdict import Verdict, verdict_of
-from oncelog.errors import ConcurrentTransactions, KafkaError, NotEnoughReplicas, error_for_code
+from oncelog.errors import ConcurrentTransactions, InvalidRecord, KafkaError, NotEnoughReplicas, error_for_code
 from oncelog.types import NO_OFFSET, NO_TIMESTAMP
 from oncelog.wire.produce import ProducedPartition
 
@@ -233,7 +234,7 @@ class Fates:
         self._counters.records_failed += batch.record_count
         if self.transaction is not None:
             self.transaction.record_failed(error)
-        batch.delivery.fail(error)
+        batch.delivery.fail(error, _record_errors(error))
         self._finish(queue, batch)
 
     def _finish(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
@@ -280,8 +281,27 @@ def _has_untold_ahead(queue: PartitionQueue, batch: ProducerBatch) -> bool:
 
 
 def _error_of(queue: PartitionQueue, answer: ProducedPartition) -> KafkaError:
+    place = f"{queue.topic}-{queue.index}"
     said = answer.error_message or error_for_code(answer.error_code).message
-    return error_for_code(answer.error_code, f"{queue.topic}-{queue.index}: {said}")
+    error = error_for_code(answer.error_code, f"{place}: {said}")
+    if answer.record_errors:
+        error.record_errors = [(index, f"{place}: {why or said}") for index, why in answer.record_errors]
+    return error
+
+
+def _record_errors(error: Exception) -> RecordErrors | None:
+    """What the records of a refused batch are told, if the broker named those at fault. As Kafka's producer: the code
+    is the batch's, so with several at fault it need not be that of each one. Kafka: Sender.failBatch"""
+    if not isinstance(error, KafkaError) or not error.record_errors:
+        return None
+    code = error.code if len(error.record_errors) == 1 else InvalidRecord.code
+    others = RefusedWithOthers(
+        "not stored: the batch that the record was part of had one or more invalid records; "
+        f"it may be sent again ({error.message})",
+        may_be_written=False,
+    )
+    others.__cause__ = error
+    return RecordErrors({index: error_for_code(code, why) for index, why in error.record_errors}, others)
 
 
 def _honest(error: Exception, batch: ProducerBatch) -> Exception:

@@ -54,12 +54,13 @@ class LoopFuture:
         """Where the record is stored. Raises why it is not; CancelledError if the wait was cancelled."""
         delivery = self._settled()
         if delivery.error is not None:
-            raise delivery.error.with_traceback(None)  # the same error may be raised for every record of the batch
+            error: Any = delivery.error_of(self._index)
+            raise error.with_traceback(None)  # the same error may be raised for every record of the batch
         return delivery.metadata(self._index, self._timestamp_ms)
 
     def exception(self) -> Exception | None:
         """Why the record was not stored; None if it was."""
-        return self._settled().error
+        return self._settled().error_of(self._index)
 
     def cancel(self, msg: Any = None) -> bool:
         """End the wait. A record that was accepted cannot be called back: it is sent all the same."""

@@ -17,6 +17,11 @@ class DeliveryFailed(OncelogError):
         self.may_be_written = may_be_written
 
 
+class RefusedWithOthers(DeliveryFailed):
+    """The record was in one batch with others that the broker refuses, so it was not stored either. Nothing is wrong
+    with it, as far as the broker says: it may be sent again. The futures of the others tell what is wrong with them."""
+
+
 class DeliveryTimedOut(DeliveryFailed, TimeoutError):
     """`delivery.timeout.ms` passed."""
 

@@ -113,6 +113,18 @@ class _Share:
         if delivery.base_offset >= 0:
             self.first_offset = delivery.base_offset + self.first_index - delivery.first_index
 
+    def failures(self) -> Iterator[RowsFailed]:
+        """Rows that are told the same, together: of a batch that was refused for some of its records, only those hear
+        what is wrong with them."""
+        assert self.rows is not None
+        told: dict[Exception, list[range]] = {}
+        for start, stop, error in self.delivery.errors_within(self.first_index, self.first_index + self.row_count):
+            assert error is not None
+            rows = self.rows.part(start - self.first_index, stop - self.first_index)
+            told.setdefault(error, []).extend(rows.ranges())
+        for error, ranges in told.items():
+            yield RowsFailed(self.partition, tuple(ranges), error)
+
     def within(self, delivery: Delivery, end_index: int) -> _Share | None:
         """What of it lies in a part of the split batch, which ends before `end_index`."""
         start = max(self.first_index, delivery.first_index)
@@ -266,8 +278,7 @@ class TableFuture:
                 if share.error is None:
                     stored.append(share)
                 else:
-                    assert share.rows is not None
-                    failures.append(RowsFailed(partition, share.rows.ranges(), share.error))
+                    failures += share.failures()
             if stored:
                 count = sum(share.row_count for share in stored)
                 partitions.append(PartitionOffsets(partition, count, _offset_ranges(stored)))

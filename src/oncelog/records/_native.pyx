@@ -571,6 +571,48 @@ def check_records(payload, int32_t record_count, int64_t base_timestamp):
     return CheckedRecords(max_timestamp, offset_delta_of_max, null_keys, min_timestamp)
 
 
+def find_refused(
+    payload,
+    int32_t record_count,
+    int64_t base_timestamp,
+    bint require_keys,
+    int64_t earliest,
+    int64_t latest,
+    int32_t limit,
+):
+    cdef Py_buffer view
+    cdef const uint8_t *at
+    cdef const uint8_t *end
+    cdef Fields fields
+    cdef Flaw flaw = SOUND
+    cdef int32_t index, total = 0, out_of_range = 0
+    cdef int64_t timestamp
+    cdef bint lacks_key
+    cdef list found = []
+    PyObject_GetBuffer(payload, &view, PyBUF_SIMPLE)
+    try:
+        check_count(view.len, record_count)
+        at = <const uint8_t *>view.buf
+        end = at + view.len
+        for index in range(record_count):
+            at = enter_record(at, end, &fields, &flaw)
+            if at == NULL:
+                raise error_of(flaw, index)
+            at = fields.end
+            timestamp = add64(base_timestamp, fields.timestamp_delta)
+            lacks_key = require_keys and fields.key.size < 0
+            if not lacks_key:
+                if timestamp == NO_TIMESTAMP or earliest <= timestamp <= latest:
+                    continue
+                out_of_range += 1
+            total += 1
+            if total <= limit:
+                found.append((index, None if lacks_key else timestamp))
+    finally:
+        PyBuffer_Release(&view)
+    return found, total, out_of_range
+
+
 cdef struct BatchTimes:
     int64_t base_offset
     int64_t base_timestamp

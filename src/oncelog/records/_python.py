@@ -60,6 +60,7 @@ __all__ = [
     "crc_matches",
     "decode",
     "find_batch",
+    "find_refused",
     "murmur2",
     "parse_header",
     "partition_of",
@@ -209,6 +210,32 @@ def check_records(payload: Buffer, record_count: int, base_timestamp: int) -> Ch
         if min_timestamp == NO_TIMESTAMP or timestamp < min_timestamp:
             min_timestamp = timestamp
     return CheckedRecords(max_timestamp, offset_delta_of_max, null_keys, min_timestamp)
+
+
+def find_refused(
+    payload: Buffer,
+    record_count: int,
+    base_timestamp: int,
+    require_keys: bool,
+    earliest: int,
+    latest: int,
+    limit: int,
+) -> tuple[list[tuple[int, int | None]], int, int]:
+    """Records, which were checked, that lack a required key, or whose timestamp is out of range: the first `limit` of
+    them (index, and the timestamp if that is the reason), how many there are, and how many of them by timestamp."""
+    found: list[tuple[int, int | None]] = []
+    total = out_of_range = 0
+    for index, record in enumerate(walk(memoryview(payload), record_count)):
+        timestamp = wrap_int64(base_timestamp + record.timestamp_delta)
+        lacks_key = require_keys and record.key is NULL
+        if not lacks_key:
+            if timestamp == NO_TIMESTAMP or earliest <= timestamp <= latest:
+                continue
+            out_of_range += 1
+        total += 1
+        if len(found) < limit:
+            found.append((index, None if lacks_key else timestamp))
+    return found, total, out_of_range
 
 
 def decode(payload: Buffer, header: BatchHeader) -> list[Record]:

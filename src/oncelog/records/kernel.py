@@ -48,6 +48,7 @@ crc_matches = _kernel.crc_matches
 scan = _kernel.scan
 find_batch = _kernel.find_batch
 check_records = _kernel.check_records
+find_refused = _kernel.find_refused
 stamp = _kernel.stamp
 stamp_append_time = _kernel.stamp_append_time
 stamp_create_time = _kernel.stamp_create_time

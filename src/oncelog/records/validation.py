@@ -10,8 +10,9 @@ say. Changes nothing: the log stamps offsets and timestamps once a batch is acce
     5. offset range and count agree, not a control batch, a
        sequence where there is a producer id                     INVALID_RECORD (87)
     6. the records: whole, counted right, offsets in order,
-       keys where the topic is compacted, bounded when
-       decompressed; timestamps in range                         87, INVALID_TIMESTAMP (32)
+       bounded when decompressed                                 87
+    7. each record: a key where the topic is compacted; a
+       timestamp in range. The error names the records           87, INVALID_TIMESTAMP (32) if one is out of range
 
 Stricter than Kafka where Kafka would mend silently: bytes after the batch (Kafka drops them), and LOG_APPEND_TIME
 set by a client (Kafka takes it for CREATE_TIME in most cases) are refused.
@@ -21,7 +22,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from oncelog.errors import CorruptMessage, InvalidRecord, InvalidTimestamp, MessageTooLarge, UnsupportedCompressionType
+from oncelog.errors import (
+    CorruptMessage,
+    InvalidRecord,
+    InvalidTimestamp,
+    KafkaError,
+    MessageTooLarge,
+    UnsupportedCompressionType,
+)
 from oncelog.records import compression, kernel
 from oncelog.records.batch import records_payload
 from oncelog.records.model import (
@@ -34,10 +42,16 @@ from oncelog.records.model import (
     Buffer,
     CheckedRecords,
 )
-from oncelog.types import NO_TIMESTAMP, TimestampType
+from oncelog.types import NO_TIMESTAMP, TimestampType, TopicPartition
 
 UNBOUNDED_MS = 2**63 - 1  # Kafka's default of `message.timestamp.before.max.ms`
 DEFAULT_TIMESTAMP_AFTER_MAX_MS = 3_600_000  # and of `message.timestamp.after.max.ms`
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+
+MAX_RECORD_ERRORS = 2_000
+"""Of one batch: as many as a producer's batch of 16 KiB, the default, can hold. Kafka names all, however many a few
+compressed bytes stand for."""
+MAX_ERRORS_IN_MESSAGE = 3  # as Kafka
 
 
 class BatchRules(NamedTuple):
@@ -50,6 +64,17 @@ class BatchRules(NamedTuple):
     timestamp_type: TimestampType = TimestampType.CREATE_TIME
     timestamp_before_max_ms: int = UNBOUNDED_MS
     timestamp_after_max_ms: int = DEFAULT_TIMESTAMP_AFTER_MAX_MS
+    partition: TopicPartition | None = None  # that a refusal names
+
+    @property
+    def timestamp_range(self) -> tuple[int, int]:
+        """The earliest and the latest that a record may have."""
+        if self.timestamp_type is TimestampType.LOG_APPEND_TIME:
+            return INT64_MIN, INT64_MAX
+        return (
+            max(self.now_ms - self.timestamp_before_max_ms, INT64_MIN),
+            min(self.now_ms + self.timestamp_after_max_ms, INT64_MAX),
+        )
 
 
 class ValidatedBatch(NamedTuple):
@@ -80,9 +105,10 @@ def validate_client_batch(buffer: Buffer, *, rules: BatchRules) -> ValidatedBatc
     else:
         payload = records_payload(buffer, header, max_decompressed_bytes=rules.max_decompressed_bytes)
     checked = kernel.check_records(payload, header.record_count, header.base_timestamp)
-    if rules.require_keys and checked.null_keys:
-        raise InvalidRecord(f"{checked.null_keys} records have no key, which a compacted topic requires")
-    _check_timestamps(header, checked, rules)
+    if header.attributes & TIMESTAMP_TYPE_MASK and not (rules.require_keys and checked.null_keys):
+        raise InvalidTimestamp("the timestamp type of a batch from a client is CREATE_TIME, found LOG_APPEND_TIME")
+    if (rules.require_keys and checked.null_keys) or not _are_in_range(checked, rules):
+        raise _refusal(payload, header, rules)
     return ValidatedBatch(header, checked.max_timestamp, checked.offset_delta_of_max)
 
 
@@ -111,13 +137,40 @@ def _check_header(header: BatchHeader) -> None:
         raise InvalidRecord(f"producer id {header.producer_id} comes with the sequence number {header.base_sequence}")
 
 
-def _check_timestamps(header: BatchHeader, checked: CheckedRecords, rules: BatchRules) -> None:
-    if header.attributes & TIMESTAMP_TYPE_MASK:
-        raise InvalidTimestamp("the timestamp type of a batch from a client is CREATE_TIME, found LOG_APPEND_TIME")
+def _are_in_range(checked: CheckedRecords, rules: BatchRules) -> bool:
     if rules.timestamp_type is TimestampType.LOG_APPEND_TIME or checked.min_timestamp == NO_TIMESTAMP:
-        return
+        return True
     earliest = rules.now_ms - rules.timestamp_before_max_ms
     latest = rules.now_ms + rules.timestamp_after_max_ms
-    for timestamp in (checked.min_timestamp, checked.max_timestamp):
-        if timestamp != NO_TIMESTAMP and not earliest <= timestamp <= latest:
-            raise InvalidTimestamp(f"timestamp {timestamp} is not in the allowed range from {earliest} to {latest}")
+    return earliest <= checked.min_timestamp and checked.max_timestamp <= latest
+
+
+def _refusal(payload: Buffer, header: BatchHeader, rules: BatchRules) -> KafkaError:
+    """Names the records at fault, in Kafka's words. Kafka: LogValidator.processRecordErrors"""
+    earliest, latest = rules.timestamp_range
+    found, total, out_of_range = kernel.find_refused(
+        payload, header.record_count, header.base_timestamp, rules.require_keys, earliest, latest, MAX_RECORD_ERRORS
+    )
+    errors = [(index, _fault(index, timestamp, earliest, latest, rules)) for index, timestamp in found]
+    error: KafkaError
+    if out_of_range:
+        error = InvalidTimestamp("One or more records have been rejected due to invalid timestamp")
+    else:
+        shown = (
+            f"RecordError(batchIndex={index}, message='{words}')" for index, words in errors[:MAX_ERRORS_IN_MESSAGE]
+        )
+        error = InvalidRecord(
+            f"One or more records have been rejected due to {total} record errors in total, "
+            f"and only showing the first three errors at most: [{', '.join(shown)}]"
+        )
+    error.record_errors = errors
+    return error
+
+
+def _fault(index: int, timestamp: int | None, earliest: int, latest: int, rules: BatchRules) -> str:
+    if timestamp is None:
+        return f"Compacted topic cannot accept message without key in topic partition {rules.partition}"
+    return (
+        f"Timestamp {timestamp} of message with offset {index} is out of range. "
+        f"The timestamp should be within [{earliest}, {latest}]"
+    )

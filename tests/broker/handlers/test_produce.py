@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from oncelog.broker.handlers.produce import MAX_RECORD_ERRORS
 from oncelog.broker.request import CLOSE, NO_REPLY
+from oncelog.records import validation
 from tests.broker.support import Desk, FailingStorage
 from tests.support.batches import CODECS, TRANSACTIONAL, Record, batch_records, make_batch, read_batches, read_records
 from tests.support.process import BrokerProcess
@@ -385,6 +387,20 @@ def test_an_error_concerns_only_its_own_partition_of_a_request(desk: Desk, stora
     storage.heal()
     answer = desk.ask("produce", 9, two_partitions(make_batch(), make_batch(crc=1)))
     assert partitions_of(answer) == [(0, 0, 1), (1, CORRUPT_MESSAGE, -1)]
+
+
+def test_an_answer_names_no_more_records_than_it_may(desk: Desk) -> None:
+    """A few hundred compressed bytes for each partition must not become megabytes of words."""
+    per_batch, partitions = validation.MAX_RECORD_ERRORS, 7
+    desk.create("orders", partitions, cleanup_policy="compact")
+    batch = make_batch([b""] * (per_batch + 1), codec=CODECS["zstd"])
+    data = [{"index": index, "records": batch} for index in range(partitions)]
+    request = {"acks": -1, "timeout": 1000, "topic_data": [{"name": "orders", "partition_data": data}]}
+    (topic,) = desk.ask("produce", 9, request)["responses"]
+    named = [len(each["record_errors"]) for each in topic["partition_responses"]]
+    assert named == [per_batch] * 5 + [0, 0]
+    assert sum(named) == MAX_RECORD_ERRORS
+    assert all(each["error_message"] for each in topic["partition_responses"])
 
 
 def test_without_acks_a_disk_error_ends_the_connection(desk: Desk, storage: FailingStorage) -> None:

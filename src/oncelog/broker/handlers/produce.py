@@ -4,8 +4,8 @@ Versions: 0-2 are advertised, since librdkafka turns compression off without the
 UNSUPPORTED_VERSION; 3 adds the transactional id; 8 adds error messages; 9 is flexible; 10 may name the new leader;
 12 adds partitions to a transaction implicitly; 13 names topics by id.
 
-Left out: record-level errors (`record_errors` stays empty, the message tells which record), and the leader hint of
-version 10, which one node never needs. Internal topics are their coordinators' alone and answered with
+Left out: the leader hint of version 10, which one node never needs. An answer names up to `MAX_RECORD_ERRORS` records
+at fault, where Kafka names all. Internal topics are their coordinators' alone and answered with
 INVALID_TOPIC_EXCEPTION, where Kafka makes an exception for a client that calls itself `__admin_client`. A transactional
 batch in a request without a transactional id is refused for itself, where Kafka refuses the whole request.
 """
@@ -42,6 +42,7 @@ from oncelog.wire.produce import (
     ProducePartition,
     ProduceRequest,
     ProduceTopic,
+    RecordError,
 )
 from oncelog.wire.quick import encode_produce_response
 
@@ -56,6 +57,8 @@ PROTOCOL_1, PROTOCOL_2 = 1, 2
 ACKS_NONE, ACKS_LEADER, ACKS_ALL = 0, 1, -1
 ANY_ACKS = (ACKS_NONE, ACKS_LEADER, ACKS_ALL)
 PRODUCER_DECIDES, UNCOMPRESSED = "producer", "uncompressed"
+MAX_RECORD_ERRORS = 10_000
+"""Named in one answer. Each takes some hundred bytes, and what is at fault may be compressed a thousandfold."""
 NOTHING_REFUSED: Mapping[TopicPartition, KafkaError] = {}
 
 
@@ -122,6 +125,7 @@ class Appends:
         self._meter = request.meter
         self._refused = NOTHING_REFUSED
         self._unflushed: list[Unflushed] = []
+        self._record_errors_left = MAX_RECORD_ERRORS
 
     @property
     def is_answered(self) -> bool:
@@ -168,7 +172,7 @@ class Appends:
                 log, appended = self._append(name, partition)
             except KafkaError as error:
                 note_failure(self._broker, TopicPartition(name, partition.index), error)
-                partitions.append(failed_partition(partition.index, error))
+                partitions.append(self._failed(partition.index, error))
                 continue
             if log.log_end_offset - log.recovery_point >= log.config.flush_messages:
                 self._unflushed.append(Unflushed(log, log.log_end_offset, topic_position, len(partitions)))
@@ -178,6 +182,11 @@ class Appends:
                 )
             )
         return ProducedTopic(topic.name, topic.topic_id, partitions)
+
+    def _failed(self, index: int, error: KafkaError) -> ProducedPartition:
+        named = [RecordError(*each) for each in error.record_errors[: self._record_errors_left]]
+        self._record_errors_left -= len(named)
+        return failed_partition(index, error)._replace(record_errors=named)
 
     def _what_is_impossible(self, topic: ProduceTopic, name: str) -> KafkaError | None:
         if self._version < FIRST_SERVED_VERSION:

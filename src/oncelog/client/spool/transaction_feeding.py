@@ -17,6 +17,7 @@ from oncelog.client.accumulator import PartitionQueue
 from oncelog.client.batch import ProducerBatch
 from oncelog.client.delivery import Delivery, OnDelivery, RecordFuture
 from oncelog.client.metadata import NO_LEADER
+from oncelog.client.producer_errors import RefusedWithOthers
 from oncelog.client.spool.feeding import Feeder
 from oncelog.client.spool.positions import Ends, Position
 from oncelog.client.spool.promises import Outcome, Promises
@@ -177,7 +178,7 @@ class TransactionFeeder(Feeder):
             delivery = batch.delivery
             self._stored.append((place, Outcome(first, end, delivery.base_offset, delivery.append_time_ms)))
         elif _is_final(error, batch) and not self.keeps_failed:
-            self._failed.append((place, Outcome(first, end, error=error)))
+            self._failed += [(place, outcome) for outcome in _at_fault(batch, first)]
 
     def _first_entry(self, batch: ProducerBatch) -> int | None:
         """None for the position. Whoever appends its first record holds the lock until it is known."""
@@ -253,6 +254,17 @@ class TransactionFeeder(Feeder):
         for promises in self._promises.values():
             promises.break_all(error)
         self._promises.clear()
+
+
+def _at_fault(batch: ProducerBatch, first: int) -> list[Outcome]:
+    """What of a refused batch, whose first entry is `first`, will never be stored. Where the broker named the records
+    at fault, the others go out again in the next transaction."""
+    start = batch.delivery.first_index
+    outcomes = [
+        Outcome(first + at - start, first + stop - start, error=error)
+        for at, stop, error in batch.delivery.errors_within(start, start + batch.record_count)
+    ]
+    return [one for one in outcomes if not isinstance(one.error, RefusedWithOthers)] or outcomes
 
 
 def _is_final(error: Exception, batch: ProducerBatch) -> bool:
