@@ -17,7 +17,7 @@ FLOORS = [
     {"coordinator", "replication", "controller"},
     {"client"},
     {"broker"},
-    {"producer", "consumer", "admin", "audit", "faults"},
+    {"producer", "consumer", "admin", "audit", "faults", "doctor"},
     {"once", "processing", "report"},
     {"spark"},
     {"cli", "web"},

@@ -38,6 +38,7 @@ COMMANDS = {
     "producers": Command("who writes to a topic: producer ids, epochs, sequences"),
     "transactions": Command("list, describe and abort transactions, find those that hang"),
     "audit": Command("lost, duplicated and out of order records of topics"),
+    "doctor": Command("check a data folder, and repair what can be repaired", needs_bootstrap=False),
     "run": Command("run a pipeline on Spark from a file: topics, SQL, tables, exactly once"),
     "faults": Command("a proxy that breaks connections to a cluster by a seeded script"),
     "demo": Command("the whole system at work, faults included, in about a minute", needs_bootstrap=False),

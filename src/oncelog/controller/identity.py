@@ -34,7 +34,7 @@ class Identity(NamedTuple):
 def load_or_create(storage: Storage, directory: str, node_id: int, new_id: Callable[[], UUID]) -> Identity:
     path = f"{directory}/{FILE_NAME}"
     if storage.exists(path):
-        return _load(storage.read_all(path).decode("utf-8", "replace"), directory, node_id)
+        return _checked_node(read_identity(storage, directory), path, node_id)
     used = next((name for name in storage.list_directory(directory) if _tells_of_use(name)), None)
     if used is not None:
         raise WrongDataFolder(f"{path} is missing, and the folder is not new ({used}). {see_doctor(directory)}")
@@ -68,8 +68,10 @@ def check_noted(found: Identity, noted: Identity | None, directory: str) -> None
         )
 
 
-def _load(text: str, directory: str, node_id: int) -> Identity:
+def read_identity(storage: Storage, directory: str) -> Identity:
+    """Raises WrongDataFolder if the file is not what was written."""
     path = f"{directory}/{FILE_NAME}"
+    text = storage.read_all(path).decode("utf-8", "replace")
     pairs = (line.partition("=") for line in text.splitlines() if line and not line.startswith("#"))
     found = {name.strip(): value.strip() for name, _, value in pairs}
     try:
@@ -78,6 +80,10 @@ def _load(text: str, directory: str, node_id: int) -> Identity:
         raise WrongDataFolder(f"{path} cannot be read: {error!r}. {see_doctor(directory)}") from error
     if found.get("version") != FORMAT_VERSION:
         raise WrongDataFolder(f"{path} has version {found.get('version')}; only {FORMAT_VERSION} is known")
+    return identity
+
+
+def _checked_node(identity: Identity, path: str, node_id: int) -> Identity:
     if identity.node_id != node_id:
         raise WrongDataFolder(
             f"{path} says that this folder belongs to node {identity.node_id}, and this is node {node_id}; "

@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 from uuid import UUID
 
 from oncelog.controller.end_offset_checkpoint import DurableEnd, EndOffsetCheckpoint
-from oncelog.controller.log_check import check_log, check_whole
+from oncelog.controller.log_check import CheckedLog, check_log, check_whole
 from oncelog.controller.records import (
     DamagedMetadata,
     MetadataRecord,
@@ -95,18 +96,9 @@ class MetadataLog:
     ) -> MetadataLog:
         """Open or create the log, and replay into the empty `state` what it holds. `noted` is how much of it must be
         there, `last_epoch` an epoch that is known to be used. Raises UnreadableMetadata, having written nothing."""
-        snapshots = find_snapshots(storage, directory)
-        checked = check_log(storage, directory)
-        began = _latest_epoch_start(storage, directory)
-        check_whole(
-            checked, directory, noted=noted, snapshots=snapshots, began=began, was_stopped_cleanly=was_stopped_cleanly
+        checked, snapshots, start_offset = check_metadata(
+            storage, directory, state, noted=noted, was_stopped_cleanly=was_stopped_cleanly
         )
-        start_offset = _load_newest_snapshot(storage, directory, snapshots, state)
-        if not checked.start_offset <= start_offset:
-            raise DamagedMetadata(
-                f"{directory} holds offsets {checked.start_offset} to {checked.end_offset}, and no snapshot leads "
-                f"there (the best one ends at {start_offset}): files are missing"
-            )
         log = PartitionLog.open(storage, directory, METADATA_PARTITION, LOG_CONFIG, now_ms=now_ms, clean=False)
         log.advance_high_watermark(log.log_end_offset)
         used = max(last_epoch, log.leader_epochs.latest_epoch, *(snapshot.epoch for snapshot in snapshots))
@@ -210,6 +202,36 @@ class MetadataLog:
                     records = decode_records(batch)
                     yield from ((record.offset, record.value or b"") for record in records if record.offset >= offset)
                 offset = max(offset, header.next_offset)
+
+
+class CheckedMetadata(NamedTuple):
+    log: CheckedLog
+    snapshots: list[SnapshotId]
+    start_offset: int
+    """Where the log goes on from the snapshot."""
+
+
+def check_metadata(
+    storage: Storage,
+    directory: str,
+    state: ControllerState,
+    *,
+    noted: DurableEnd | None,
+    was_stopped_cleanly: bool,
+) -> CheckedMetadata:
+    """Look at all the files before anything changes them, and replay the newest whole snapshot into the empty `state`.
+    Raises UnreadableMetadata."""
+    snapshots = find_snapshots(storage, directory)
+    log = check_log(storage, directory)
+    began = _latest_epoch_start(storage, directory)
+    check_whole(log, directory, noted=noted, snapshots=snapshots, began=began, was_stopped_cleanly=was_stopped_cleanly)
+    start_offset = _load_newest_snapshot(storage, directory, snapshots, state)
+    if start_offset < log.start_offset:
+        raise DamagedMetadata(
+            f"{directory} holds offsets {log.start_offset} to {log.end_offset}, and no snapshot leads there (the best "
+            f"one ends at {start_offset}): files are missing"
+        )
+    return CheckedMetadata(log, snapshots, start_offset)
 
 
 def find_snapshots(storage: Storage, directory: str) -> list[SnapshotId]:

@@ -1,0 +1,275 @@
+"""Looks at a data folder as a start would, and tells all that it finds: the identity, the metadata, every partition.
+
+Reads only. Each finding comes with what can be done about it, if something can (`repairs`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import Enum
+from typing import NamedTuple
+
+from oncelog.controller.end_offset_checkpoint import FILE_NAME as END_OFFSET_FILE
+from oncelog.controller.end_offset_checkpoint import Noted, read_noted
+from oncelog.controller.features import METADATA_VERSION
+from oncelog.controller.identity import FILE_NAME as IDENTITY_FILE
+from oncelog.controller.identity import Identity, WrongDataFolder, check_noted, read_identity
+from oncelog.controller.log_check import check_log
+from oncelog.controller.metadata_log import METADATA_PARTITION, check_metadata, find_snapshots
+from oncelog.controller.quorum_state import FILE_NAME as QUORUM_FILE
+from oncelog.controller.quorum_state import NO_QUORUM, QuorumState, read_quorum_state
+from oncelog.controller.records import DamagedMetadata, UnreadableMetadata
+from oncelog.controller.salvage import FoundPartition, Salvaged, salvage
+from oncelog.controller.snapshot import BOOTSTRAP_FILE, decode_snapshot
+from oncelog.controller.state import ControllerState
+from oncelog.controller.strays import Whose, has_records, noted_topic_id, whose
+from oncelog.controller.takeover import UnservableMetadata, check_known_folders, check_quorum, check_servable
+from oncelog.doctor.repairs import AcceptLoss, RebuildMetadata, Repair, RestoreIdentity, RestoreTopicId, SetAside
+from oncelog.log.checkpoints import CLEAN_SHUTDOWN_FILE, CorruptCheckpoint
+from oncelog.log.folders import STRAY_SUFFIX, name_of, partition_of
+from oncelog.log.inspection import NO_KAFKA_EPOCH, Finding, Severity, inspect_data_folder
+from oncelog.log.leader_epochs import LeaderEpochCache
+from oncelog.log.storage import Storage
+from oncelog.types import TopicPartition
+
+REFUSES = "the broker does not start on this folder"
+RESTORE = "restore it from a copy if there is one"
+
+
+class Kind(Enum):
+    DATA_FOLDER = "a data folder"
+    EMPTY = "empty: a broker begins a new cluster here"
+    FOREIGN = "no data folder: it has no meta.properties, no metadata and no partitions"
+
+
+class Diagnosis(NamedTuple):
+    finding: Finding
+    repair: Repair | None = None
+
+
+def kind_of(storage: Storage, path: str) -> Kind:
+    names = [name for name in storage.list_directory(path) if name != ".lock"]
+    if not names:
+        return Kind.EMPTY
+    ours = {IDENTITY_FILE, str(METADATA_PARTITION), END_OFFSET_FILE}
+    if ours.intersection(names) or any(_is_partition(storage, path, name) for name in names):
+        return Kind.DATA_FOLDER
+    return Kind.FOREIGN
+
+
+def check_up(storage: Storage, path: str, *, deep: bool = False) -> Iterator[Diagnosis]:
+    """Everything that is wrong, the gravest first to stand in the way of a start. `deep` reads every record."""
+    noted = read_noted(storage, path)
+    identity, findings = _check_identity(storage, path, noted)
+    yield from findings
+    directory = f"{path}/{METADATA_PARTITION}"
+    quorum, findings = _check_quorum_state(storage, directory, identity, noted)
+    yield from findings
+    salvaged = salvage(storage, directory, noted)
+    yield from _check_notes(storage, path, directory, noted)
+    damage = _metadata_damage(storage, path, directory, noted, salvaged)
+    if damage is not None:
+        yield _diagnose_metadata(storage, path, directory, damage, salvaged, identity)
+    elif identity is not None:
+        yield from _check_servable(storage, path, salvaged, identity)
+    yield from _check_topic_ids(storage, path, salvaged, noted)
+    known = [
+        TopicPartition(topic.name, index) for topic in salvaged.state.topics.values() for index in topic.partitions
+    ]
+    kafka_epoch = NO_KAFKA_EPOCH if quorum is NO_QUORUM else quorum.leader_epoch
+    for finding in inspect_data_folder(
+        storage, path, None if damage else known, kafka_epoch=kafka_epoch, verify_batches=deep
+    ):
+        yield Diagnosis(finding, _repair_of(path, finding))
+
+
+# --- identity ---
+
+
+def _check_identity(storage: Storage, path: str, noted: Noted) -> tuple[Identity | None, list[Diagnosis]]:
+    file = f"{path}/{IDENTITY_FILE}"
+    try:
+        if not storage.exists(file):
+            raise WrongDataFolder(f"{file} is missing")
+        identity = read_identity(storage, path)
+        check_noted(identity, noted.identity, path)
+        return identity, []
+    except WrongDataFolder as error:
+        can = noted.identity is not None
+        remedy = "`--repair` writes it again from metadata-end-offset-checkpoint" if can else RESTORE
+        finding = Finding(file, _problem(error, path), REFUSES, Severity.LOSS, remedy, can)
+        return noted.identity, [Diagnosis(finding, RestoreIdentity(noted.identity) if noted.identity else None)]
+
+
+def _check_quorum_state(
+    storage: Storage, directory: str, identity: Identity | None, noted: Noted
+) -> tuple[QuorumState, list[Diagnosis]]:
+    file = f"{directory}/{QUORUM_FILE}"
+    try:
+        quorum = read_quorum_state(storage, directory, is_ours=False)
+        if identity is not None:
+            check_quorum(quorum, identity.node_id)
+        return quorum, []
+    except DamagedMetadata as error:
+        is_ours = noted.end is not None
+        consequence = "the start goes on without it" if is_ours else REFUSES
+        severity = Severity.REPAIRED_AT_START if is_ours else Severity.LOSS
+        remedy = "`--repair` sets it aside, if this was the folder of a single-node Kafka; else restore it"
+        return NO_QUORUM, [Diagnosis(Finding(file, str(error), consequence, severity, remedy, True), SetAside(file))]
+    except UnservableMetadata as error:
+        return NO_QUORUM, [Diagnosis(Finding(file, str(error), REFUSES, Severity.LOSS, RESTORE))]
+
+
+# --- metadata ---
+
+
+def _metadata_damage(
+    storage: Storage, path: str, directory: str, noted: Noted, salvaged: Salvaged
+) -> UnreadableMetadata | UnservableMetadata | None:
+    """What a start would say."""
+    try:
+        checked = check_metadata(
+            storage,
+            directory,
+            ControllerState(),
+            noted=noted.end,
+            was_stopped_cleanly=storage.exists(f"{path}/{CLEAN_SHUTDOWN_FILE}"),
+        )
+        check_known_folders(
+            storage,
+            path,
+            salvaged.state,
+            salvaged.removed_topics,
+            metadata_end_offset=checked.log.end_offset,
+            is_whole=noted.end is not None,
+        )
+        bootstrap = f"{path}/{BOOTSTRAP_FILE}"
+        if METADATA_VERSION not in salvaged.state.features and storage.exists(bootstrap):
+            decode_snapshot(storage.read_all(bootstrap))
+    except (UnreadableMetadata, UnservableMetadata) as error:
+        return error
+    return None
+
+
+def _diagnose_metadata(
+    storage: Storage,
+    path: str,
+    directory: str,
+    damage: UnreadableMetadata | UnservableMetadata,
+    salvaged: Salvaged,
+    identity: Identity | None,
+) -> Diagnosis:
+    """What can be salvaged must be servable: rules of access, for one, would be gone from new metadata."""
+    can = identity is not None
+    try:
+        if identity is not None:
+            check_servable(salvaged.state, identity)
+    except UnservableMetadata:
+        can = False
+    found = len(salvaged.state.topics)
+    remedy = f"restore {METADATA_PARTITION} from a copy that is as new as the rest of the folder"
+    if can:
+        remedy += f", or `--repair`: {found} topics can be read, others are adopted from their folders"
+    finding = Finding(directory, _problem(damage, path), REFUSES, Severity.LOSS, remedy, can)
+    if not can or identity is None:
+        return Diagnosis(finding)
+    return Diagnosis(finding, RebuildMetadata(directory, salvaged, tuple(_partitions(storage, path)), identity))
+
+
+def _check_servable(storage: Storage, path: str, salvaged: Salvaged, identity: Identity) -> Iterator[Diagnosis]:
+    try:
+        check_servable(salvaged.state, identity)
+    except UnservableMetadata as error:
+        yield Diagnosis(Finding(f"{path}/{METADATA_PARTITION}", str(error), REFUSES, Severity.LOSS, "as it says"))
+
+
+def _check_notes(storage: Storage, path: str, directory: str, noted: Noted) -> Iterator[Diagnosis]:
+    """What costs nothing, or is put right by the next start."""
+    file = f"{path}/{END_OFFSET_FILE}"
+    if noted.bad_lines or noted.end is None:
+        problem = f"{noted.bad_lines} lines are damaged" if noted.bad_lines else "it is missing, or says nothing"
+        consequence = "written again; until then a loss at the end of the metadata may go unnoticed"
+        yield _note(file, problem, consequence)
+    for snapshot in find_snapshots(storage, directory):
+        snapshot_path = f"{directory}/{snapshot.file_name}"
+        try:
+            decode_snapshot(storage.read_all(snapshot_path))
+        except UnreadableMetadata as error:
+            yield _note(snapshot_path, str(error), "not used: an older one and the log have the same")
+    bad = check_log(storage, directory).bad
+    if bad is not None and not bad.good_after:
+        problem = f"{bad.size_bytes} bytes at its end are no whole batch"
+        yield _note(bad.path, problem, "cut off, if nobody was told of it; else see below")
+    for name in storage.list_directory(path):
+        if name.endswith(STRAY_SUFFIX):
+            yield _note(f"{path}/{name}", "a partition that nobody knew, set aside", "left alone", "remove it, or not")
+
+
+def _note(path: str, problem: str, consequence: str, remedy: str = "nothing") -> Diagnosis:
+    return Diagnosis(Finding(path, problem, consequence, Severity.NOTE, remedy))
+
+
+# --- partitions ---
+
+
+def _check_topic_ids(storage: Storage, path: str, salvaged: Salvaged, noted: Noted) -> Iterator[Diagnosis]:
+    """Folders with the name of a partition that is known, and the id of a topic that is not."""
+    for name in storage.list_directory(path):
+        topic_partition = partition_of(name)
+        topic = salvaged.state.topic(topic_partition.topic) if topic_partition else None
+        if topic_partition is None or topic is None or topic_partition.partition not in topic.partitions:
+            continue
+        folder = f"{path}/{name}"
+        topic_id = noted_topic_id(storage, folder)
+        owner = whose(salvaged.state, salvaged.removed_topics, topic_partition, topic_id, is_whole=True)
+        if owner is Whose.DOUBTFUL and has_records(storage, folder):
+            finding = Finding(
+                f"{folder}/partition.metadata",
+                f"it names the topic id {topic_id}; that of {topic.name} is {topic.id}, and no deletion is known",
+                "the partition answers KAFKA_STORAGE_ERROR",
+                Severity.LOSS,
+                f"if these are the records of {topic.name}, `--repair` writes the id anew",
+                True,
+            )
+            yield Diagnosis(finding, RestoreTopicId(folder, topic.id))
+
+
+def _repair_of(path: str, finding: Finding) -> Repair | None:
+    """The partition whose loss is to be accepted is the folder that the finding is about, or in."""
+    name = finding.path.removeprefix(f"{path}/").split("/")[0]
+    topic_partition = partition_of(name)
+    return AcceptLoss(topic_partition) if finding.can_repair and topic_partition is not None else None
+
+
+def _partitions(storage: Storage, path: str) -> Iterator[FoundPartition]:
+    for name in storage.list_directory(path):
+        topic_partition = partition_of(name)
+        if topic_partition is not None and name == name_of(topic_partition):
+            folder = f"{path}/{name}"
+            topic_id = noted_topic_id(storage, folder)
+            yield FoundPartition(*topic_partition, topic_id, _latest_epoch(storage, folder))
+
+
+def _latest_epoch(storage: Storage, folder: str) -> int:
+    epochs = LeaderEpochCache(storage, folder)
+    try:
+        epochs.load()
+    except CorruptCheckpoint:
+        return 0
+    return max(epochs.latest_epoch, 0)
+
+
+def _is_partition(storage: Storage, path: str, name: str) -> bool:
+    """Not only by its name: `photos-2026` may be anything."""
+    if partition_of(name) is None:
+        return False
+    try:
+        names = storage.list_directory(f"{path}/{name}")
+    except NotADirectoryError:
+        return False
+    return any(each.endswith(".log") and each[:20].isdecimal() for each in names)
+
+
+def _problem(error: Exception, path: str) -> str:
+    """The message of a start, without the advice to come here."""
+    return str(error).partition(" Nothing was changed; `oncelog doctor")[0].rstrip(".")

@@ -1,0 +1,132 @@
+"""What can be done about findings, as values: what it costs, and how it is done.
+
+A repair destroys nothing: what it takes out of use stays beside it as `*.damaged`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+from uuid import UUID
+
+from oncelog.controller.identity import FILE_NAME as IDENTITY_FILE
+from oncelog.controller.identity import Identity, write_identity
+from oncelog.controller.salvage import DAMAGED_SUFFIX, FoundPartition, Salvaged, adopt, rebuild, skip_producer_ids
+from oncelog.errors import CorruptMessage
+from oncelog.log.batch_scan import hop_batches
+from oncelog.log.checkpoints import PARTITION_METADATA_FILE, write_topic_id
+from oncelog.log.inspection import accept_loss
+from oncelog.log.segment_files import LOG_SUFFIX
+from oncelog.log.storage import Storage
+from oncelog.types import NO_PRODUCER_ID, TopicPartition
+
+
+class Folder(NamedTuple):
+    """The folder that is repaired, and what a repair may need of the world."""
+
+    storage: Storage
+    path: str
+    stamp: str
+    """When, in the names of what is kept."""
+    now_ms: int
+    new_id: Callable[[], UUID]
+
+    def keep(self, path: str) -> None:
+        """Copy a file that is about to change."""
+        if self.storage.exists(path):
+            self.storage.write_atomically(f"{path}.{self.stamp}{DAMAGED_SUFFIX}", self.storage.read_all(path))
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreIdentity:
+    identity: Identity
+    text = "write meta.properties again, from metadata-end-offset-checkpoint"
+
+    def perform(self, folder: Folder) -> list[str]:
+        folder.keep(f"{folder.path}/{IDENTITY_FILE}")
+        write_identity(folder.storage, folder.path, self.identity)
+        return [f"wrote {folder.path}/{IDENTITY_FILE}: node {self.identity.node_id} of {self.identity.cluster_id}"]
+
+
+@dataclass(frozen=True, slots=True)
+class SetAside:
+    """A file that is not needed any more, or that nobody can read."""
+
+    path: str
+
+    @property
+    def text(self) -> str:
+        return f"set {self.path.rpartition('/')[2]} aside and go on without it"
+
+    def perform(self, folder: Folder) -> list[str]:
+        kept = f"{self.path}.{folder.stamp}{DAMAGED_SUFFIX}"
+        folder.storage.rename(self.path, kept)
+        return [f"renamed {self.path} to {kept}"]
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreTopicId:
+    path: str
+    topic_id: UUID
+    text = "write partition.metadata again, with the topic id that the metadata has"
+
+    def perform(self, folder: Folder) -> list[str]:
+        folder.keep(f"{self.path}/{PARTITION_METADATA_FILE}")
+        write_topic_id(folder.storage, self.path, self.topic_id)
+        return [f"wrote {self.path}/{PARTITION_METADATA_FILE}"]
+
+
+@dataclass(frozen=True, slots=True)
+class RebuildMetadata:
+    """Accepts the loss of what cannot be read any more."""
+
+    directory: str
+    salvaged: Salvaged
+    partitions: tuple[FoundPartition, ...]
+    identity: Identity
+    text = "accept the loss: write the metadata anew, from all that can be read of it and from the partitions' folders"
+
+    def perform(self, folder: Folder) -> list[str]:
+        done = [f"lost: {what}" for what in self.salvaged.lost]
+        done += [f"adopted {what}" for what in adopt(self.salvaged, self.partitions, self.identity, folder.new_id)]
+        seen = max((_highest_producer_id(folder, each) for each in self.partitions), default=NO_PRODUCER_ID)
+        done.append(f"producer ids go on from {skip_producer_ids(self.salvaged, seen)}")
+        folder.storage.make_directory(self.directory)
+        done += rebuild(
+            folder.storage, folder.path, self.directory, self.salvaged, self.identity, folder.stamp, folder.now_ms
+        )
+        return done
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptLoss:
+    topic_partition: TopicPartition
+
+    @property
+    def text(self) -> str:
+        return f"accept the loss in {self.topic_partition}: serve what is left of it"
+
+    def perform(self, folder: Folder) -> list[str]:
+        return accept_loss(folder.storage, folder.path, self.topic_partition)
+
+
+Repair = RestoreIdentity | SetAside | RestoreTopicId | RebuildMetadata | AcceptLoss
+
+
+def _highest_producer_id(folder: Folder, partition: FoundPartition) -> int:
+    """As far as headers can be followed; the ids that are skipped are there for the rest."""
+    directory = f"{folder.path}/{partition.topic}-{partition.partition}"
+    highest = NO_PRODUCER_ID
+    for name in folder.storage.list_directory(directory):
+        if not name.endswith(LOG_SUFFIX):
+            continue
+        file = folder.storage.open(f"{directory}/{name}")
+        try:
+            for _, header in hop_batches(file, 0, file.size):
+                highest = max(highest, header.producer_id)
+        except CorruptMessage:
+            continue
+        finally:
+            file.close()
+    return highest
