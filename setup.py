@@ -44,6 +44,7 @@ COMPILED = [
     "client.sender",
     "client.sockets",
     "client.standing_in",
+    "records.frames",
     "records.validation",
     "log.producer_state",
     "log.segment",

@@ -39,6 +39,7 @@ SUITES = {
     "client.sender": "client/test_sender.py",
     "client.sockets": "client/test_selecting.py",
     "client.standing_in": None,
+    "records.frames": "records/test_frames.py",
     "records.validation": "records/test_validation.py",
     "log.producer_state": "log/test_producer_state.py",
     "log.segment": "log/test_segment.py",

@@ -19,6 +19,8 @@ NAMES = (
     "crc_matches",
     "decode",
     "find_batch",
+    "find_newest",
+    "find_timestamp",
     "murmur2",
     "parse_header",
     "partition_of",

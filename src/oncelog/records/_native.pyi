@@ -9,7 +9,9 @@ from oncelog.records._python import crc32c as crc32c
 from oncelog.records._python import crc_matches as crc_matches
 from oncelog.records._python import decode as decode
 from oncelog.records._python import find_batch as find_batch
+from oncelog.records._python import find_newest as find_newest
 from oncelog.records._python import find_refused as find_refused
+from oncelog.records._python import find_timestamp as find_timestamp
 from oncelog.records._python import murmur2 as murmur2
 from oncelog.records._python import parse_header as parse_header
 from oncelog.records._python import partition_of as partition_of

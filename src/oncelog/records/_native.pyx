@@ -534,12 +534,34 @@ cdef object error_of(Flaw flaw, int32_t index):
     return InvalidRecord(f"record {index} is malformed: {FLAWS[<int>flaw]}")
 
 
+cdef enum:
+    STEP_COUNT = 65536  # records, or headers of one, that are walked while the interpreter's lock is kept
+
+
+cdef inline int pass_record(const uint8_t *at, const uint8_t *end, Fields *fields, int32_t index) except -1:
+    """Read the record at `at`, whose headers nobody needs; it ends where `fields.end` says. Who walks millions of them in
+    a thread does not keep the interpreter's lock all the while."""
+    cdef Flaw flaw = SOUND
+    at = enter_record(at, end, fields, &flaw)
+    if at != NULL and fields.header_count:
+        if fields.header_count > STEP_COUNT:
+            with nogil:
+                at = skip_headers(at, fields, &flaw)
+        else:
+            at = skip_headers(at, fields, &flaw)
+    if at == NULL:
+        raise error_of(flaw, index)
+    if index % STEP_COUNT == STEP_COUNT - 1:
+        with nogil:
+            pass
+    return 0
+
+
 def check_records(payload, int32_t record_count, int64_t base_timestamp):
     cdef Py_buffer view
     cdef const uint8_t *at
     cdef const uint8_t *end
     cdef Fields fields
-    cdef Flaw flaw = SOUND
     cdef int32_t index, null_keys = 0, offset_delta_of_max = -1
     cdef int64_t timestamp, max_timestamp = NO_TIMESTAMP, min_timestamp = NO_TIMESTAMP
     PyObject_GetBuffer(payload, &view, PyBUF_SIMPLE)
@@ -548,12 +570,8 @@ def check_records(payload, int32_t record_count, int64_t base_timestamp):
         at = <const uint8_t *>view.buf
         end = at + view.len
         for index in range(record_count):
-            at = enter_record(at, end, &fields, &flaw)
-            if at != NULL and fields.header_count:
-                at = skip_headers(at, &fields, &flaw)
-            if at == NULL:
-                raise error_of(flaw, index)
-            at = fields.end  # where it is already: but known from one load, not by way of every field
+            pass_record(at, end, &fields, index)
+            at = fields.end
             if fields.offset_delta != index:
                 raise InvalidRecord(f"record {index} has offset delta {fields.offset_delta}, expected {index}")
             null_keys += fields.key.size < 0
@@ -628,6 +646,57 @@ cdef int read_times(BatchTimes *times, header) except -1:
     times.is_append_time = (<int>header.attributes) & TIMESTAMP_TYPE_MASK
     times.record_count = header.record_count
     return 0
+
+
+def find_timestamp(payload, header, int64_t timestamp, int64_t start_offset):
+    cdef Py_buffer view
+    cdef const uint8_t *at
+    cdef const uint8_t *end
+    cdef Fields fields
+    cdef BatchTimes times
+    cdef int32_t index
+    cdef int64_t offset, found
+    read_times(&times, header)
+    PyObject_GetBuffer(payload, &view, PyBUF_SIMPLE)
+    try:
+        check_count(view.len, times.record_count)
+        at = <const uint8_t *>view.buf
+        end = at + view.len
+        for index in range(times.record_count):
+            pass_record(at, end, &fields, index)
+            at = fields.end
+            offset = add64(times.base_offset, fields.offset_delta)
+            found = times.append_time if times.is_append_time else add64(times.base_timestamp, fields.timestamp_delta)
+            if found >= timestamp and offset >= start_offset:
+                return found, offset
+    finally:
+        PyBuffer_Release(&view)
+    return None
+
+
+def find_newest(payload, header):
+    cdef Py_buffer view
+    cdef const uint8_t *at
+    cdef const uint8_t *end
+    cdef Fields fields
+    cdef BatchTimes times
+    cdef int32_t index
+    cdef int64_t found, newest = 0, newest_offset = -1
+    read_times(&times, header)
+    PyObject_GetBuffer(payload, &view, PyBUF_SIMPLE)
+    try:
+        check_count(view.len, times.record_count)
+        at = <const uint8_t *>view.buf
+        end = at + view.len
+        for index in range(times.record_count):
+            pass_record(at, end, &fields, index)
+            at = fields.end
+            found = times.append_time if times.is_append_time else add64(times.base_timestamp, fields.timestamp_delta)
+            if index == 0 or found > newest:
+                newest, newest_offset = found, add64(times.base_offset, fields.offset_delta)
+    finally:
+        PyBuffer_Release(&view)
+    return (newest, newest_offset) if times.record_count else None
 
 
 def decode(payload, header):

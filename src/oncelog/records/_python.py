@@ -238,6 +238,28 @@ def find_refused(
     return found, total, out_of_range
 
 
+def find_timestamp(payload: Buffer, header: BatchHeader, timestamp: int, start_offset: int) -> tuple[int, int] | None:
+    """Timestamp and offset of the first record at or after `start_offset` that is not older than `timestamp`."""
+    for found, offset in _walk_times(payload, header):
+        if found >= timestamp and offset >= start_offset:
+            return found, offset
+    return None
+
+
+def find_newest(payload: Buffer, header: BatchHeader) -> tuple[int, int] | None:
+    """Timestamp and offset of the first record that is as new as any."""
+    return max(_walk_times(payload, header), key=lambda time: time[0], default=None)
+
+
+def _walk_times(payload: Buffer, header: BatchHeader) -> Iterator[tuple[int, int]]:
+    is_append_time = header.attributes & TIMESTAMP_TYPE_MASK
+    for record in walk(memoryview(payload), header.record_count):
+        timestamp = (
+            header.max_timestamp if is_append_time else wrap_int64(header.base_timestamp + record.timestamp_delta)
+        )
+        yield timestamp, wrap_int64(header.base_offset + record.offset_delta)
+
+
 def decode(payload: Buffer, header: BatchHeader) -> list[Record]:
     """The records of a batch whose decompressed records section is `payload`."""
     view = memoryview(payload)

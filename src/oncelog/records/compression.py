@@ -1,35 +1,35 @@
 """Kafka's five compression codecs, with decompression that never produces more bytes than it was allowed.
 
-The only module that knows cramjam, which it imports on first use. It knows nothing of batches: bytes in, bytes out.
+The only module that knows cramjam and zlib, which it imports on first use. It knows nothing of batches: bytes in, bytes
+out. `frames` tells it how many bytes can come out, so that nothing is decompressed twice.
 
-- gzip: one or more members.
+- gzip: one or more members. zlib's decompressor is used, since it can be stopped half way.
 - snappy: written in the framing of snappy-java ("xerial": magic, two versions, then length-prefixed raw blocks of at
   most 32 KiB), which is what Java and librdkafka read; raw blocks without framing, as some clients send, are read too.
 - lz4: the frame format. Java reads only frames of independent blocks, so that is what is written: we put the blocks
   into the frame ourselves, since cramjam's own compressor of such frames keeps the interpreter's lock all the while.
 - zstd: one or more frames.
 
-Other threads run while a compressor works.
+Other threads run while a compressor or a decompressor works.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
+from mmap import mmap
 
 from oncelog.errors import CorruptMessage, InvalidRecord, UnsupportedCompressionType
+from oncelog.records import frames
 from oncelog.records.model import Buffer
 
-NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
+NONE, GZIP, SNAPPY, LZ4, ZSTD = frames.CODECS
 NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
 
 # Kafka's own defaults (`compression.gzip.level`, `compression.zstd.level`); lz4's fast mode is its level 1.
 DEFAULT_LEVELS = {GZIP: 6, LZ4: 1, ZSTD: 3}
 
-XERIAL_MAGIC = b"\x82SNAPPY\x00"
-XERIAL_HEADER = XERIAL_MAGIC + b"\x00\x00\x00\x01" * 2  # version, lowest compatible version
+XERIAL_HEADER = frames.XERIAL_MAGIC + b"\x00\x00\x00\x01" * 2  # version, lowest compatible version
 XERIAL_BLOCK_BYTES = 32 * 1024
-SNAPPY_MAX_RATIO = 64  # a snappy element of two bytes yields at most 64: a larger claim is a lie
 
 LZ4_HEADER = b"\x04\x22\x4d\x18\x60\x50\xfb"  # magic, independent blocks and no checksums, 256 KiB, check of these
 LZ4_BLOCK_BYTES = 256 * 1024  # a batch is one block: after each, the interpreter's lock must be waited for
@@ -38,9 +38,10 @@ LZ4_STORED = 0x80000000  # in the size of a block: it would not compress, and is
 LZ4_END = bytes(4)
 LZ4_FIRST_THOROUGH_LEVEL = 2  # below it, lz4 has one fast mode
 
-FIRST_OUTPUT_BYTES = 64 * 1024
-FIRST_OUTPUT_RATIO = 8  # text compresses to a fifth: a first output that is too small means to do it all again
-OUTPUT_GROWTH = 4
+GZIP_MAGIC = b"\x1f\x8b"
+GZIP_WINDOW_BITS = 31  # the largest window, and zlib's sign for gzip's header and trailer
+GZIP_STEP_BYTES = 256 * 1024  # read, and written, before the interpreter's lock is asked for again
+MAX_CLEARED_BYTES = 1024 * 1024
 OUTPUT_FULL = "failed to write whole buffer"  # cramjam's words when the output does not fit
 
 
@@ -78,38 +79,86 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> Buffer:
     return _compress_lz4(data, level)
 
 
-def decompress(codec: int, data: Buffer, *, max_bytes: int) -> Buffer:
-    """The original of `data`: at most `max_bytes`, whatever the data claims; the output grows as bytes appear."""
+def decompress(codec: int, data: Buffer, *, max_bytes: int, for_all: bool = False) -> Buffer:
+    """The original of `data`: at most `max_bytes`, whatever the data claims, and in one pass. With `for_all`, what some
+    of Kafka's readers could not read is refused: see `frames`."""
     if codec == NONE:
         if len(data) > max_bytes:
             raise _bomb(codec, max_bytes)
         return data
-    if codec == SNAPPY:
-        return _decompress_snappy(memoryview(data), max_bytes)
-    if codec not in DEFAULT_LEVELS:
+    if not NONE < codec <= ZSTD:
         raise _unknown_codec(codec)
+    bound = frames.readable_size_bound(codec, data) if for_all else frames.size_bound(codec, data)
+    if codec == GZIP:
+        return _decompress_gzip(memoryview(data), bound, max_bytes, for_all)
+    if codec == SNAPPY:
+        return _decompress_snappy(memoryview(data), bound, max_bytes)
+    return _decompress_bounded(codec, data, bound, max_bytes)
+
+
+def _decompress_bounded(codec: int, data: Buffer, bound: int, max_bytes: int) -> memoryview:
+    """lz4 and zstd: their frames tell how many bytes there can be."""
     import cramjam
 
-    module = {GZIP: cramjam.gzip, LZ4: cramjam.lz4, ZSTD: cramjam.zstd}[codec]
-    return _decompress_growing(codec, module.decompress_into, data, max_bytes)
+    decompress_into = cramjam.lz4.decompress_into if codec == LZ4 else cramjam.zstd.decompress_into
+    output = _room_for(min(bound, max_bytes))
+    try:
+        written = decompress_into(data, output)
+    except cramjam.DecompressionError as error:
+        if bound > max_bytes and OUTPUT_FULL in str(error):
+            raise _bomb(codec, max_bytes) from error
+        raise _garbage(codec, error) from error
+    return memoryview(output)[:written]
 
 
-def _decompress_growing(codec: int, decompress_into: Callable[..., int], data: Buffer, max_bytes: int) -> memoryview:
-    from cramjam import DecompressionError
+def _room_for(size_bytes: int) -> bytearray | mmap:
+    """Where a decompressor writes. A large one is not cleared beforehand: that would take as long as decompressing, and
+    keep the interpreter's lock meanwhile."""
+    return bytearray(size_bytes) if size_bytes <= MAX_CLEARED_BYTES else mmap(-1, size_bytes)
 
-    capacity = min(max_bytes, max(FIRST_OUTPUT_BYTES, FIRST_OUTPUT_RATIO * len(data)))
+
+def _decompress_gzip(data: memoryview, bound: int, max_bytes: int, for_all: bool) -> bytearray:
+    """Member after member. What follows the last one and is none is passed over, as Java does. Who reads `for_all`
+    wants a single one, as long as its trailer says, with nothing behind it."""
+    if for_all and bound > max_bytes:
+        raise _bomb(GZIP, max_bytes)
+    output = bytearray()
+    position = 0
     while True:
-        output = bytearray(capacity)
-        try:
-            written = decompress_into(data, output)
-        except DecompressionError as error:
-            if OUTPUT_FULL not in str(error):
-                raise _garbage(codec, error) from error
-            if capacity == max_bytes:
-                raise _bomb(codec, max_bytes) from error
-            capacity = min(max_bytes, capacity * OUTPUT_GROWTH)
-        else:
-            return memoryview(output)[:written]
+        position = _decompress_member(data, position, output, bound if for_all else max_bytes)
+        if for_all and (position < len(data) or len(output) > bound):
+            raise InvalidRecord(
+                f"gzip records are one member, as long as the last four bytes say ({bound}), with nothing behind it: "
+                "librdkafka reads no more than the first"
+            )
+        if len(output) > max_bytes:
+            raise _bomb(GZIP, max_bytes)
+        if data[position : position + 2] != GZIP_MAGIC:
+            return output
+
+
+def _decompress_member(data: memoryview, start: int, output: bytearray, max_bytes: int) -> int:
+    """Add what the member at `start` holds to `output`, which is left once it has more than `max_bytes`; the position
+    behind what was read."""
+    import zlib
+
+    decompressor = zlib.decompressobj(GZIP_WINDOW_BITS)
+    position = start
+    try:
+        while not decompressor.eof:
+            piece: Buffer = decompressor.unconsumed_tail
+            if not piece:
+                piece = data[position : position + GZIP_STEP_BYTES]
+                position += len(piece)
+            before = len(output)
+            output += decompressor.decompress(piece, min(GZIP_STEP_BYTES, max_bytes - before + 1))
+            if len(output) > max_bytes:
+                break
+            if not piece and len(output) == before:
+                raise CorruptMessage("the records are not valid gzip: they are cut off")
+    except zlib.error as error:
+        raise _garbage(GZIP, error) from error
+    return position - len(decompressor.unused_data)
 
 
 def _compress_lz4(data: Buffer, level: int) -> bytearray:
@@ -151,42 +200,31 @@ def _compress_snappy(data: Buffer) -> bytearray:
     return framed
 
 
-def _decompress_snappy(data: memoryview, max_bytes: int) -> memoryview:
+def _decompress_snappy(data: memoryview, bound: int, max_bytes: int) -> memoryview:
     from cramjam import DecompressionError, snappy
 
-    is_framed = len(data) >= len(XERIAL_HEADER) and data[: len(XERIAL_MAGIC)] == XERIAL_MAGIC
-    blocks = list(_xerial_blocks(data)) if is_framed else [data]
+    if bound > max_bytes:
+        raise _bomb(SNAPPY, max_bytes)
+    output = memoryview(_room_for(bound))
+    start = 0
     try:
-        sizes = [_snappy_size(snappy, block) for block in blocks]
-        if sum(sizes) > max_bytes:
-            raise _bomb(SNAPPY, max_bytes)
-        output = memoryview(bytearray(sum(sizes)))
-        start = 0
-        for block, size in zip(blocks, sizes, strict=True):
+        for block in _xerial_blocks(data) if frames.is_xerial(data) else [data]:
+            size = snappy.decompress_raw_len(block)
             if snappy.decompress_raw_into(block, output[start : start + size]) != size:
                 raise CorruptMessage(f"a snappy block does not hold the {size} bytes it announces")
             start += size
     except DecompressionError as error:
         raise _garbage(SNAPPY, error) from error
-    return output
+    return output[:start]
 
 
 def _xerial_blocks(data: memoryview) -> Iterator[memoryview]:
-    position = len(XERIAL_HEADER)
+    """What `frames` has stepped over already: every block is whole."""
+    position = frames.XERIAL_HEADER_BYTES
     while position < len(data):
         size = int.from_bytes(data[position : position + 4], "big")
-        start = position + 4
-        if start > len(data) or size > len(data) - start:
-            raise CorruptMessage(f"snappy block of {size} bytes, but only {max(0, len(data) - start)} bytes follow")
-        yield data[start : start + size]
-        position = start + size
-
-
-def _snappy_size(snappy: Any, block: memoryview) -> int:
-    size = int(snappy.decompress_raw_len(block))
-    if size > SNAPPY_MAX_RATIO * len(block):
-        raise CorruptMessage(f"a snappy block of {len(block)} bytes announces {size}, more than the format can hold")
-    return size
+        yield data[position + 4 : position + 4 + size]
+        position += 4 + size
 
 
 def _unknown_codec(codec: int) -> UnsupportedCompressionType:

@@ -9,13 +9,14 @@ say. Changes nothing: the log stamps offsets and timestamps once a batch is acce
     4. a known codec                                             UNSUPPORTED_COMPRESSION_TYPE (76)
     5. offset range and count agree, not a control batch, a
        sequence where there is a producer id                     INVALID_RECORD (87)
-    6. the records: whole, counted right, offsets in order,
-       bounded when decompressed                                 87
-    7. each record: a key where the topic is compacted; a
+    6. compressed as every reader of Kafka's can read it
+       (`frames`), bounded when decompressed                     87, or 2 for what is broken
+    7. the records: whole, counted right, offsets in order       87
+    8. each record: a key where the topic is compacted; a
        timestamp in range. The error names the records           87, INVALID_TIMESTAMP (32) if one is out of range
 
 Stricter than Kafka where Kafka would mend silently: bytes after the batch (Kafka drops them), and LOG_APPEND_TIME
-set by a client (Kafka takes it for CREATE_TIME in most cases) are refused.
+set by a client (Kafka takes it for CREATE_TIME in most cases) are refused; and where it stores what only Java reads.
 """
 
 from __future__ import annotations
@@ -31,7 +32,6 @@ from oncelog.errors import (
     UnsupportedCompressionType,
 )
 from oncelog.records import compression, kernel
-from oncelog.records.batch import records_payload
 from oncelog.records.model import (
     CODEC_MASK,
     CONTROL_MASK,
@@ -103,7 +103,9 @@ def validate_client_batch(buffer: Buffer, *, rules: BatchRules) -> ValidatedBatc
     if codec == compression.NONE:
         payload: Buffer = memoryview(buffer)[HEADER_SIZE:]
     else:
-        payload = records_payload(buffer, header, max_decompressed_bytes=rules.max_decompressed_bytes)
+        payload = compression.decompress(
+            codec, memoryview(buffer)[HEADER_SIZE:], max_bytes=rules.max_decompressed_bytes, for_all=True
+        )
     checked = kernel.check_records(payload, header.record_count, header.base_timestamp)
     if header.attributes & TIMESTAMP_TYPE_MASK and not (rules.require_keys and checked.null_keys):
         raise InvalidTimestamp("the timestamp type of a batch from a client is CREATE_TIME, found LOG_APPEND_TIME")
