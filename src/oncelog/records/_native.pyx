@@ -602,7 +602,6 @@ def find_refused(
     cdef const uint8_t *at
     cdef const uint8_t *end
     cdef Fields fields
-    cdef Flaw flaw = SOUND
     cdef int32_t index, total = 0, out_of_range = 0
     cdef int64_t timestamp
     cdef bint lacks_key
@@ -613,9 +612,7 @@ def find_refused(
         at = <const uint8_t *>view.buf
         end = at + view.len
         for index in range(record_count):
-            at = enter_record(at, end, &fields, &flaw)
-            if at == NULL:
-                raise error_of(flaw, index)
+            pass_record(at, end, &fields, index)
             at = fields.end
             timestamp = add64(base_timestamp, fields.timestamp_delta)
             lacks_key = require_keys and fields.key.size < 0
