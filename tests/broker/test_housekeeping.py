@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -10,7 +11,12 @@ from typing import Any
 
 import pytest
 
-from oncelog.broker.housekeeping import FLUSH_CHECK_INTERVAL_MS, IDLE_CHECK_INTERVAL_MS, Housekeeping
+from oncelog.broker.housekeeping import (
+    FLUSH_CHECK_INTERVAL_MS,
+    IDLE_CHECK_INTERVAL_MS,
+    MISSING_LOGS_INTERVAL_MS,
+    Housekeeping,
+)
 from oncelog.log.flush_schedule import MAX_UNFLUSHED_MS
 from oncelog.log.storage import FileStorage, Storage
 from tests.broker.support import NOW_MS, Desk, FailingStorage, Later
@@ -369,3 +375,20 @@ def test_stopping_ends_a_round_early(real_house: House) -> None:
     house.desk.threads.run_next()
     assert house.desk.threads.waiting == []
     assert versions(house) == [b"0", b"1", b"2", b"3", b"4", b"5"]
+
+
+# --- logs that could not be made ---
+
+
+def test_a_log_that_could_not_be_made_is_made_when_it_can_be(house: House, storage: FailingStorage) -> None:
+    storage.fail_next("make_directory", errno.EMFILE, sticky=True)
+    request = {"topics": [{"name": "orders", "num_partitions": 2, "replication_factor": 1}], "timeout": 1000}
+    (created,) = house.desk.ask("create_topics", 7, request)["topics"]
+    storage.heal()
+    assert created["error_code"] == 0
+    assert len(house.desk.broker.missing_logs) == 2
+    house.desk.alarms.time_ms += MINUTE_MS
+    house.clock.advance(MISSING_LOGS_INTERVAL_MS)
+    assert len(house.desk.broker.missing_logs) == 0
+    house.append()
+    assert house.desk.broker.partition("orders", 0).log_end_offset == 1

@@ -408,6 +408,14 @@ def test_one_broker_per_data_folder(tmp_path: Path) -> None:
         pass
 
 
+def test_a_second_broker_on_a_live_folder_whose_lock_file_was_deleted(measured: BrokerProcess) -> None:
+    (measured.data_dir / ".lock").unlink()
+    command = [sys.executable, "-m", "oncelog", "broker", "--data", str(measured.data_dir), "--listen", "127.0.0.1:0"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert "is in use by another broker" in ended.stderr
+
+
 def test_a_port_that_is_taken(measured: BrokerProcess, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "oncelog", "broker", "--data", str(tmp_path), "--listen", measured.bootstrap]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from uuid import UUID
 
 import pytest
 
 from oncelog.broker.config import BrokerConfig, Endpoint
+from oncelog.broker.missing_logs import MAX_RETRY_MS
 from oncelog.broker.state import BrokerState
 from oncelog.controller.identity import WrongDataFolder
 from oncelog.controller.topics import NewTopic, TopicToDelete, create_topics, delete_topics
 from oncelog.errors import FencedLeaderEpoch, KafkaStorageError, UnknownLeaderEpoch, UnknownTopicOrPartition
-from oncelog.log.storage import FileStorage
+from oncelog.log.storage import FileStorage, OsFile
 from oncelog.types import TimestampType
 from tests.broker.handlers.conftest import NOW_MS, Asking, open_broker
 from tests.controller.support import counting_ids
@@ -141,6 +143,88 @@ def test_a_partition_whose_log_cannot_be_created_is_offline(tmp_path: Path, capl
     assert error_code(ask.broker, "orders", 0) == 0
 
 
+class Clock:
+    """The steady time of a server."""
+
+    def __init__(self) -> None:
+        self.time_ms = 0
+
+    def now_ms(self) -> int:
+        return self.time_ms
+
+    def later(self, delay_ms: int, step: object) -> Callable[[], None]:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize("by", ["itself", "whoever asks"])
+def test_a_log_that_could_not_be_created_is_created_later(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, by: str
+) -> None:
+    storage, clock = FullDisk(), Clock()
+    ask = Asking(open_on(storage, tmp_path))
+    ask.broker.timers = clock
+    storage.full = True
+    with caplog.at_level(logging.INFO):
+        ask.create("orders", partitions=3)
+        for _ in range(20):
+            clock.time_ms += 60_000
+            assert error_code(ask.broker, "orders", 1) == 56
+            ask.broker.create_missing_logs(NOW_MS)
+        assert caplog.text.count("cannot be created") == 3, "told once for each"
+        storage.full = False
+        if by == "whoever asks":
+            assert error_code(ask.broker, "orders", 1) == 56, "the last try was a moment ago"
+            clock.time_ms += MAX_RETRY_MS
+        else:
+            clock.time_ms += MAX_RETRY_MS
+            ask.broker.create_missing_logs(NOW_MS)
+            assert len(ask.broker.missing_logs) == 0
+        assert [error_code(ask.broker, "orders", index) for index in range(3)] == [0, 0, 0]
+        assert caplog.text.count("is there now") == 3
+    (topic,) = ask("metadata", 12, topics=None)["topics"]
+    assert [partition["leader_id"] for partition in topic["partitions"]] == [1, 1, 1]
+    assert open_broker(tmp_path).partition("orders", 2).log_end_offset == 0
+
+
+class FewDescriptors(FileStorage):
+    """No file of these logs can be opened while they are named here."""
+
+    def __init__(self) -> None:
+        self.closed: tuple[str, ...] = ()
+
+    def open(self, path: str, create: bool = False) -> OsFile:
+        if any(f"/{name}/" in path for name in self.closed):
+            raise OSError(24, "Too many open files")
+        return super().open(path, create)
+
+
+def test_a_log_that_could_not_be_opened_at_the_start_is_opened_later(tmp_path: Path) -> None:
+    ask = Asking(open_broker(tmp_path))
+    ask.create("orders", partitions=2)
+    ask.append("orders", 1, NOW_MS)
+    storage = FewDescriptors()
+    storage.closed = ("orders-1",)
+    broker = open_on(storage, tmp_path)
+    broker.timers = clock = Clock()
+    assert [error_code(broker, "orders", index) for index in range(2)] == [0, 56]
+    for _ in range(3):
+        clock.time_ms += MAX_RETRY_MS
+        reopening = broker.create_missing_logs(NOW_MS)
+        assert reopening is not None
+        reopening.run()
+        broker.log_reopened(reopening, None)
+        assert error_code(broker, "orders", 1) == 56
+    storage.closed = ()
+    clock.time_ms += MAX_RETRY_MS
+    reopening = broker.create_missing_logs(NOW_MS)
+    assert reopening is not None
+    reopening.run()
+    broker.log_reopened(reopening, None)
+    log = broker.partition("orders", 1)
+    assert (log.log_end_offset, log.high_watermark) == (1, 1)
+    assert broker.create_missing_logs(NOW_MS) is None
+
+
 def test_a_topic_whose_folder_cannot_be_removed_is_gone_all_the_same(tmp_path: Path) -> None:
     storage = FullDisk()
     ask = Asking(open_on(storage, tmp_path))
@@ -149,9 +233,14 @@ def test_a_topic_whose_folder_cannot_be_removed_is_gone_all_the_same(tmp_path: P
     storage.full = True
     assert ask("delete_topics", 6, topics=[{"name": "orders"}])["responses"][0]["error_code"] == 0
     assert error_code(ask.broker, "orders", 0) == 3
-    storage.full = False
     ask.create("orders")
     assert error_code(ask.broker, "orders", 0) == 56, "the old folder still stands in the way"
+    storage.full = False
+    ask.broker.timers = clock = Clock()
+    clock.time_ms = MAX_RETRY_MS
+    ask.broker.create_missing_logs(NOW_MS)
+    assert error_code(ask.broker, "orders", 0) == 0, "it makes way once it can"
+    assert ask.broker.partition("orders", 0).log_end_offset == 0
     assert open_broker(tmp_path).partition("orders", 0).log_end_offset == 0
 
 

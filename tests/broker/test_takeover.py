@@ -13,8 +13,10 @@ from oncelog.controller.state import Outcome
 from oncelog.errors import InvalidConfig, KafkaStorageError
 from oncelog.log.leader_epochs import EpochEntry
 from oncelog.log.storage import FileStorage
+from oncelog.records import kernel
 from tests.broker.handlers.conftest import NOW_MS, Asking, open_broker
 from tests.controller.support import counting_ids
+from tests.support.batches import make_batch
 
 UNDEFINED = -1
 
@@ -54,24 +56,33 @@ def test_an_empty_log_of_a_first_epoch_needs_no_note(tmp_path: Path) -> None:
 
 
 class NoEpochs(FileStorage):
-    """A disk on which the leader epochs of topics cannot be written."""
+    """A disk on which the leader epochs of topics cannot be written, while it is `full`."""
+
+    def __init__(self) -> None:
+        self.full = True
 
     def rename(self, source: str, target: str) -> None:
-        if target.endswith("leader-epoch-checkpoint") and "__cluster_metadata-0" not in target:
+        if self.full and target.endswith("leader-epoch-checkpoint") and "__cluster_metadata-0" not in target:
             raise OSError(28, "No space left on device")
         super().rename(source, target)
 
 
-def test_a_partition_whose_epoch_cannot_be_noted_is_offline(tmp_path: Path) -> None:
+def test_an_epoch_that_cannot_be_noted_is_noted_by_the_next_append(tmp_path: Path) -> None:
     before = Asking(open_broker(tmp_path))
     before.create("orders")
     before.create("paid")
     resign(before.broker, "orders")
     config = BrokerConfig.from_settings({"log.dirs": str(tmp_path / "data")})
-    broker = BrokerState.open(config, NoEpochs(), now_ms=NOW_MS, new_id=counting_ids())
+    disk = NoEpochs()
+    ask = Asking(BrokerState.open(config, disk, now_ms=NOW_MS, new_id=counting_ids()))
+    log = ask.broker.partition("orders", 0)
+    batch = bytearray(make_batch([b"value"]))
     with pytest.raises(KafkaStorageError):
-        broker.partition("orders", 0)
-    broker.partition("paid", 0)
+        log.append(batch, kernel.parse_header(batch), leader_epoch=1, now_ms=NOW_MS)
+    disk.full = False
+    log.append(batch, kernel.parse_header(batch), leader_epoch=1, now_ms=NOW_MS)
+    assert (log.leader_epochs.latest_epoch, log.log_end_offset) == (1, 1)
+    ask.broker.partition("paid", 0)
 
 
 def test_a_topic_config_that_cannot_be_kept_is_named(tmp_path: Path) -> None:

@@ -137,6 +137,32 @@ def test_what_is_not_durable_is_not_true(tmp_path: Path, failing_disk: NoSync) -
     assert "orders" in open_controller(tmp_path).state.topics
 
 
+class NoDescriptors(FileStorage):
+    """Directories cannot be opened to be synced, while `failing`."""
+
+    failing = False
+
+    def sync_directory(self, path: str) -> None:
+        if self.failing:
+            raise OSError(24, "Too many open files")
+        super().sync_directory(path)
+
+
+def test_records_that_could_not_be_flushed_for_want_of_descriptors_are_not_followed_by_others(tmp_path: Path) -> None:
+    """They would be there after a restart, together with what was made in their place."""
+    storage = NoDescriptors()
+    controller = open_controller(tmp_path, storage)
+    create(controller, "orders")
+    controller._log._log.roll(NOW_MS)  # a new file, so that the next flush syncs the folder
+    storage.failing = True
+    with pytest.raises(KafkaStorageError):
+        create(controller, "paid")
+    storage.failing = False
+    with pytest.raises(KafkaStorageError):
+        create(controller, "paid")
+    assert set(open_controller(tmp_path).state.topics) <= {"orders", "paid"}
+
+
 def test_snapshots_keep_the_log_short(tmp_path: Path) -> None:
     controller = open_controller(tmp_path, snapshot_bytes=2000)
     for number in range(100):

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 from oncelog.log.config import COMPACT, LogConfig
@@ -81,6 +83,24 @@ def test_replacing_segments() -> None:
     assert bases[:3] == [0, old[-1].base_offset, old[-1].base_offset + 13]
     assert {int(path[-29:-9]) for path in storage.paths(".snapshot")} == set(bases[1:]), "no snapshot without segment"
     assert kept(read_records(open_log(storage)), below)
+
+
+def test_a_replacement_that_cannot_be_announced_is_undone_and_works_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    storage, log = written()
+    old, new = clean(storage, log)
+
+    def no_descriptor(path: str) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(storage, "sync_directory", no_descriptor)
+        with pytest.raises(OSError, match="Too many open files"):
+            log.replace_segments(old, new, START_MS)
+    assert not log.offline
+    assert len(read_records(log)) == COUNT
+    log.replace_segments(old, new, START_MS)
+    below = old[-1].base_offset + 13
+    assert [record.offset for record in read_records(log)] == [n for n in range(COUNT) if n % 2 == 0 or n >= below]
 
 
 @pytest.mark.parametrize("seed", [None, 1, 2, 3])

@@ -176,6 +176,29 @@ def test_a_failed_sync_takes_the_log_offline() -> None:
     assert log.flush_request() is None
 
 
+def test_a_flush_without_descriptors_is_done_later() -> None:
+    """What was not tried has not failed."""
+    storage = FaultyStorage()
+    log = open_log(storage)
+    fill(log, 3)
+    request = log.flush_request()
+    assert request is not None
+    storage.fail_at(storage.operations + len(request.files), errno.EMFILE)
+    with pytest.raises(KafkaStorageError) as caught:
+        request.run()
+    storage.heal()
+    log.flush_failed(caught.value)
+    assert not log.offline
+    assert log.recovery_point == 0
+    again = log.flush_request()
+    assert again is not None
+    again.run()
+    log.flushed(again, START_MS)
+    assert log.recovery_point == 3
+    recovered = open_log(storage.after_power_loss(1))
+    assert len(read_records(recovered)) == 3
+
+
 def test_a_read_error_is_a_storage_error() -> None:
     storage = FaultyStorage()
     log = open_log(storage)
@@ -363,17 +386,29 @@ def test_aborted_transactions_of_several_segments() -> None:
         assert [each for each in found if each.first_offset < start + 20] == touching
 
 
-def test_a_marker_whose_index_entry_cannot_be_written_takes_the_log_offline_and_recovery_completes_it() -> None:
+@pytest.mark.parametrize("then", ["flush", "roll", "close", "crash"])
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EMFILE])
+def test_a_marker_whose_index_entry_cannot_be_written_yet(error: int, then: str) -> None:
+    """Readers leave its transaction out at once, and the file has it before anybody relies on it."""
     storage = FaultyStorage()
     log = open_log(storage)
     append_transactional(log, 9, 0)
-    storage.fail_at(storage.operations + 3, errno.ENOSPC)
-    with pytest.raises(KafkaStorageError, match="transaction index"):
-        end_transaction(log, 9, ABORT)
+    storage.fail_at(storage.operations + 3, error)
+    end_transaction(log, 9, ABORT)
     storage.heal()
-    assert log.offline
-    recovered = open_log(storage)
-    assert recovered.aborted_transactions(0, 9) == [AbortedTransaction(9, 0, 1, 2)]
+    expected = [AbortedTransaction(9, 0, 1, 2)]
+    (index,) = storage.paths(".txnindex")
+    assert storage.read_all(index) == b""
+    assert not log.offline
+    assert log.aborted_transactions(0, 9) == expected
+    if then == "flush":
+        assert log.flush_request() is not None
+    elif then == "roll":
+        log.roll(START_MS)
+    elif then == "close":
+        log.close(clean=True, now_ms=START_MS)
+    assert bool(storage.read_all(index)) == (then != "crash")
+    assert open_log(storage.after_kill()).aborted_transactions(0, 9) == expected
 
 
 def test_coordinator_batches_are_judged_by_epoch_only() -> None:

@@ -67,14 +67,19 @@ def test_truncation(storage: FaultyStorage) -> None:
     assert not truncated.exists
 
 
-def test_a_torn_append_is_overwritten_by_the_next(storage: FaultyStorage) -> None:
+@pytest.mark.parametrize("how", ["with the next one", "by itself"])
+def test_what_could_not_be_written_is_known_and_written_later(storage: FaultyStorage, how: str) -> None:
     torn = index(storage, FIRST)
     storage.fail_at(storage.operations + 1, errno.EIO, torn=True)
     with pytest.raises(OSError, match="torn"):
         torn.append(SECOND)
-    assert torn.entries() == [FIRST]
-    torn.append(SECOND)
-    assert TransactionIndex(storage, FILE, 100).entries() == [FIRST, SECOND]
+    assert torn.entries() == [FIRST, SECOND]
+    if how == "by itself":
+        torn.write_out()
+        assert TransactionIndex(storage, FILE, 100).entries() == [FIRST, SECOND]
+    third = AbortedTransaction(9, 135, 140, 141)
+    torn.append(third)
+    assert TransactionIndex(storage, FILE, 100).entries() == [FIRST, SECOND, third]
 
 
 @pytest.mark.parametrize(

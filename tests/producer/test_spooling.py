@@ -125,6 +125,9 @@ def test_a_second_producer_on_the_same_folder_is_refused(oncelog_broker: BrokerP
     first = Producer(oncelog_broker.bootstrap, spool_dir=spool_dir)
     with pytest.raises(SpoolInUse, match=f"process {os.getpid()}"):
         Producer(oncelog_broker.bootstrap, spool_dir=spool_dir)
+    os.unlink(os.path.join(spool_dir, ".lock"))
+    with pytest.raises(SpoolInUse):
+        Producer(oncelog_broker.bootstrap, spool_dir=spool_dir)
     first.close()
     Producer(oncelog_broker.bootstrap, spool_dir=spool_dir).close()
 

@@ -96,8 +96,8 @@ class Dispatcher:
         return [encode_response_head(header, body_bytes), *answer]
 
     def _handle(self, request: Request) -> Answer:
-        handler = self._handlers.get(request.api_key) or self._load(request.api_key)
         try:
+            handler = self._handlers.get(request.api_key) or self._load(request.api_key)
             return handler(self._broker, request)
         except KafkaError as error:
             return self._top_level_error(request, error)

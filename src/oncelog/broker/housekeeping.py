@@ -26,6 +26,9 @@ FLUSH_CHECK_INTERVAL_MS: Final = 1_000
 
 REMOVAL_INTERVAL_MS: Final = 10_000
 
+MISSING_LOGS_INTERVAL_MS: Final = 1_000
+"""How often logs that could not be made are tried again; between two failures it waits longer by itself."""
+
 IDLE_CHECK_INTERVAL_MS: Final = 30_000
 """How often idle connections are looked for, unless `connections.max.idle.ms` is shorter."""
 
@@ -48,6 +51,7 @@ class Housekeeping:
         self._broker = broker
         self._logs = broker.logs
         self._timers = timers
+        self._is_reopening = False
 
     def start(self) -> None:
         config = self._broker.config
@@ -57,6 +61,7 @@ class Housekeeping:
         every(config.log_retention_check_interval_ms, self._retain)
         every(config.producer_id_expiration_check_interval_ms, self._expire)
         every(REMOVAL_INTERVAL_MS, self._remove)
+        every(MISSING_LOGS_INTERVAL_MS, self._create_missing)
         if config.connections_max_idle_ms >= 0:  # below, connections may be idle for ever
             every(max(1, min(config.connections_max_idle_ms, IDLE_CHECK_INTERVAL_MS)), self._timers.close_idle)
         if config.log_cleaner_enable:
@@ -70,7 +75,8 @@ class Housekeeping:
                     self._logs.flushed(flush, now_ms)
                 else:
                     self._logs.flush_failed(flush, error)
-                    self._broker.log_failed(flush.log.topic_partition)
+                    if flush.log.offline:
+                        self._broker.log_failed(flush.log.topic_partition)
 
             self._broker.group_commit.run(flush.log, flush.run, ended)
 
@@ -98,6 +104,21 @@ class Housekeeping:
                     logger.error("files that are out of use cannot be removed: %s", error)
 
             self._timers.run_in_thread(removal.run, ended)
+
+    def _create_missing(self, now_ms: int) -> None:
+        if self._is_reopening:
+            return
+        reopening = self._broker.create_missing_logs(now_ms)
+        if reopening is None:
+            return
+
+        def ended(_: None, error: Exception | None, now_ms: int) -> None:
+            self._is_reopening = False
+            self._broker.log_reopened(reopening, error)
+            self._create_missing(now_ms)
+
+        self._is_reopening = True
+        self._timers.run_in_thread(reopening.run, ended)
 
     def _clean(self, now_ms: int) -> None:
         cleaning = self._logs.next_cleaning(now_ms, self._timers.wall_ms())

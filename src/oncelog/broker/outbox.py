@@ -12,6 +12,7 @@ import socket
 from collections import deque
 from collections.abc import Iterator
 
+from oncelog.broker.descriptors import duplicate_for_client
 from oncelog.broker.request import Chunk, Chunks
 from oncelog.errors import KafkaStorageError
 
@@ -47,9 +48,10 @@ class Outbox:
     @property
     def client(self) -> socket.socket:
         """The socket under a descriptor of its own, which the loop can watch beside its transport. Most connections
-        never need one: it is made when an answer is large or the client slow."""
+        never need one: it is made when an answer is large or the client slow. Raises OSError where clients may have no
+        more descriptors."""
         if self._duplicate is None:
-            self._duplicate = socket.socket(fileno=os.dup(self._descriptor))
+            self._duplicate = socket.socket(fileno=duplicate_for_client(self._descriptor))
         return self._duplicate
 
     def __bool__(self) -> bool:
@@ -94,14 +96,20 @@ class Outbox:
 
     def _send_bytes(self, piece: memoryview) -> bool:
         try:
-            is_last = len(self._pieces) == 1
-            sent = os.write(self._descriptor, piece) if is_last else self.client.send(piece, MORE_FOLLOWS)
+            sent = os.write(self._descriptor, piece) if len(self._pieces) == 1 else self._send_with_more(piece)
         except BlockingIOError:
             return False
         if sent < len(piece):
             self._pieces[0] = piece[sent:]
             return False
         return True
+
+    def _send_with_more(self, piece: memoryview) -> int:
+        try:
+            client = self.client
+        except OSError:  # the hint is not worth a descriptor that others need
+            return os.write(self._descriptor, piece)
+        return client.send(piece, MORE_FOLLOWS)
 
     def _send_file(self, range_: FileRange) -> bool:
         try:

@@ -8,31 +8,33 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import gc
 import logging
 import os
 import resource
 import signal
-import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeVar
 from uuid import uuid4
 
 from oncelog.broker.config import BrokerConfig, Endpoint
 from oncelog.broker.connection import KafkaConnection
+from oncelog.broker.descriptors import is_for_clients
 from oncelog.broker.dispatch import Dispatcher, api_name
 from oncelog.broker.group_commit import GroupCommit
 from oncelog.broker.housekeeping import Housekeeping
+from oncelog.broker.listener import Listener
 from oncelog.broker.lookout import Lookout
-from oncelog.broker.metrics_endpoint import serve_metrics
+from oncelog.broker.metrics_endpoint import MetricsEndpoint, serve_metrics
 from oncelog.broker.state import BrokerState
 from oncelog.broker.steady_time import SteadyTime
 from oncelog.clock import wall_ms
 from oncelog.errors import OncelogError
+from oncelog.log.folder_lock import FolderInUse, FolderLock
 from oncelog.log.storage import FileStorage
 from oncelog.wire.buffer_shelf import BufferShelf
 from oncelog.wire.frame import RequestHeader
@@ -44,16 +46,16 @@ T = TypeVar("T")
 BACKGROUND_THREADS = 2
 STOP_THREADS = 16
 """Closing a log waits for the disk; disks take many waiters at once."""
-LISTEN_BACKLOG = 1024
+OUT_OF_DESCRIPTORS = "the descriptors left are reserved for the broker's own work; allow more (ulimit -n)"
 SEND_BUFFER_BYTES = 512 * 1024
 """What the system takes of an answer at once. Left to itself it takes megabytes before the client has woken up; so the
 client copies one part while the next is being sent."""
 TELLING_PERIOD_S = 10.0
 MAX_TOLD_PER_PERIOD = 50
 """Closed connections that are logged one by one in a period; the others are only counted."""
+LOCK_CHECK_INTERVAL_MS = 10_000
 SWITCH_INTERVAL_S = 0.0005
 """How long a compacting thread may keep the interpreter from the loop; Python's own 5 ms would show in every p99."""
-LOCK_FILE = ".lock"
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
@@ -83,7 +85,10 @@ class Server:
         self._broker = broker
         self._pool = pool
         self._connections: set[KafkaConnection] = set()
-        self._listener: asyncio.Server | None = None
+        self._listener = Listener(
+            loop, lambda: KafkaConnection(self), may_keep=is_for_clients, refused=self._out_of_descriptors
+        )
+        self._endpoint: MetricsEndpoint | None = None
         self._timers: set[asyncio.TimerHandle] = set()
         self._in_threads: set[asyncio.Future[Any]] = set()
         self._telling_until_s = 0.0
@@ -96,13 +101,12 @@ class Server:
         return self._broker.config
 
     async def listen(self) -> Endpoint:
-        config = self.config
-        self._listener = await self.loop.create_server(
-            lambda: KafkaConnection(self), config.listen_host or None, config.listen_port, backlog=LISTEN_BACKLOG
-        )
-        for listening in self._listener.sockets:
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)  # connections inherit it
-        return Endpoint(config.listen_host, int(self._listener.sockets[0].getsockname()[1]))
+        host = self.config.listen_host
+        port = await self._listener.listen(host or None, self.config.listen_port, send_buffer_bytes=SEND_BUFFER_BYTES)
+        return Endpoint(host, port)
+
+    async def serve_metrics(self, host: str, port: int) -> None:
+        self._endpoint = await serve_metrics(self._broker, self.loop, host, port)
 
     def admit(self, connection: KafkaConnection) -> bool:
         if len(self._connections) >= self.config.max_connections:
@@ -111,6 +115,10 @@ class Server:
         self._connections.add(connection)
         self.metrics.connections = len(self._connections)
         return True
+
+    def _out_of_descriptors(self, peer: object) -> None:
+        self.metrics.connections_refused += 1
+        self.tell("refusing", peer, OUT_OF_DESCRIPTORS)
 
     def forget(self, connection: KafkaConnection) -> None:
         self._connections.discard(connection)
@@ -198,8 +206,10 @@ class Server:
         which must then not be closed as if it were whole."""
         for timer in self._timers:
             timer.cancel()
-        if self._listener is not None:
-            self._listener.close()
+        self._listener.close()
+        if self._endpoint is not None:
+            self._endpoint.close()
+        await self._listener.settle()
         for connection in list(self._connections):
             connection.hang_up("the broker stops")
         while self._in_threads:
@@ -207,28 +217,19 @@ class Server:
 
 
 @contextlib.contextmanager
-def data_folder_lock(directory: str) -> Iterator[None]:
-    """One broker per data folder: two would overwrite each other's records.
-
-    Both kinds of lock, since they do not see each other: `lockf` keeps Apache Kafka out, and `flock` a second broker in
-    this very process."""
-    os.makedirs(directory, exist_ok=True)
-    descriptor = os.open(os.path.join(directory, LOCK_FILE), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+def data_folder_lock(directory: str) -> Iterator[FolderLock]:
+    """One broker per data folder: two would overwrite each other's records."""
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            owner = os.read(descriptor, 32).decode(errors="replace").strip() or "unknown"
-            raise DataFolderInUse(
-                f"the data folder {directory} is in use by another broker (process {owner}); "
-                "stop that one, or choose another folder with --data"
-            ) from None
-        os.ftruncate(descriptor, 0)
-        os.write(descriptor, str(os.getpid()).encode())
-        yield
+        lock = FolderLock(directory)
+    except FolderInUse as error:
+        raise DataFolderInUse(
+            f"the data folder {directory} is in use by another broker (process {error.owner}); "
+            "stop that one, or choose another folder with --data"
+        ) from None
+    try:
+        yield lock
     finally:
-        os.close(descriptor)
+        lock.release()
 
 
 def run(config: BrokerConfig) -> int:
@@ -242,7 +243,7 @@ def run(config: BrokerConfig) -> int:
     steady_time = SteadyTime(wall_ms, time.monotonic_ns)
     threads = max(BACKGROUND_THREADS, config.num_recovery_threads_per_data_dir)
     with (
-        data_folder_lock(config.log_dir),
+        data_folder_lock(config.log_dir) as lock,
         contextlib.ExitStack() as at_the_end,
         # Leaving the pool waits for what runs in it: only then may the logs be closed.
         ThreadPoolExecutor(threads) as pool,
@@ -252,7 +253,7 @@ def run(config: BrokerConfig) -> int:
         broker = BrokerState.open(config, FileStorage(), now_ms=now_ms, new_id=uuid4, parallel_map=pool.map)
         # Also if it cannot serve because its port is taken: the next start should be a quick one.
         at_the_end.callback(_stop, broker, steady_time)
-        loop.run_until_complete(_serve(broker, loop, pool, steady_time))
+        loop.run_until_complete(_serve(broker, lock, loop, pool, steady_time))
     return 0
 
 
@@ -261,8 +262,23 @@ def _stop(broker: BrokerState, steady_time: SteadyTime) -> None:
         broker.stop(steady_time.now_ms(), pool.map)
 
 
+def keep_lock(lock: FolderLock, _: int) -> None:
+    """Put the file of the lock back if somebody deleted it: it is all that Apache Kafka looks at."""
+    try:
+        if lock.renew():
+            logger.warning("the file of the data folder's lock was deleted; it is there again, and locked")
+    except FolderInUse as error:
+        logger.error("two brokers write to one folder, stop one of them at once: %s", error)
+    except OSError as error:
+        logger.error("the file of the data folder's lock is gone and cannot be made: %s", error)
+
+
 async def _serve(
-    broker: BrokerState, loop: asyncio.AbstractEventLoop, pool: ThreadPoolExecutor, steady_time: SteadyTime
+    broker: BrokerState,
+    lock: FolderLock,
+    loop: asyncio.AbstractEventLoop,
+    pool: ThreadPoolExecutor,
+    steady_time: SteadyTime,
 ) -> None:
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -273,8 +289,9 @@ async def _serve(
     endpoint = await server.listen()
     broker.endpoint = broker.config.advertised or endpoint
     if broker.config.metrics_port is not None:
-        serve_metrics(broker, endpoint.host, broker.config.metrics_port)
+        await server.serve_metrics(endpoint.host, broker.config.metrics_port)
     Housekeeping(broker, server).start()
+    server.every(LOCK_CHECK_INTERVAL_MS, partial(keep_lock, lock))
     # What lives now lives until the end: the collector need not look at it again.
     gc.collect()
     gc.freeze()

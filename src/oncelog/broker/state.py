@@ -18,6 +18,7 @@ from oncelog.broker.config import BrokerConfig, BrokerConfigSchema, Endpoint
 from oncelog.broker.fetch_session import FetchSessionCache
 from oncelog.broker.group_commit import GroupCommit
 from oncelog.broker.metrics import BrokerMetrics
+from oncelog.broker.missing_logs import MissingLogs
 from oncelog.broker.purgatory import FetchPurgatory
 from oncelog.broker.quota.client_quotas import ClientQuotas
 from oncelog.broker.quota.window import Window
@@ -39,9 +40,9 @@ from oncelog.errors import (
 )
 from oncelog.log.config import LogConfig
 from oncelog.log.folders import see_doctor
-from oncelog.log.manager import LogManager, ParallelMap
+from oncelog.log.manager import LogManager, ParallelMap, Reopening
 from oncelog.log.partition_log import PartitionLog
-from oncelog.log.storage import Storage
+from oncelog.log.storage import Storage, is_temporary
 from oncelog.records.validation import BatchRules
 from oncelog.types import NO_LEADER_EPOCH, TopicPartition
 
@@ -103,6 +104,7 @@ class BrokerState:
             config.max_incremental_fetch_session_cache_slots, lambda: new_id().int & SESSION_ID_MASK
         )
         self.logs: LogManager
+        self.missing_logs = MissingLogs()
         self._directory_id = identity.directory_id
         self._coordination: Coordination | None = None
         self._transactions: TransactionCoordination | None = None
@@ -145,8 +147,19 @@ class BrokerState:
         if log is not None and not log.offline:
             return log
         if self._exists(topic, index):
-            raise KafkaStorageError(f"the disk behind {topic}-{index} failed; it is offline until a restart")
+            return self._made_on_demand(TopicPartition(topic, index))
         raise UnknownTopicOrPartition(f"there is no partition {topic}-{index}")
+
+    def _made_on_demand(self, partition: TopicPartition) -> PartitionLog:
+        """Somebody asks for a partition without a usable log: try again, if that is due."""
+        if partition not in self.missing_logs:
+            raise KafkaStorageError(f"the disk behind {partition} failed; it is offline until a restart")
+        if self.missing_logs.is_due(self._steady_ms):
+            self._create_log(partition, self._steady_ms)
+        log = self.logs.logs.get(partition)
+        if log is None or log.offline:
+            raise KafkaStorageError(f"the log of {partition} cannot be created so far; it is tried again")
+        return log
 
     def is_offline(self, topic: str, index: int) -> bool:
         """The partition exists, and its log cannot be used."""
@@ -297,6 +310,7 @@ class BrokerState:
     def _forget_topic(self, topic: Topic, now_ms: int) -> None:
         for index in topic.partitions:
             partition = TopicPartition(topic.name, index)
+            self.missing_logs.forget(partition)
             try:
                 self.logs.delete(partition, now_ms)
             except KafkaStorageError as error:
@@ -311,16 +325,53 @@ class BrokerState:
     def _create_logs(self, topic_id: UUID, indexes: Iterable[int], now_ms: int) -> None:
         topic = self.controller.state.topic_by_id(topic_id)
         assert topic is not None, "a partition's topic exists"
-        config = self.log_config(topic.name)
         for index in indexes:
-            partition = TopicPartition(topic.name, index)
-            try:
-                if partition in self.logs.logs:
-                    raise KafkaStorageError("the folder of a deleted topic stands in the way")
-                self.logs.create(partition, topic_id, config, now_ms)
-            except KafkaStorageError as error:
-                # The topic exists; this partition of it answers KAFKA_STORAGE_ERROR until a restart creates its log.
-                logger.error("the log of %s cannot be created: %s", partition, error)
+            self._create_log(TopicPartition(topic.name, index), now_ms)
+
+    def _create_log(self, partition: TopicPartition, now_ms: int) -> bool:
+        """Whether it is there now. If not, the topic exists all the same: this partition of it answers
+        KAFKA_STORAGE_ERROR, which clients try again, until the log can be made."""
+        topic = self.controller.state.topics[partition.topic]
+        try:
+            if partition in self.logs.logs:  # of a topic that was deleted, when its folder could not be removed
+                self.logs.delete(partition, now_ms)
+            log = self.logs.create(partition, topic.id, self.log_config(topic.name), now_ms)
+        except KafkaStorageError as error:
+            if self.missing_logs.failed(partition, self._steady_ms):
+                logger.error("the log of %s cannot be created, which will be tried again: %s", partition, error)
+            return False
+        self._serve_log(log)
+        return True
+
+    def _serve_log(self, log: PartitionLog) -> None:
+        if self.missing_logs.made(log.topic_partition):
+            logger.info("the log of %s is there now", log.topic_partition)
+        log.advance_high_watermark(log.log_end_offset)  # one replica: what is written can be read
+        self._begin_epoch(log)
+
+    def create_missing_logs(self, now_ms: int) -> Reopening | None:
+        """Try again to make logs that could not be made, until one fails. A log that is there and could not be opened
+        may take long to read: it is returned, to be run in a thread and handed to `log_reopened`."""
+        while (partition := self.missing_logs.next_due(self._steady_ms)) is not None:
+            if partition in self.logs.report.failed:
+                return self.logs.reopening(partition, self.log_config(partition.topic), now_ms)
+            if not self._create_log(partition, now_ms):
+                return None
+        return None
+
+    def log_reopened(self, reopening: Reopening, error: Exception | None) -> None:
+        partition = reopening.topic_partition
+        if partition not in self.missing_logs:
+            return  # it was deleted meanwhile
+        if error is None and self.logs.reopened(reopening):
+            self._serve_log(self.logs.logs[partition])
+        else:
+            self.missing_logs.failed(partition, self._steady_ms)
+
+    @property
+    def _steady_ms(self) -> int:
+        """A time that does not go back, for waits; 0 before there is a clock."""
+        return self.timers.now_ms() if hasattr(self, "timers") else 0
 
     def _reconfigure(self, records: list[MetadataRecord]) -> None:
         if any(record.body["resource_type"] == ResourceType.BROKER for record in records):
@@ -365,9 +416,11 @@ class BrokerState:
             # A crash may have come between the record of a topic and its folders.
             missing = [index for index in topic.partitions if not self._has_log(TopicPartition(topic.name, index))]
             self._create_logs(topic.id, missing, now_ms)
+        for partition, error in self.logs.report.failed.items():
+            if is_temporary(error):
+                self.missing_logs.failed(partition, self._steady_ms)
         for log in self.logs.logs.values():
-            log.advance_high_watermark(log.log_end_offset)  # one replica: what is written can be read
-            self._begin_epoch(log)
+            self._serve_log(log)
 
     def _stored_log_config(self, topic: str) -> LogConfig:
         try:
@@ -385,9 +438,8 @@ class BrokerState:
         if epoch > FIRST_LEADER_EPOCH and epoch != log.leader_epochs.latest_epoch:
             try:
                 log.leader_epochs.assign(epoch, log.log_end_offset)
-            except OSError as error:
-                logger.error("%s is offline: its leader epochs cannot be written: %s", log.topic_partition, error)
-                log.offline = True
+            except OSError as error:  # the next append notes it, or fails
+                logger.warning("the leader epochs of %s cannot be written yet: %s", log.topic_partition, error)
 
     def _has_log(self, partition: TopicPartition) -> bool:
         return partition in self.logs.logs or partition in self.logs.report.failed

@@ -137,12 +137,13 @@ class MetadataLog:
         self.bytes_since_snapshot += len(batch)
 
     def _flush(self, now_ms: int) -> None:
-        request = self._log.flush_request()
-        assert request is not None, "something was appended"
         try:
+            request = self._log.flush_request()
+            assert request is not None, "something was appended"
             request.run()
         except KafkaStorageError as error:
-            self._log.flush_failed(error)
+            # What was appended is not in force, and the next record must not follow it as if it were.
+            self._log.give_up("its records could not be flushed", error)
             raise
         self._log.flushed(request, now_ms)
         self._log.advance_high_watermark(self._log.log_end_offset)

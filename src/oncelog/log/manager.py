@@ -83,6 +83,18 @@ class _Found(NamedTuple):
     config: LogConfig
 
 
+class Reopening:
+    """Another try to open a log that could not be opened before. `run` may be called in any thread, once."""
+
+    def __init__(self, topic_partition: TopicPartition, run: Callable[[], PartitionLog | KafkaStorageError]) -> None:
+        self.topic_partition = topic_partition
+        self.opened: PartitionLog | KafkaStorageError | None = None
+        self._run = run
+
+    def run(self) -> None:
+        self.opened = self._run()
+
+
 class _Managed(NamedTuple):
     log: PartitionLog
     path: str
@@ -248,6 +260,25 @@ class LogManager:
         log = PartitionLog.open(self._storage, path, topic_partition, config, now_ms=now_ms, clean=False)
         self._add(_Managed(log, path, topic_id))
         return log
+
+    def reopening(self, topic_partition: TopicPartition, config: LogConfig, now_ms: int) -> Reopening:
+        """Of a log that is in `report.failed`. Hand it to `reopened` once it has run."""
+        path = f"{self._directory}/{folders.name_of(topic_partition)}"
+        found = _Found(topic_partition, path, self._read_topic_id(path), config)
+        return Reopening(topic_partition, lambda: self._open_log(found, now_ms)[1])
+
+    def reopened(self, reopening: Reopening) -> bool:
+        """Whether the log is open now."""
+        topic_partition, opened = reopening.topic_partition, reopening.opened
+        if topic_partition not in self.report.failed or opened is None:
+            return False
+        if isinstance(opened, KafkaStorageError):
+            self.report.failed[topic_partition] = opened
+            return False
+        del self.report.failed[topic_partition]
+        path = f"{self._directory}/{folders.name_of(topic_partition)}"
+        self._add(_Managed(opened, path, self._read_topic_id(path)))
+        return True
 
     def delete(self, topic_partition: TopicPartition, now_ms: int) -> None:
         """Take a partition's log out of use. Readers that hold a part of it may finish; the space comes back later."""

@@ -32,7 +32,7 @@ from oncelog.log.segment import FoundTimestamp, Segment
 from oncelog.log.segment_files import CLEANED_SUFFIX, SWAP_SUFFIX, Removal, mark_deleted
 from oncelog.log.segments import Segments
 from oncelog.log.snapshot_files import SnapshotFiles
-from oncelog.log.storage import Storage, directory_of
+from oncelog.log.storage import Storage, directory_of, is_out_of_descriptors
 from oncelog.log.transaction_index import AbortedTransaction, CorruptTransactionIndex
 from oncelog.records import kernel
 from oncelog.records.batch import BatchHeader, ControlMarker, build_control_batch
@@ -179,8 +179,8 @@ class PartitionLog:
             try:
                 self._segments.active.transaction_index.append(aborted_transaction(completed))
             except OSError as error:
-                # The marker is in the log, so the index must have it; recovery will write it.
-                raise self._go_offline("cannot write the transaction index", error) from error
+                # The marker is in the log and readers know of it. Nothing is flushed before the file has it too.
+                logger.warning("the transaction index of %s will be written later: %s", self.topic_partition, error)
         return Appended(offset, NO_TIMESTAMP, self.log_start_offset, False)
 
     def _write(
@@ -458,10 +458,8 @@ class PartitionLog:
         A crash during the first step undoes the whole, a later one completes it (see `interrupted`). The renaming goes
         from the last segment to the first, so that a remaining `.cleaned` file tells that the first step is not over.
         """
+        self._announce_swap(new)
         try:
-            for segment in reversed(new):
-                segment.change_suffix(CLEANED_SUFFIX, SWAP_SUFFIX)
-            self._storage.sync_directory(self._directory)
             self._segments.replace(old, new)
             self._retire(old, now_ms)
             for segment in new:
@@ -470,6 +468,24 @@ class PartitionLog:
             self._snapshots.remove([offset for offset in self._snapshots.offsets if offset in gone])
         except OSError as error:
             raise self._go_offline("replacing segments failed halfway", error) from error
+
+    def _announce_swap(self, new: Sequence[Segment]) -> None:
+        """The first step. If it fails it is undone: only a log that is neither one nor the other goes offline."""
+        renamed: list[Segment] = []
+        try:
+            for segment in reversed(new):
+                segment.change_suffix(CLEANED_SUFFIX, SWAP_SUFFIX)
+                renamed.append(segment)
+            self._storage.sync_directory(self._directory)
+        except OSError as error:
+            try:
+                for segment in renamed:
+                    segment.change_suffix(SWAP_SUFFIX, CLEANED_SUFFIX)
+            except OSError as second:
+                raise self._go_offline("replacing segments failed halfway", second) from error
+            if len(renamed) < len(new):
+                raise self._go_offline("replacing segments failed halfway", error) from error
+            raise
 
     def truncate_to(self, offset: int, now_ms: int) -> None:
         """Cut off everything from the batch that holds `offset` on, and forget it."""
@@ -534,6 +550,7 @@ class PartitionLog:
     def _request(self, segments: Iterable[Segment], offset: int) -> FlushRequest:
         """Sync the bytes of these segments, and everything else that changed since the last flush."""
         with self._storage_errors("flush"):
+            self._segments.active.transaction_index.write_out()
             logs = [segment.file() for segment in segments]
             return FlushRequest.make(
                 self._storage, offset, logs, self._unsynced.changes(), truncations=self._truncations
@@ -550,8 +567,16 @@ class PartitionLog:
         self._last_flush_ms = now_ms
 
     def flush_failed(self, error: Exception) -> None:
-        """A request has failed. The disk may have dropped what it could not write, so nothing here is sure any more."""
-        self._go_offline("a sync failed", error)
+        """A request has failed. The disk may have dropped what it could not write, so nothing here is sure any more;
+        except that without a descriptor there was no sync that could have failed."""
+        if is_out_of_descriptors(error):
+            logger.warning("%s will be flushed later: %s", self.topic_partition, error)
+        else:
+            self._go_offline("a sync failed", error)
+
+    def give_up(self, what: str, error: Exception) -> None:
+        """Whoever owns this log cannot go on with it: serve nothing more of it until a restart."""
+        self._go_offline(what, error)
 
     # --- the end ---
 

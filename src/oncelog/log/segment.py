@@ -215,6 +215,7 @@ class Segment:
     def write_out_indexes(self) -> None:
         self.offset_index.write_out()
         self.time_index.write_out()
+        self.transaction_index.write_out()
 
     def complete_time_index(self) -> None:
         """End the time index with the newest timestamp, so that a sealed segment knows it without being read."""

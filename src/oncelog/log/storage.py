@@ -21,6 +21,10 @@ from oncelog.records.batch import Buffer
 TEMPORARY_SUFFIX = ".tmp"
 FILE_MODE = 0o644
 
+OUT_OF_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
+TEMPORARY = OUT_OF_DESCRIPTORS | {errno.ENOMEM, errno.ENOSPC, errno.EDQUOT}
+"""Errors that say nothing about the disk: something is used up, and may be there again in a moment."""
+
 _sync_data = getattr(os, "fdatasync", os.fsync)  # the size is data, the time of the last change is not
 
 
@@ -233,3 +237,18 @@ def replace_file(storage: Storage, path: str, data: Buffer, *, durable: bool) ->
 
 def directory_of(path: str) -> str:
     return path.rpartition("/")[0]
+
+
+def is_temporary(error: BaseException) -> bool:
+    """Whether the same may succeed later: of an OSError, or of an error that one has led to."""
+    return _errno_of(error) in TEMPORARY
+
+
+def is_out_of_descriptors(error: BaseException) -> bool:
+    """Whether there was no descriptor to do it with, so that nothing was done at all."""
+    return _errno_of(error) in OUT_OF_DESCRIPTORS
+
+
+def _errno_of(error: BaseException) -> int | None:
+    cause = error if isinstance(error, OSError) else error.__cause__
+    return cause.errno if isinstance(cause, OSError) else None

@@ -36,12 +36,13 @@ class AbortedTransaction(NamedTuple):
 class TransactionIndex:
     """The aborted transactions of a segment in the order of their markers; read from the file when first asked for."""
 
-    __slots__ = ("_entries", "_start_offset", "_storage", "path")
+    __slots__ = ("_entries", "_start_offset", "_storage", "_unwritten", "path")
 
     def __init__(self, storage: Storage, path: str, start_offset: int) -> None:
         self._storage = storage
         self._start_offset = start_offset
         self._entries: list[AbortedTransaction] | None = None
+        self._unwritten = 0  # the last ones, which the file does not have yet
         self.path = path
 
     @property
@@ -68,13 +69,22 @@ class TransactionIndex:
         return entries
 
     def append(self, transaction: AbortedTransaction) -> None:
-        """Add one, in the file first."""
+        """Add one. Readers know of it from here on; if this raises, the file will have it after `write_out`."""
+        self.entries().append(transaction)
+        self._unwritten += 1
+        self.write_out()
+
+    def write_out(self) -> None:
+        """Write what an `append` could not: before anybody relies on the file."""
+        if not self._unwritten:
+            return
         entries = self.entries()
+        written = len(entries) - self._unwritten
         file = self._storage.open(self.path, create=True)
-        if file.size != len(entries) * _ENTRY.size:  # a failed write left something behind
-            file.truncate(len(entries) * _ENTRY.size)
-        file.append(_ENTRY.pack(VERSION, *transaction))
-        entries.append(transaction)
+        if file.size != written * _ENTRY.size:  # a failed write left something behind
+            file.truncate(written * _ENTRY.size)
+        file.append(b"".join(_ENTRY.pack(VERSION, *entry) for entry in entries[written:]))
+        self._unwritten = 0
 
     def replace(self, transactions: Iterable[AbortedTransaction]) -> None:
         """Make these the only ones (recovery and truncation)."""
@@ -86,6 +96,7 @@ class TransactionIndex:
         else:
             self._storage.remove(self.path)
         self._entries = entries
+        self._unwritten = 0
 
     def truncate_to_offset(self, offset: int) -> None:
         """Forget the transactions whose markers lie at or above `offset`."""

@@ -6,10 +6,7 @@ process left, when the producer is made; and for records on disk to be loaded, i
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import logging
-import os
 import random
 import threading
 import time
@@ -30,12 +27,12 @@ from oncelog.client.spool.spooled_sender import NewTransactor, SpooledSender
 from oncelog.client.spool.transacting import TransactingSettings, Transactor
 from oncelog.client.spool.transaction_feeding import TransactionFeeder
 from oncelog.client.transaction_errors import TransactionFailed, TransactionMisuse
+from oncelog.log.folder_lock import FolderInUse, FolderLock
 from oncelog.log.storage import FileStorage
 from oncelog.producer.assembly import Parts, wall_clock_ms
 from oncelog.producer.news import News
 from oncelog.records.model import Buffer, HeadersInput
 
-LOCK_FILE: Final = ".lock"
 MAX_ASKING_MS: Final = 10_000
 """How long a new producer waits for the leaders' word on what an earlier one left; then it goes on asking behind."""
 
@@ -50,7 +47,7 @@ class Spooling:
         self._news = news
         self._directory = config.spool_dir
         self._lock = threading.Lock()
-        self._folder_lock: FolderLock | None = FolderLock(config.spool_dir)
+        self._folder_lock: FolderLock | None = lock_folder(config.spool_dir)
         is_durable = config.spool_flush == "fsync"
         try:
             spool_config = SpoolConfig(config.spool_max_bytes, is_durable)
@@ -262,26 +259,12 @@ class GroupCommit:
             self._spool.synced(request)
 
 
-class FolderLock:
-    """One producer per folder: two would overwrite each other's records. The system lets go of it when we die."""
-
-    def __init__(self, directory: str) -> None:
-        os.makedirs(directory, exist_ok=True)
-        self._descriptor = os.open(os.path.join(directory, LOCK_FILE), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            owner = os.read(self._descriptor, 32).decode(errors="replace").strip() or "unknown"
-            self.release()
-            raise SpoolInUse(
-                f"the spool {directory} is in use by another producer (process {owner}): close that one, or give each"
-                " producer a spool_dir of its own"
-            ) from None
-        os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, str(os.getpid()).encode(), 0)
-
-    def release(self) -> None:
-        descriptor, self._descriptor = self._descriptor, -1
-        if descriptor >= 0:
-            with contextlib.suppress(OSError):
-                os.close(descriptor)
+def lock_folder(directory: str) -> FolderLock:
+    """One producer per folder: two would overwrite each other's records."""
+    try:
+        return FolderLock(directory)
+    except FolderInUse as error:
+        raise SpoolInUse(
+            f"the spool {directory} is in use by another producer (process {error.owner}): close that one, or give each"
+            " producer a spool_dir of its own"
+        ) from None

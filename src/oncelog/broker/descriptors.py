@@ -1,0 +1,39 @@
+"""How many of the process's descriptors clients may have: the others are the broker's own.
+
+A broker without descriptors cannot begin a segment, make a topic or even load the code that answers a request; clients
+can come again. The system gives out the lowest number that is free. So a descriptor's own number tells whether those
+below it are all in use, and nothing has to be counted.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+from typing import Final
+
+RESERVED_DESCRIPTORS: Final = 128
+"""What the broker may need at once for its own work beside what it has open: new segments and their indexes, snapshots
+and checkpoints, flushes, compaction, modules that are loaded when first used, the metrics page."""
+
+RESERVED_SHARE: Final = 8
+"""Where few descriptors are allowed, this part of them is reserved: an eighth."""
+
+
+def is_for_clients(descriptor: int) -> bool:
+    """Whether a client may keep this descriptor; if not, it must be closed at once."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return limit == resource.RLIM_INFINITY or descriptor < limit - reserve_of(limit)
+
+
+def reserve_of(limit: int) -> int:
+    return min(RESERVED_DESCRIPTORS, limit // RESERVED_SHARE)
+
+
+def duplicate_for_client(descriptor: int) -> int:
+    """A second descriptor of a client's socket. Raises OSError where clients may have no more."""
+    duplicate = os.dup(descriptor)
+    if not is_for_clients(duplicate):
+        os.close(duplicate)
+        raise OSError(errno.EMFILE, "the remaining descriptors are reserved for the broker's own work")
+    return duplicate

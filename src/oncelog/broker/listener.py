@@ -1,0 +1,139 @@
+"""Where connections come in: a few at a time, and only while there are descriptors for them.
+
+A shell. It accepts by itself instead of leaving that to the loop, which would take whatever waits in one go, and find
+out only then that there is no descriptor left. Who is refused is accepted and closed: a client that hears so tries
+again, one that hears nothing waits for its timeout.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import socket
+from collections.abc import Callable
+from typing import Final
+
+logger = logging.getLogger(__name__)
+
+LISTEN_BACKLOG: Final = 1024
+ACCEPTED_AT_ONCE: Final = 32
+"""Connections taken in one turn of the loop; fewer than the descriptors that are reserved, also where these are few."""
+PAUSE_S: Final = 1.0
+"""How long nothing is accepted after the system could not: it would only say so again, as fast as it is asked."""
+NOT_HERE: Final = frozenset({errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL})
+"""A machine without IPv6 may still name its addresses."""
+
+
+class Listener:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        new_protocol: Callable[[], asyncio.BaseProtocol],
+        *,
+        may_keep: Callable[[int], bool],
+        refused: Callable[[object], None],
+    ) -> None:
+        """`may_keep` judges the descriptor of a new connection; `refused` hears whose was closed."""
+        self._loop = loop
+        self._new_protocol = new_protocol
+        self._may_keep = may_keep
+        self._refused = refused
+        self._sockets: list[socket.socket] = []
+        self._arriving: set[asyncio.Task[object]] = set()
+        self._pauses: set[asyncio.TimerHandle] = set()
+
+    async def listen(self, host: str | None, port: int, *, send_buffer_bytes: int | None = None) -> int:
+        """Begin, on all addresses of the host (or of this machine); the port, which is the one asked for unless that
+        was 0. Raises OSError."""
+        found = await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        try:
+            for family, _, _, _, address in dict.fromkeys(found):
+                try:
+                    listening = _listening(family, (address[0], port, *address[2:]))
+                except OSError as error:
+                    if host is None and self._sockets and error.errno in NOT_HERE:
+                        continue
+                    raise
+                self._sockets.append(listening)
+                port = listening.getsockname()[1]  # whoever asked for 0 gets one for all addresses
+                if send_buffer_bytes is not None:
+                    listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)  # is inherited
+        except BaseException:
+            self.close()
+            raise
+        for listening in self._sockets:
+            self._loop.add_reader(listening, self._accept, listening)
+        return port
+
+    def close(self) -> None:
+        for pause in self._pauses:
+            pause.cancel()
+        for listening in self._sockets:
+            self._loop.remove_reader(listening)
+            listening.close()
+        self._sockets.clear()
+
+    async def settle(self) -> None:
+        """Wait until those who were accepted have their protocols."""
+        if self._arriving:
+            await asyncio.wait(self._arriving)
+
+    def _accept(self, listening: socket.socket) -> None:
+        for _ in range(ACCEPTED_AT_ONCE):
+            try:
+                accepted, peer = listening.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except ConnectionAbortedError:
+                continue
+            except OSError as error:
+                self._pause(listening, error)
+                return
+            if self._may_keep(accepted.fileno()):
+                self._take_in(accepted)
+            else:
+                accepted.close()
+                self._refused(peer)
+
+    def _take_in(self, accepted: socket.socket) -> None:
+        accepted.setblocking(False)
+        with contextlib.suppress(OSError):  # it may be gone again
+            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        arriving = self._loop.create_task(self._connect(accepted))
+        self._arriving.add(arriving)
+        arriving.add_done_callback(self._arriving.discard)
+
+    async def _connect(self, accepted: socket.socket) -> None:
+        try:
+            await self._loop.connect_accepted_socket(self._new_protocol, accepted)
+        except OSError as error:
+            logger.warning("a connection could not be taken in: %s", error)
+            accepted.close()
+
+    def _pause(self, listening: socket.socket, error: OSError) -> None:
+        logger.error("no connection is accepted for %g s: %s", PAUSE_S, error)
+        self._loop.remove_reader(listening)
+
+        def over() -> None:
+            self._pauses.discard(pause)
+            self._loop.add_reader(listening, self._accept, listening)
+
+        pause = self._loop.call_later(PAUSE_S, over)
+        self._pauses.add(pause)
+
+
+def _listening(family: int, address: tuple[object, ...]) -> socket.socket:
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setblocking(False)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)  # the other family has its own socket
+        listening.bind(address)
+        listening.listen(LISTEN_BACKLOG)
+    except OSError as error:
+        listening.close()
+        raise OSError(error.errno, f"cannot listen on {address[0]}:{address[1]}: {error.strerror}") from None
+    return listening
