@@ -30,9 +30,13 @@ MIB = 1 << 20
 
 @dataclass
 class Step:
-    interval_ms: int
+    ask_interval_ms: Callable[[], int]
     run: Callable[[int], None]
     due_ms: int
+
+    @property
+    def interval_ms(self) -> int:
+        return self.ask_interval_ms()
 
 
 class Clockwork:
@@ -46,8 +50,9 @@ class Clockwork:
         self.idle_checks: list[int] = []
         self._desk = desk
 
-    def every(self, interval_ms: int, step: Callable[[int], None]) -> None:
-        self.steps.append(Step(interval_ms, step, self.now_ms + interval_ms))
+    def every(self, interval_ms: int | Callable[[], int], step: Callable[[int], None]) -> None:
+        ask = interval_ms if callable(interval_ms) else lambda: interval_ms
+        self.steps.append(Step(ask, step, self.now_ms + ask()))
 
     def run_in_thread(self, work: Callable[[], Any], done: Callable[[Any, Exception | None, int], None]) -> None:
         self._desk.threads.run_in_thread(work, done)
@@ -124,6 +129,15 @@ def test_intervals_are_the_configs() -> None:
 def test_the_cleaner_can_be_switched_off() -> None:
     on, off = (House(FailingStorage(), "/data", log_cleaner_enable=text) for text in ("true", "false"))
     assert len(on.clock.steps) == len(off.clock.steps) + 1
+
+
+def test_the_cleaners_pause_may_change() -> None:
+    house = House(FailingStorage(), "/data")
+    changed = {"name": "log.cleaner.backoff.ms", "config_operation": 0, "value": "77"}
+    resource = {"resource_type": 4, "resource_name": "", "configs": [changed]}
+    (answer,) = house.desk.ask("incremental_alter_configs", 1, {"resources": [resource]})["responses"]
+    assert answer["error_code"] == 0
+    assert 77 in {step.interval_ms for step in house.clock.steps}
 
 
 @pytest.mark.parametrize(

@@ -34,8 +34,8 @@ IDLE_CHECK_INTERVAL_MS: Final = 30_000
 
 
 class Timers(Protocol):
-    def every(self, interval_ms: int, step: Callable[[int], None]) -> None:
-        """Call `step(now_ms)` again and again."""
+    def every(self, interval_ms: int | Callable[[], int], step: Callable[[int], None]) -> None:
+        """Call `step(now_ms)` again and again; an interval that may change is asked for each time."""
 
     def wall_ms(self) -> int:
         """The time of day, which may be set forward and back; `now_ms` may not."""
@@ -65,7 +65,10 @@ class Housekeeping:
         if config.connections_max_idle_ms >= 0:  # below, connections may be idle for ever
             every(max(1, min(config.connections_max_idle_ms, IDLE_CHECK_INTERVAL_MS)), self._timers.close_idle)
         if config.log_cleaner_enable:
-            every(config.log_cleaner_backoff_ms, self._clean)
+            self._timers.every(self._cleaner_backoff_ms, self._clean)
+
+    def _cleaner_backoff_ms(self) -> int:
+        return self._broker.config.log_cleaner_backoff_ms
 
     def _flush(self, now_ms: int) -> None:
         for flush in self._logs.flushes_due(now_ms):

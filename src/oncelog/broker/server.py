@@ -163,7 +163,7 @@ class Server:
         self._in_threads.add(future)
         future.add_done_callback(finished)
 
-    def every(self, interval_ms: int, step: Callable[[int], None]) -> None:
+    def every(self, interval_ms: int | Callable[[], int], step: Callable[[int], None]) -> None:
         """Do a step again and again; one that fails is logged and comes again."""
 
         def due() -> None:
@@ -174,7 +174,8 @@ class Server:
                 logger.exception("bug: a housekeeping step failed")
             self.every(interval_ms, step)
 
-        timer = self.loop.call_later(interval_ms / 1000, due)
+        wait_ms = interval_ms() if callable(interval_ms) else interval_ms
+        timer = self.loop.call_later(wait_ms / 1000, due)
         self._timers.add(timer)
 
     def later(self, delay_ms: int, step: Callable[[], None]) -> Callable[[], None]:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from oncelog.broker.config import BrokerConfig, ConfigSource, Endpoint, Setting, check_dynamic_change
+from oncelog.broker.config.describe import describe_broker_configs
 from oncelog.errors import InvalidConfig, InvalidRequest
 
 HOUR_MS = 3_600_000
@@ -152,17 +153,24 @@ def test_a_change_keeps_where_the_broker_listens() -> None:
 
 
 def test_stored_settings_of_another_version_do_not_stop_the_start(caplog: pytest.LogCaptureFixture) -> None:
-    config = config_of().with_dynamic({"num.io.threads": "9", "num.partitions": "4"}, {})
+    config = config_of().with_dynamic({"of.a.later.version": "secret", "num.partitions": "4"}, {})
     assert config.num_partitions == 1
-    assert "num.io.threads=9" in caplog.text
+    assert "of.a.later.version" in caplog.text
+    assert "secret" not in caplog.text
 
 
 @pytest.mark.parametrize(
     ("name", "text", "error", "words"),
     [
         ("num.partitions", "5", InvalidRequest, r"Cannot update these configs dynamically: \[num\.partitions\]"),
-        ("num.io.threads", "5", InvalidRequest, "Cannot update these configs dynamically"),
-        ("ssl.keystore.location", "5", InvalidRequest, "Cannot update these configs dynamically"),
+        ("process.roles", "broker", InvalidRequest, r"Cannot update these configs dynamically: \[process\.roles\]"),
+        ("ssl.keystore.location", "5", InvalidRequest, r"only per-listener using the listener prefix: \[ssl\."),
+        ("num.io.threads", "17", InvalidRequest, "not be greater than double the current value 8"),
+        ("num.io.threads", "3", InvalidRequest, "at least half the current value 8"),
+        ("listeners", "PLAINTEXT://:1", InvalidRequest, "until it is started with another"),
+        ("max.connections", "0", InvalidRequest, r"Invalid max\.connections 0"),
+        ("listener.name.plaintext.no.such", "5", InvalidConfig, "Unknown broker config name"),
+        ("listener.name.plaintext.num.partitions", "5", InvalidConfig, "Unknown broker config name"),
         ("nonsense", "5", InvalidConfig, "Unknown broker config name: nonsense"),
         ("log.retention.ms", "abc", InvalidRequest, "Invalid value abc for configuration log.retention.ms"),
         ("message.max.bytes", "-1", InvalidRequest, "Value must be at least 0"),
@@ -173,5 +181,36 @@ def test_changes_that_are_refused(name: str, text: str, error: type[Exception], 
         check_dynamic_change(config_of(), {}, {name: text}, frozenset({name}))
 
 
-def test_a_change_that_is_allowed() -> None:
-    check_dynamic_change(config_of(), {}, {"log.retention.ms": "5"}, frozenset({"log.retention.ms"}))
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("log.retention.ms", "5"),
+        ("num.io.threads", "16"),
+        ("sasl.jaas.config", "secret"),
+        ("listener.name.plaintext.ssl.keystore.password", "secret"),
+        ("listener.name.plaintext.scram-sha-256.sasl.jaas.config", "secret"),
+        ("listeners", "PLAINTEXT://127.0.0.1:9092"),
+    ],
+)
+def test_changes_that_are_allowed(name: str, text: str) -> None:
+    check_dynamic_change(config_of(), {}, {name: text}, frozenset({name}))
+
+
+@pytest.mark.parametrize("name", ["sasl.kerberos.service.name", "listener.name.plaintext.ssl.keystore.location"])
+def test_what_is_one_brokers_own_is_not_set_for_all(name: str) -> None:
+    with pytest.raises(InvalidRequest, match=r"at default cluster level, broker id must be specified: \["):
+        check_dynamic_change(config_of(), {name: "x"}, {}, frozenset({name}))
+    check_dynamic_change(config_of(), {"listener.name.x.max.connections": "5"}, {}, frozenset({name}) - {name})
+
+
+def test_ignored_settings_of_the_start_are_described() -> None:
+    config = BrokerConfig.from_settings({"num.io.threads": "4", "process.roles": "broker", "ssl.client.auth": "none"})
+    entries = {entry.name: entry for entry in describe_broker_configs(config)}
+    assert [(one.source, one.text) for one in entries["num.io.threads"].settings] == [
+        (ConfigSource.STATIC_BROKER_CONFIG, "4"),
+        (ConfigSource.DEFAULT_CONFIG, "8"),
+    ]
+    assert (entries["process.roles"].text, entries["process.roles"].source) == (
+        "broker", ConfigSource.STATIC_BROKER_CONFIG
+    )  # fmt: skip
+    assert entries["process.roles"].read_only

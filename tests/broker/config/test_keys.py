@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from oncelog.broker.config import BROKER_KEYS, TOPIC_KEYS, UpdateMode
+from oncelog.broker.config.kept_keys import KEPT_KEYS
 from oncelog.broker.config.unserved_keys import IGNORED_KEYS, REFUSED_PREFIXES, is_ignored
 from oncelog.errors import InvalidConfig
 
@@ -30,7 +31,7 @@ def test_every_topic_key_of_kafka_is_known_with_its_type_and_default() -> None:
 
 
 def test_defaults_satisfy_their_own_rules() -> None:
-    for key in [*TOPIC_KEYS.values(), *BROKER_KEYS.values()]:
+    for key in [*TOPIC_KEYS.values(), *BROKER_KEYS.values(), *KEPT_KEYS.values()]:
         if key.default is not None:
             assert key.parse(key.default) == key.default_value
 
@@ -45,9 +46,21 @@ def test_a_served_broker_key_is_kafkas(name: str) -> None:
         assert key.default == kafka_default
 
 
-def test_only_what_kafka_lets_change_may_change() -> None:
-    ours = {name for name, key in BROKER_KEYS.items() if key.update_mode is not UpdateMode.READ_ONLY}
-    assert ours <= set(KAFKA["dynamic"])
+def test_what_kafka_lets_change_may_change_and_nothing_else() -> None:
+    keys = {**BROKER_KEYS, **KEPT_KEYS}
+    ours = {name for name, key in keys.items() if key.update_mode is not UpdateMode.READ_ONLY}
+    assert ours == set(KAFKA["dynamic"])
+
+
+@pytest.mark.parametrize("name", sorted(KEPT_KEYS.keys() & KAFKA["broker"].keys()))
+def test_a_kept_key_is_kafkas(name: str) -> None:
+    assert [KEPT_KEYS[name].type.name, KEPT_KEYS[name].default] == KAFKA["broker"][name]
+
+
+def test_ignored_keys_have_kafkas_types() -> None:
+    assert {name: kind.name for name, kind in IGNORED_KEYS.items()} == {
+        name: KAFKA["broker"][name][0] for name in IGNORED_KEYS
+    }
 
 
 def test_every_broker_key_of_kafka_is_served_ignored_or_refused() -> None:
@@ -56,6 +69,7 @@ def test_every_broker_key_of_kafka_is_served_ignored_or_refused() -> None:
         for name in KAFKA["broker"]
         if name not in BROKER_KEYS
         and name not in IGNORED_KEYS
+        and name not in KEPT_KEYS
         and name != "broker.id"
         and not any(name.startswith(prefix) for prefix in REFUSED_PREFIXES)
     }
@@ -63,8 +77,9 @@ def test_every_broker_key_of_kafka_is_served_ignored_or_refused() -> None:
 
 
 def test_no_key_is_in_two_groups() -> None:
-    assert not BROKER_KEYS.keys() & IGNORED_KEYS
-    for name in BROKER_KEYS.keys() | IGNORED_KEYS:
+    assert not BROKER_KEYS.keys() & IGNORED_KEYS.keys()
+    assert not KEPT_KEYS.keys() & (BROKER_KEYS.keys() | IGNORED_KEYS.keys())
+    for name in BROKER_KEYS.keys() | IGNORED_KEYS.keys():
         assert not any(name.startswith(prefix) for prefix in REFUSED_PREFIXES), name
 
 

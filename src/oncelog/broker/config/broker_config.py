@@ -14,8 +14,17 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from oncelog.broker.config.broker_keys import BROKER_KEYS
-from oncelog.broker.config.definition import ConfigKey, UpdateMode, Value
+from oncelog.broker.config.definition import ConfigKey, ConfigType, UpdateMode, Value, render
 from oncelog.broker.config.group_keys import check_group_values, group_values
+from oncelog.broker.config.kept_keys import (
+    KEPT_KEYS,
+    LISTENER_PREFIX,
+    METRIC_REPORTER,
+    NEVER_ZERO,
+    THREAD_COUNTS,
+    base_name,
+    find_key,
+)
 from oncelog.broker.config.listeners import Endpoint, parse_advertised, parse_listeners
 from oncelog.broker.config.properties import parse_properties
 from oncelog.broker.config.topic_keys import TOPIC_KEYS, check_compaction_lags, log_config, parse_topic_configs
@@ -81,7 +90,7 @@ class BrokerConfig:
     dynamic_default: Texts = field(repr=False)
     dynamic: Texts = field(repr=False)
     values: Mapping[str, Value | None] = field(repr=False)
-    """The effective value of every broker key."""
+    """The effective value of every broker key, served or kept."""
 
     @classmethod
     def from_sources(cls, config_file: str | None, overrides: Texts) -> BrokerConfig:
@@ -99,13 +108,12 @@ class BrokerConfig:
     def from_settings(cls, texts: Texts) -> BrokerConfig:
         if "broker.id" in texts:  # the name that node.id had before KRaft
             texts = {"node.id": texts["broker.id"], **{k: v for k, v in texts.items() if k != "broker.id"}}
-        served = {name: text for name, text in texts.items() if name in BROKER_KEYS}
-        ignored = [name for name, text in texts.items() if name not in served and is_ignored(name, text)]
+        ignored = [name for name, text in texts.items() if name not in BROKER_KEYS and is_ignored(name, text)]
         if ignored:
             logger.warning("these settings have no meaning in this broker and are ignored: %s", ", ".join(ignored))
-        listener = parse_listeners(_value(served, "listeners"), texts)
-        advertised = parse_advertised(_value(served, "advertised.listeners"), texts)
-        return _build(served, NOTHING, NOTHING, listener, advertised)
+        listener = parse_listeners(_value(texts, "listeners"), texts)
+        advertised = parse_advertised(_value(texts, "advertised.listeners"), texts)
+        return _build(texts, NOTHING, NOTHING, listener, advertised)
 
     def with_dynamic(self, default: Texts, own: Texts) -> BrokerConfig:
         """The config after a change while the broker runs. Settings that this version does not serve are left out:
@@ -132,6 +140,8 @@ class BrokerConfig:
     def settings(self, name: str) -> list[Setting]:
         """Every level that says something about a broker key, the winning one first."""
         names = _SYNONYM_GROUPS.get(name, (name,))
+        if name.startswith(LISTENER_PREFIX):
+            names = (name, *_SYNONYM_GROUPS.get(base_name(name), (base_name(name),)))
         levels = (
             (ConfigSource.DYNAMIC_BROKER_CONFIG, self.dynamic),
             (ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG, self.dynamic_default),
@@ -158,7 +168,8 @@ class BrokerConfig:
         return key.default_value
 
 
-_DEFAULTS: Texts = {key.name: key.default for key in BROKER_KEYS.values() if key.default is not None}
+_KEYS: Mapping[str, ConfigKey] = {**BROKER_KEYS, **KEPT_KEYS}
+_DEFAULTS: Texts = {key.name: key.default for key in _KEYS.values() if key.default is not None}
 _SYNONYM_GROUPS: dict[str, tuple[str, ...]] = {
     synonym.name: tuple(one.name for one in key.synonyms)
     for key in TOPIC_KEYS.values()
@@ -169,13 +180,14 @@ _TYPED_KEYS = [key for key in BROKER_KEYS.values() if key.field in {one.name for
 
 
 def _value(texts: Texts, name: str) -> Value | None:
-    key = BROKER_KEYS[name]
+    key = find_key(name)
+    assert key is not None, f"{name} is served or kept"
     return key.parse(texts[name]) if name in texts else key.default_value
 
 
 def _build(static: Texts, default: Texts, own: Texts, listener: Endpoint, advertised: Endpoint | None) -> BrokerConfig:
     texts = {**static, **default, **own}
-    values = {name: _value(texts, name) for name in BROKER_KEYS}
+    values = {name: _value(texts, name) for name in (*_KEYS, *default, *own)}
     typed: dict[str, Any] = {key.field: values[key.name] for key in _TYPED_KEYS}
     typed["log_dir"] = _one_directory(values)
     config = BrokerConfig(
@@ -205,35 +217,79 @@ def _one_directory(values: Mapping[str, Value | None]) -> str:
 def _changeable(texts: Texts) -> dict[str, str]:
     chosen = {}
     for name, text in texts.items():
-        key = BROKER_KEYS.get(name)
-        if key is None or key.update_mode is UpdateMode.READ_ONLY:
-            logger.warning("the stored broker config %s=%s is not served here and has no effect", name, text)
+        key = find_key(name)
+        if key is None or key.update_mode in (UpdateMode.READ_ONLY, UpdateMode.PER_LISTENER):
+            logger.warning("the stored broker config %s is not served here and has no effect", name)
             continue
         chosen[name] = text
     return chosen
 
 
 def check_dynamic_change(config: BrokerConfig, default: Texts, own: Texts, changed: frozenset[str]) -> None:
-    """Whether brokers may be told this while they run. Raises InvalidRequest as Kafka does, InvalidConfig for a key
-    that nobody knows (Kafka stores those for plugins to find; here no one would ever look)."""
-    for name in sorted(changed):
-        if name not in BROKER_KEYS and not _is_kafkas(name):
-            raise unknown_broker_key(name)
-    fixed = [name for name in sorted(changed) if not _is_dynamic(name)]
-    if fixed:
-        raise InvalidRequest(f"Cannot update these configs dynamically: [{', '.join(fixed)}]")
+    """Whether brokers may be told this while they run. Raises InvalidRequest as Kafka does, in its order; InvalidConfig
+    for a key that nobody knows (Kafka stores those for plugins to find; here no one would ever look)."""
+    named = {name: _known(name) for name in sorted(changed)}
+    _refuse("Cannot update these configs dynamically", named, UpdateMode.READ_ONLY)
+    _refuse(
+        "These security configs can be dynamically updated only per-listener using the listener prefix",
+        named,
+        UpdateMode.PER_LISTENER,
+    )
     try:
-        config.with_dynamic(default, own)
+        after = config.with_dynamic(default, own)
     except InvalidConfig as error:
         raise InvalidRequest(error.message) from error
+    for_all = {name: key for name, key in named.items() if default.get(name) != config.dynamic_default.get(name)}
+    _refuse(
+        "Cannot update these configs at default cluster level, broker id must be specified",
+        for_all,
+        UpdateMode.PER_BROKER,
+    )
+    for name in named:
+        _check_step(config, after, name)
 
 
-def _is_dynamic(name: str) -> bool:
-    return name in BROKER_KEYS and BROKER_KEYS[name].update_mode is not UpdateMode.READ_ONLY
+def _known(name: str) -> ConfigKey:
+    key = find_key(name)
+    if key is None and _is_kafkas(name):
+        return ConfigKey(name, ConfigType.STRING, None, "")  # read-only, whether ignored or refused here
+    if key is None:
+        raise unknown_broker_key(name)
+    return key
+
+
+def _refuse(words: str, named: Mapping[str, ConfigKey], mode: UpdateMode) -> None:
+    names = [name for name, key in named.items() if key.update_mode is mode]
+    if names:
+        raise InvalidRequest(f"{words}: [{', '.join(names)}]")
+
+
+def _check_step(config: BrokerConfig, after: BrokerConfig, name: str) -> None:
+    """Rules between the value now and the next."""
+    before, wanted = config.values.get(name), after.values.get(name)
+    if name == "listeners" and wanted != before:
+        raise InvalidRequest(
+            f"listeners={render(wanted or ())} cannot be honoured: this broker listens at "
+            f"{render(before or ())} until it is started with another"
+        )
+    if name in NEVER_ZERO and wanted == 0:
+        raise InvalidRequest(f"Invalid {name} 0")
+    if name == "metric.reporters" and not set(wanted or ()) <= {METRIC_REPORTER}:  # type: ignore[arg-type]
+        raise InvalidRequest(f"metric.reporters={render(wanted or ())}: there is no JVM here to load a class")
+    if name in THREAD_COUNTS:
+        assert isinstance(before, int)
+        assert isinstance(wanted, int)
+        failed = f"Dynamic thread count update validation failed for {name}={wanted}"
+        if wanted > 2 * before:
+            raise InvalidRequest(f"{failed}, value should not be greater than double the current value {before}")
+        if wanted < max(1, before // 2):
+            raise InvalidRequest(f"{failed}, value should be at least half the current value {before}")
 
 
 def _is_kafkas(name: str) -> bool:
     """A key that Kafka has, whether ignored or refused here."""
+    if name.startswith(LISTENER_PREFIX):
+        return False
     try:
         return is_ignored(name, "")
     except InvalidConfig as error:

@@ -2,7 +2,7 @@
 `oncelog.transaction.version`).
 
 Keys that set the default of a topic key are derived from that key, so that the rule is written once. Which keys may
-change while the broker runs follows Kafka, as far as the change takes effect here; the rest is read-only.
+change while the broker runs follows Kafka; the keys of Kafka's without an effect here are in `kept_keys`.
 """
 
 from __future__ import annotations
@@ -50,11 +50,14 @@ def _topic_default(name: str, topic_key: str, default: str | None = "as the topi
 
 _IDENTITY = (
     _key("node.id", ConfigType.INT, DEFAULT_NODE_ID, "The broker's number in the cluster.", at_least(0)),
-    _key(
-        "listeners",
-        ConfigType.LIST,
-        DEFAULT_LISTENER,
-        "Where to listen, as [PLAINTEXT://]host:port; port 0 picks a free one.",
+    replace(
+        _key(
+            "listeners",
+            ConfigType.LIST,
+            DEFAULT_LISTENER,
+            "Where to listen, as [PLAINTEXT://]host:port; port 0 picks a free one. A running broker stays where it is.",
+        ),
+        update_mode=UpdateMode.PER_BROKER,
     ),
     _key("advertised.listeners", ConfigType.LIST, None, "Where clients reach the broker, if not at its listener."),
     _key("broker.rack", ConfigType.STRING, None, "The rack that metadata shows for this broker."),
@@ -133,12 +136,14 @@ _PRODUCERS = (
 )
 
 _LOGS = (
-    _key(
-        "log.cleaner.backoff.ms",
-        ConfigType.LONG,
-        "15000",
-        "Pause of the cleaner when nothing needs compaction.",
-        at_least(0),
+    _dynamic(
+        _key(
+            "log.cleaner.backoff.ms",
+            ConfigType.LONG,
+            "15000",
+            "Pause of the cleaner when nothing needs compaction.",
+            at_least(0),
+        )
     ),
     _key("log.cleaner.enable", ConfigType.BOOLEAN, "true", "Whether logs are compacted at all."),
     _key(
@@ -162,8 +167,14 @@ _LOGS = (
         "Bytes of metadata log after which a snapshot replaces them.",
         at_least(1),
     ),
-    _key(
-        "num.recovery.threads.per.data.dir", ConfigType.INT, "2", "Threads that recover logs at the start.", at_least(1)
+    _dynamic(
+        _key(
+            "num.recovery.threads.per.data.dir",
+            ConfigType.INT,
+            "2",
+            "Threads that recover logs at the start.",
+            at_least(1),
+        )
     ),
 )
 

@@ -28,12 +28,17 @@ class ConfigType(IntEnum):
     LONG = 5
     DOUBLE = 6
     LIST = 7
+    CLASS = 8
+    PASSWORD = 9
 
 
 class UpdateMode(Enum):
     """Whether a broker key may change while the broker runs, and for whom."""
 
     READ_ONLY = "read-only"
+    PER_LISTENER = "per-listener"
+    """For one listener at a time, under its name; of the broker's own it is described only."""
+    PER_BROKER = "per-broker"
     CLUSTER_WIDE = "cluster-wide"
 
 
@@ -61,6 +66,11 @@ class ConfigKey:
     update_mode: UpdateMode = UpdateMode.READ_ONLY
     internal: bool = False
     """Kept out of descriptions unless it is set."""
+
+    @property
+    def is_sensitive(self) -> bool:
+        """Never shown, never logged."""
+        return self.type is ConfigType.PASSWORD
 
     @property
     def field(self) -> str:
@@ -133,6 +143,8 @@ _PARSERS: dict[ConfigType, Callable[[str, ConfigType], Value]] = {
     ConfigType.LONG: _parse_integer,
     ConfigType.DOUBLE: _parse_double,
     ConfigType.LIST: _parse_list,
+    ConfigType.CLASS: lambda text, _: text,
+    ConfigType.PASSWORD: lambda text, _: text,
 }
 
 

@@ -8,7 +8,12 @@ from oncelog.broker.config.broker_config import BrokerConfig, ConfigSource, Sett
 from oncelog.broker.config.broker_keys import BROKER_KEYS
 from oncelog.broker.config.definition import ConfigKey, UpdateMode, Value, render
 from oncelog.broker.config.group_keys import GROUP_KEYS
+from oncelog.broker.config.kept_keys import KEPT_KEYS, LISTENER_PREFIX, find_key
 from oncelog.broker.config.topic_keys import TOPIC_KEYS
+from oncelog.broker.config.unserved_keys import IGNORED_KEYS
+
+IGNORED = "Has no meaning in this broker."
+_TABLES = {**BROKER_KEYS, **KEPT_KEYS}
 
 
 class ConfigEntry(NamedTuple):
@@ -54,19 +59,38 @@ def describe_group_configs(config: BrokerConfig, group_texts: Texts) -> list[Con
 
 
 def describe_broker_configs(config: BrokerConfig) -> list[ConfigEntry]:
+    """What is served and what is kept; what nobody reads, as far as it was set at the start."""
+    described = [_broker_entry(config, key) for key in (*BROKER_KEYS.values(), *KEPT_KEYS.values())]
+    shown = [entry for entry in described if entry.settings or not entry.key.internal]
+    listeners = {name: find_key(name) for name in (*config.dynamic_default, *config.dynamic) if name not in _TABLES}
+    ignored = {
+        name: ConfigKey(name, IGNORED_KEYS[name], None, IGNORED) for name in config.static if name in IGNORED_KEYS
+    }
     return [
-        ConfigEntry(key, _text(config.values[name]), key.update_mode is UpdateMode.READ_ONLY, config.settings(name))
-        for name, key in BROKER_KEYS.items()
+        *shown,
+        *(_broker_entry(config, key) for key in listeners.values() if key is not None),
+        *(ConfigEntry(key, config.static[name], True, config.settings(name)) for name, key in ignored.items()),
     ]
 
 
 def describe_all_brokers_configs(config: BrokerConfig) -> list[ConfigEntry]:
     """Only what was set for all brokers while they ran."""
     source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
+    found = ((find_key(name), name, text) for name, text in config.dynamic_default.items())
     return [
-        ConfigEntry(BROKER_KEYS[name], text, False, [Setting(source, name, text)])
-        for name, text in config.dynamic_default.items()
+        ConfigEntry(key, text, _is_read_only(key), [Setting(source, name, text)])
+        for key, name, text in found
+        if key is not None
     ]
+
+
+def _broker_entry(config: BrokerConfig, key: ConfigKey) -> ConfigEntry:
+    return ConfigEntry(key, _text(config.values.get(key.name)), _is_read_only(key), config.settings(key.name))
+
+
+def _is_read_only(key: ConfigKey) -> bool:
+    """Kafka calls a listener's keys read-only, though they may change."""
+    return key.update_mode is UpdateMode.READ_ONLY or key.name.startswith(LISTENER_PREFIX)
 
 
 def _text(value: Value | None) -> str | None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from oncelog.broker.config.broker_config import BrokerConfig, check_dynamic_change
-from oncelog.broker.config.broker_keys import BROKER_KEYS
 from oncelog.broker.config.definition import ConfigKey, ConfigType
 from oncelog.broker.config.group_keys import GROUP_KEYS
+from oncelog.broker.config.kept_keys import find_key
 from oncelog.broker.config.topic_keys import TOPIC_KEYS
 from oncelog.controller.configs import ALL_BROKERS
 from oncelog.controller.state import ConfigResource, ResourceType
 
-_TABLES = {ResourceType.TOPIC: TOPIC_KEYS, ResourceType.BROKER: BROKER_KEYS, ResourceType.GROUP: GROUP_KEYS}
+_TABLES = {ResourceType.TOPIC: TOPIC_KEYS, ResourceType.GROUP: GROUP_KEYS}
 
 
 class BrokerConfigSchema:
@@ -41,4 +41,6 @@ class BrokerConfigSchema:
             check_dynamic_change(config, config.dynamic_default, configs, changed)
 
     def _key(self, resource_type: ResourceType, name: str) -> ConfigKey | None:
+        if resource_type is ResourceType.BROKER:
+            return find_key(name)
         return _TABLES.get(resource_type, {}).get(name)

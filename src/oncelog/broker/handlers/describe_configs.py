@@ -1,9 +1,10 @@
 """DescribeConfigs (key 32), versions 1-4.
 
 Versions: 1 adds the source of a value and its synonyms; 3 types and documentation; 4 is flexible. Describes topics,
-this broker (by its id), what holds for all brokers (the empty name), and groups, existing or not. Brokers and groups
-show the keys that are served here, topics all of Kafka's. Left out: loggers and client metrics, which are refused with
-INVALID_REQUEST.
+this broker (by its id), what holds for all brokers (the empty name), and groups, existing or not. Topics show all of
+Kafka's keys; groups those that are served here; brokers these, all that Kafka lets change while it runs, and what was
+set at the start without a meaning here. Secrets are never shown. Left out: loggers and client metrics, which are
+refused with INVALID_REQUEST.
 """
 
 from __future__ import annotations
@@ -77,12 +78,16 @@ def _check_broker_id(node_id: int, name: str) -> None:
 
 def _describe(body: Message, entry: ConfigEntry) -> Message:
     settings = entry.settings if body["include_synonyms"] else []
+    is_sensitive = entry.key.is_sensitive
     return {
         "name": entry.name,
-        "value": entry.text,
+        "value": None if is_sensitive else entry.text,
         "read_only": entry.read_only,
         "config_source": entry.source,
-        "synonyms": [{"name": one.name, "value": one.text, "source": one.source} for one in settings],
+        "is_sensitive": is_sensitive,
+        "synonyms": [
+            {"name": one.name, "value": None if is_sensitive else one.text, "source": one.source} for one in settings
+        ],
         "config_type": entry.key.type,
         "documentation": entry.key.documentation if body["include_documentation"] else None,
     }

@@ -1,8 +1,8 @@
 """IncrementalAlterConfigs (key 44), versions 0-1, which differ only in form (1 is flexible).
 
 Sets, deletes, appends to or subtracts from single keys of topics, of groups (existing or not), of this broker, and of
-all brokers (the empty name). A broker takes only keys that Kafka lets change while it runs and that take effect here;
-keys that nobody knows are refused, where Kafka stores them. Left out: loggers and client metrics.
+all brokers (the empty name). A broker takes the keys that Kafka lets change while it runs, and keeps those without an
+effect here; keys that nobody knows are refused, where Kafka stores them. Left out: loggers and client metrics.
 """
 
 from __future__ import annotations
