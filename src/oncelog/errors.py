@@ -11,9 +11,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
+MAX_MESSAGE_CHARACTERS = 1_000
+"""How long an error's message may be: it may repeat what a client sent, and must fit an answer, once per item."""
+
 
 class OncelogError(Exception):
     """Base of everything oncelog raises on purpose."""
+
+
+def clipped(message: str) -> str:
+    """So much of an error's message as is told."""
+    half = MAX_MESSAGE_CHARACTERS // 2
+    return message if len(message) <= MAX_MESSAGE_CHARACTERS else f"{message[:half]}...{message[-half:]}"
 
 
 class KafkaError(OncelogError):
@@ -27,7 +36,7 @@ class KafkaError(OncelogError):
     """Of a refused batch: which of its records are at fault, and what is wrong with each."""
 
     def __init__(self, message: str | None = None) -> None:
-        super().__init__(message or self._default_message())
+        super().__init__(clipped(message or self._default_message()))
 
     @property
     def message(self) -> str:

@@ -16,9 +16,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from oncelog.broker.config import BrokerConfig, Endpoint
 from oncelog.broker.dispatch import Dispatcher
 from oncelog.broker.group_commit import GroupCommit
-from oncelog.broker.request import Answer, Peer, Pending
+from oncelog.broker.request import Answer, Peer, Pending, Piecewise
 from oncelog.broker.state import BrokerState
 from oncelog.log.storage import Storage
+from oncelog.wire.frame import RequestHeader
 from tests.controller.support import counting_ids
 from tests.support.faulty_storage import Fault, FaultyStorage
 from tests.support.process import BrokerProcess
@@ -160,6 +161,16 @@ class Later:
         pending.on_complete = complete
 
 
+def made(dispatcher: Dispatcher, header: RequestHeader, answer: Answer) -> Answer:
+    """The answer, made to its end if it comes in pieces."""
+    if not isinstance(answer, Piecewise):
+        return answer
+    making = dispatcher.make(header, answer)
+    while (message := making.step()) is None:
+        pass
+    return message
+
+
 class Desk:
     """A broker without a server. Requests and answers are bytes, made and read by kio as everywhere in the tests."""
 
@@ -182,6 +193,7 @@ class Desk:
         """The answer, which must come at once."""
         with self.alarms.turn():
             header, answer = self._dispatch(api, version, message, now_ms)
+            answer = made(self.dispatcher, header, answer)
             assert isinstance(answer, dict | list), f"no answer yet: {answer}"
             return self._decode(api, version, self.dispatcher.frame(header, answer))
 

@@ -15,6 +15,9 @@ from oncelog.broker.fetch_session import (
 from oncelog.errors import FetchSessionIdNotFound, FetchSessionTopicIdError, InvalidFetchSessionEpoch
 from oncelog.wire.fetch import FetchedPartition, FetchPartition, FetchRequest, FetchTopic
 
+NO_PARTITION = 10_000_000
+"""From here on there are none."""
+
 
 class Records:
     def __init__(self, size_bytes: int) -> None:
@@ -22,7 +25,7 @@ class Records:
 
 
 def cache(max_slots: int = 10) -> FetchSessionCache:
-    return FetchSessionCache(max_slots, itertools.count(1).__next__)
+    return FetchSessionCache(max_slots, itertools.count(1).__next__, lambda key: key.index < NO_PARTITION)
 
 
 def request(
@@ -151,3 +154,83 @@ def test_a_full_cache_gives_up_only_a_session_that_idled() -> None:
     assert later.session_id not in (0, first.session_id)
     with pytest.raises(FetchSessionIdNotFound):
         sessions.begin(request(first.session_id, 1), False, MIN_EVICTION_AGE_MS)
+
+
+# --- what sessions may keep ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> FetchSessionCache:
+    """Five partitions in a session, eight in all of them."""
+    monkeypatch.setattr("oncelog.broker.fetch_session.MAX_SESSION_PARTITIONS", 5)
+    monkeypatch.setattr("oncelog.broker.fetch_session.MAX_KEPT_PARTITIONS", 8)
+    return cache()
+
+
+def indexes(count: int) -> dict[int, int]:
+    return dict.fromkeys(range(count), 0)
+
+
+def test_a_consumer_of_ten_thousand_partitions_has_a_session() -> None:
+    sessions = cache()
+    assert sessions.begin(request(0, INITIAL_EPOCH, indexes(10_000)), False, 0).session_id == 1
+    assert sessions.kept_partitions == 10_000
+
+
+def test_a_request_for_more_than_a_session_holds_is_served_without_one(small: FetchSessionCache) -> None:
+    context = small.begin(request(0, INITIAL_EPOCH, indexes(6)), False, 0)
+    assert (context.session_id, len(context.partitions), len(small)) == (0, 6, 0)
+
+
+def test_all_sessions_together_keep_so_many_partitions(small: FetchSessionCache) -> None:
+    assert small.begin(request(0, INITIAL_EPOCH, indexes(5)), False, 0).session_id
+    assert small.begin(request(0, INITIAL_EPOCH, indexes(4)), False, 1).session_id == 0
+    assert small.begin(request(0, INITIAL_EPOCH, indexes(3)), False, 1).session_id
+    assert small.kept_partitions == 8
+
+
+def test_sessions_that_were_idle_for_long_make_room(small: FetchSessionCache) -> None:
+    for _ in range(4):
+        small.begin(request(0, INITIAL_EPOCH, indexes(2)), False, 0)
+    assert small.begin(request(0, INITIAL_EPOCH, indexes(5)), False, MIN_EVICTION_AGE_MS).session_id
+    assert (len(small), small.kept_partitions) == (2, 7)
+
+
+@pytest.mark.parametrize("others", [0, 4])
+def test_a_session_that_grows_too_large_ends(small: FetchSessionCache, others: int) -> None:
+    """Its client then begins anew, and is served without one."""
+    if others:
+        small.begin(request(0, INITIAL_EPOCH, indexes(others)), False, 0)
+    grown = small.begin(request(0, INITIAL_EPOCH, indexes(4)), False, 0)
+    with pytest.raises(FetchSessionIdNotFound, match="too large"):
+        small.begin(request(grown.session_id, 1, {index + 4: 0 for index in range(2 if not others else 1)}), False, 0)
+    assert small.kept_partitions == others
+
+
+def test_who_begins_with_what_does_not_exist_gets_no_session() -> None:
+    sessions = cache()
+    context = sessions.begin(request(0, INITIAL_EPOCH, {0: 0, NO_PARTITION: 0}), False, 0)
+    assert (context.session_id, len(context.partitions), sessions.kept_partitions) == (0, 2, 0)
+
+
+def test_what_ends_a_session_makes_room() -> None:
+    sessions = cache()
+    first = sessions.begin(request(0, INITIAL_EPOCH, indexes(3)), False, 0)
+    second = sessions.begin(request(first.session_id, INITIAL_EPOCH, indexes(4)), False, 0)
+    assert sessions.kept_partitions == 4
+    sessions.begin(request(second.session_id, 1, {}, forgotten=[0, 1]), False, 0)
+    assert sessions.kept_partitions == 2
+    sessions.begin(request(second.session_id, 2, {}, forgotten=[2, 3]), False, 0)
+    assert (len(sessions), sessions.kept_partitions) == (0, 0)
+    withheld = sessions.begin(request(0, INITIAL_EPOCH, indexes(3)), False, 0)
+    sessions.withhold(withheld)
+    assert (len(sessions), sessions.kept_partitions) == (0, 0)
+
+
+def test_what_was_forgotten_while_a_fetch_waited_is_not_remembered_again() -> None:
+    sessions = cache()
+    first = sessions.begin(request(0, INITIAL_EPOCH, {0: 0, 1: 0}), False, 0)
+    sessions.begin(request(first.session_id, 1, {}, forgotten=[0]), False, 0)
+    assert told(first, answer(0), answer(1)) == [0, 1]
+    session = sessions._sessions[first.session_id]
+    assert list(session.told) == [key(1)]

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from oncelog.broker.purgatory import FetchPurgatory, WaitingFetch
 from oncelog.types import TopicPartition
 
@@ -99,3 +101,17 @@ def test_a_committed_reader_does_not_count_what_is_hidden_until_it_is_released()
     assert woken == ["committed"]
     purgatory.appended(ORDERS, 100)
     assert woken == ["committed", "any"]
+
+
+def test_there_is_room_for_so_many_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("oncelog.broker.purgatory.MAX_WATCHED_PARTITIONS", 5)
+    purgatory = FetchPurgatory()
+    waiting = WaitingFetch([ORDERS, PAYMENTS], 100, lambda: None)
+    purgatory.park(waiting)
+    parked(purgatory, [ORDERS], missing=1)
+    assert [purgatory.has_room(count) for count in (2, 3)] == [True, False]
+    purgatory.remove(waiting)
+    purgatory.remove(waiting)
+    assert [purgatory.has_room(count) for count in (4, 5)] == [True, False]
+    purgatory.appended(ORDERS, 1)
+    assert purgatory.has_room(5)

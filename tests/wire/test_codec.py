@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
 from uuid import UUID
 
 import pytest
@@ -10,8 +11,17 @@ from kio.serial import entity_reader, entity_writer
 
 from oncelog.errors import UnsupportedVersion
 from oncelog.wire.api import SUPPORTED, ApiKey, flexible
-from oncelog.wire.codec import MalformedMessage, Message, decode, decode_exactly, encode
-from oncelog.wire.primitives import MAX_REQUEST_ELEMENTS, uvarint
+from oncelog.wire.codec import (
+    MalformedMessage,
+    Message,
+    decode,
+    decode_bounded,
+    decode_exactly,
+    encode,
+    encoded_elements,
+)
+from oncelog.wire.encoder import EncodedTooLarge
+from oncelog.wire.primitives import MAX_TAGGED_FIELDS, uvarint
 from oncelog.wire.schema import ZERO_UUID, load_schema
 from tests.support.sizes import examples
 from tests.wire.kio_bridge import covers, kio_class, messages, plain_message, present_fields, same
@@ -245,42 +255,88 @@ def test_present_fields_cover_every_definition() -> None:
 # --- well-formed requests that are made to cost memory ------------------------------------------------------------
 
 
-@pytest.fixture
-def ten_elements(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bound that is reached without making hundreds of thousands of objects."""
-    monkeypatch.setattr("oncelog.wire.codec.MAX_REQUEST_ELEMENTS", 10)
-    monkeypatch.setattr("oncelog.wire.codec.MAX_UNCOUNTED_BYTES", 0)
-
-
 @pytest.mark.parametrize("version", [1, 9])
-@pytest.mark.usefixtures("ten_elements")
 def test_the_elements_of_a_request_are_bounded(version: int) -> None:
     def read(count: int) -> Message:
-        return decode_exactly("MetadataRequest", version, encode("MetadataRequest", version, {"topics": [{}] * count}))
+        data = encode("MetadataRequest", version, {"topics": [{}] * count})
+        return decode_bounded("MetadataRequest", version, data, 0, 10)
 
     assert len(read(10)["topics"]) == 10
     with pytest.raises(MalformedMessage, match="elements in one request"):
         read(11)
 
 
-@pytest.mark.usefixtures("ten_elements")
 def test_nested_elements_count_together() -> None:
     def read(*partition_counts: int) -> Message:
         topics = [{"partition_indexes": [0] * count} for count in partition_counts]
-        return decode_exactly("DescribeProducersRequest", 0, encode("DescribeProducersRequest", 0, {"topics": topics}))
+        data = encode("DescribeProducersRequest", 0, {"topics": topics})
+        return decode_bounded("DescribeProducersRequest", 0, data, 0, 10)
 
     assert len(read(4, 4)["topics"]) == 2
     with pytest.raises(MalformedMessage, match="elements in one request"):
         read(4, 5)
 
 
-@pytest.mark.usefixtures("ten_elements")
-def test_responses_are_not_bounded_so() -> None:
-    many = encode("DescribeProducersResponse", 0, {"topics": [{}] * 11})
-    assert len(decode_exactly("DescribeProducersResponse", 0, many)["topics"]) == 11
+def test_what_has_fewer_bytes_than_it_may_have_elements_need_not_be_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: object) -> None:
+        raise AssertionError("compiled a reader that counts")
+
+    monkeypatch.setattr("oncelog.wire.codec._counting_reader", never)
+    data = encode("MetadataRequest", 1, {"topics": [{}] * 3})
+    assert len(decode_bounded("MetadataRequest", 1, data, 0, len(data))["topics"]) == 3
+    with pytest.raises(AssertionError):
+        decode_bounded("MetadataRequest", 1, data, 0, len(data) - 1)
 
 
-def test_a_large_request_is_counted() -> None:
-    body = uvarint(MAX_REQUEST_ELEMENTS + 2) + bytes(2 * MAX_REQUEST_ELEMENTS + 2)
-    with pytest.raises(MalformedMessage, match=f"more than {MAX_REQUEST_ELEMENTS} elements in one request"):
-        decode("DescribeProducersRequest", 0, body + bytes(MAX_REQUEST_ELEMENTS + 1))
+@pytest.mark.parametrize("count", [MAX_TAGGED_FIELDS, MAX_TAGGED_FIELDS + 1])
+def test_the_tagged_fields_of_a_struct_are_bounded(count: int) -> None:
+    """Each takes two bytes and a microsecond."""
+    data = b"\x01\x00\x00" + uvarint(count) + b"".join(bytes((100 + tag, 0)) for tag in range(count))
+    if count <= MAX_TAGGED_FIELDS:
+        assert decode_exactly("MetadataRequest", 12, data)["topics"] == []
+    else:
+        with pytest.raises(MalformedMessage, match=f"{count} tagged fields"):
+            decode("MetadataRequest", 12, data)
+
+
+def test_a_message_that_grows_too_large_is_not_encoded_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("oncelog.wire.encoder.MAX_ENCODED_BYTES", 100)
+    written: list[int] = []
+
+    def groups() -> Iterator[Message]:
+        for number in range(1_000):
+            written.append(number)
+            yield {"group_id": "x" * 20}
+
+    class Groups(list[Message]):
+        def __len__(self) -> int:
+            return 1_000
+
+        def __iter__(self) -> Iterator[Message]:
+            return groups()
+
+        def __bool__(self) -> bool:
+            return True
+
+    with pytest.raises(EncodedTooLarge, match="more than 100 bytes"):
+        encode("DescribeGroupsResponse", 0, {"groups": Groups()})
+    assert len(written) < 10
+
+
+@pytest.mark.parametrize("version", [1, 4])
+def test_elements_that_are_encoded_one_by_one(version: int) -> None:
+    results = [{"resource_type": 2, "resource_name": name, "configs": [{"name": "a"}]} for name in ("x", "y")]
+    pieces = encoded_elements("DescribeConfigsResponse", version, "results")
+    for result in results:
+        pieces.append(result)
+    whole = encode("DescribeConfigsResponse", version, {"throttle_time_ms": 7, "results": results})
+    assert encode("DescribeConfigsResponse", version, {"throttle_time_ms": 7, "results": pieces}) == whole
+
+
+def test_elements_that_are_encoded_one_by_one_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("oncelog.wire.encoder.MAX_ENCODED_BYTES", 100)
+    pieces = encoded_elements("DescribeConfigsResponse", 4, "results")
+    for _ in range(3):
+        pieces.append({"resource_name": "x" * 20})
+    with pytest.raises(EncodedTooLarge):
+        pieces.append({"resource_name": "x" * 20})

@@ -1,7 +1,9 @@
 """One client's socket: bytes in, frames to the dispatcher, answers out in order and at the client's pace.
 
 A shell: it decides nothing of Kafka's. Its bounds keep one client from costing the broker more than its share:
-requests beyond `MAX_PENDING_ANSWERS`, or behind answers that it does not take, stay in the socket.
+requests beyond `MAX_PENDING_ANSWERS` or `MAX_HELD_BYTES`, or behind answers that it does not take, stay in the socket;
+who holds most gives way when all of them hold too much. Whatever fails while a client is served ends its connection
+alone.
 """
 
 from __future__ import annotations
@@ -15,12 +17,15 @@ from typing import TYPE_CHECKING
 from oncelog.broker.answer_line import AnswerLine, Place
 from oncelog.broker.outbox import Outbox
 from oncelog.broker.quota.meter import Meter
-from oncelog.broker.request import CLOSE, NO_REPLY, Chunks, Peer, Pending
+from oncelog.broker.request import CLOSE, NO_REPLY, Chunks, Peer, Pending, Piecewise
+from oncelog.broker.workbench import SLICE_S
 from oncelog.errors import KafkaStorageError
 from oncelog.wire.codec import MalformedMessage, Message
+from oncelog.wire.encoder import EncodedTooLarge
 from oncelog.wire.frame import FrameAssembler, RequestHeader
 
 if TYPE_CHECKING:
+    from oncelog.broker.dispatch import Making
     from oncelog.broker.server import Server
 
 logger = logging.getLogger(__name__)
@@ -42,6 +47,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._reading_paused = False
         self._muting: asyncio.TimerHandle | None = None
         self._peer = Peer()
+        self._noted_bytes = 0
         self.last_active_s = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -67,6 +73,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._held.clear()
         self._watch(False)
         self._outbox.close()
+        self._note_held()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._frames.get_buffer(sizehint)
@@ -81,6 +88,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
                     self._serve(frame)
         except MalformedMessage as error:
             self._refuse(error)
+        except Exception:
+            self._fail()
         self._balance_reading()
         self._server.expect_more()
 
@@ -140,6 +149,10 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._server.metrics.malformed_requests += 1
         self.hang_up(str(error))
 
+    def _fail(self) -> None:
+        logger.exception("bug: a request or its answer could not be dealt with")
+        self.hang_up("the broker failed; its log says why")
+
     def _serve(self, frame: memoryview) -> None:
         began_s = time.perf_counter()
         meter = Meter(self._server.quotas, len(frame), self.mute) if self._server.quotas.active else None
@@ -152,11 +165,16 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self.hang_up("a request with acks=0 failed")
         elif isinstance(answer, Pending):
             self._await(header, answer, self._line.reserve(), began_s)
+        elif isinstance(answer, Piecewise):
+            self._make(header, self._server.dispatcher.make(header, answer), self._line.reserve(), began_s)
         else:
             self._server.answered(header, began_s)
-            chunks = self._server.dispatcher.frame(header, answer)
-            if len(self._line):
-                self._line.reserve().chunks = chunks
+            chunks = self._framed(header, answer)
+            if chunks is None:
+                pass
+            elif len(self._line):
+                self._line.fill(self._line.reserve(), chunks)
+                self._note_held()
             else:
                 self._send(chunks)
         if meter is not None:
@@ -168,12 +186,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
             if timer is not None:
                 timer.cancel()
             self._server.answered(header, began_s)
-            place.chunks = self._server.dispatcher.frame(header, answer)
-            for ready in self._line.take_ready():
-                self._send(ready)
-            if self._reading_paused:
-                # Not at once: whoever completed this is in the middle of serving somebody else's request.
-                self._server.loop.call_soon(self._serve_held)
+            self._fill(place, header, answer)
 
         pending.on_complete = completed
         timer = None
@@ -182,12 +195,69 @@ class KafkaConnection(asyncio.BufferedProtocol):
             timer = self._server.loop.call_later(delay_s, pending.expire)
         self._timers[pending] = timer
 
+    def _make(self, header: RequestHeader, making: Making, place: Place, began_s: float) -> None:
+        def step() -> bool:
+            if not self._is_open:
+                return False
+            until_s = time.perf_counter() + SLICE_S
+            try:
+                answer = making.step()
+                while answer is None and time.perf_counter() < until_s:
+                    answer = making.step()
+            except EncodedTooLarge as error:
+                self.hang_up(str(error))
+                return False
+            except Exception:
+                self._fail()
+                return False
+            if answer is not None:
+                self._server.answered(header, began_s)
+                self._fill(place, header, answer)
+            return answer is None
+
+        self._server.workbench.add(step)
+
+    def _fill(self, place: Place, header: RequestHeader, answer: Message | Chunks) -> None:
+        chunks = self._framed(header, answer)
+        if chunks is None:
+            return
+        self._line.fill(place, chunks)
+        for ready in self._line.take_ready():
+            self._send(ready)
+        self._note_held()
+        if self._reading_paused:
+            # Not at once: whoever completed this is in the middle of serving somebody else's request.
+            self._server.loop.call_soon(self._serve_held)
+
+    def _framed(self, header: RequestHeader, answer: Message | Chunks) -> Chunks | None:
+        """None if it cannot be sent: then nothing that follows can be, and the connection ends."""
+        try:
+            return self._server.dispatcher.frame(header, answer)
+        except EncodedTooLarge as error:
+            self.hang_up(str(error))
+        except Exception:
+            self._fail()
+        return None
+
+    def _note_held(self) -> None:
+        """Answers that the client does not take are counted over all connections; who holds most may have to go."""
+        is_going = self._transport is None or self._transport.is_closing()
+        held_bytes = 0 if is_going else self._outbox.held_bytes + self._line.held_bytes
+        if held_bytes == self._noted_bytes:
+            return
+        self._noted_bytes = held_bytes
+        holds_most = self._server.held_answers.note(self, held_bytes)
+        if holds_most is not None:
+            holds_most.cut_off("too many answers wait for clients to read, and most of them for this one")
+
     def _serve_held(self) -> None:
         try:
             while self._held and not self._is_saturated and self._is_open:
                 self._serve(self._held.popleft())
         except MalformedMessage as error:
             self._refuse(error)
+        except Exception:
+            self._fail()
         self._balance_reading()
 
     def _balance_reading(self) -> None:
@@ -208,8 +278,10 @@ class KafkaConnection(asyncio.BufferedProtocol):
         try:
             if self._write_blocked:
                 self._outbox.add(chunks)
+                self._note_held()
             elif not self._outbox.post(chunks):
                 self._watch(True)
+                self._note_held()
         except KafkaStorageError as error:
             self._give_up(error)
         except OSError as error:
@@ -225,6 +297,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self.cut_off(str(error))
         else:
             self._watch(not is_done)
+            self._note_held()
             if is_done and self._is_leaving and self._transport is not None:
                 self._transport.close()
 

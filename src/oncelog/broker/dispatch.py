@@ -12,11 +12,13 @@ from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from oncelog.broker.request import Answer, Chunks, Peer, Request
+from oncelog.broker.request import Answer, Chunks, Peer, Piecewise, Request
+from oncelog.broker.request_bounds import check_size, max_elements, name_once
 from oncelog.errors import KafkaError, UnknownServerError
 from oncelog.wire import codec
 from oncelog.wire.api import SUPPORTED, ApiKey
 from oncelog.wire.codec import MalformedMessage, Message
+from oncelog.wire.encoder import EncodedTooLarge
 from oncelog.wire.fetch import decode_fetch_request
 from oncelog.wire.frame import RequestHeader, decode_request_header, encode_response, encode_response_head
 from oncelog.wire.produce import decode_produce_request
@@ -24,6 +26,7 @@ from oncelog.wire.quick import offset_commit_response, read_offset_commit, read_
 from oncelog.wire.schema import load_schema
 
 if TYPE_CHECKING:
+    from oncelog.broker.metrics import BrokerMetrics
     from oncelog.broker.quota.meter import Meter
     from oncelog.broker.state import BrokerState
 
@@ -31,6 +34,10 @@ logger = logging.getLogger(__name__)
 
 Handler = Callable[["BrokerState", Request], Answer]
 BodyDecoder = Callable[[memoryview, int, int], Any]
+
+MAX_RECORDS_ANSWER_BYTES = 2**31 - 1 - 1024
+"""What a frame's size can say, less its head. Records are in their files while they are sent: `fetch.max.bytes` bounds
+them, but for the first batch."""
 
 HOT_DECODERS: dict[int, BodyDecoder] = {
     ApiKey.PRODUCE: decode_produce_request,
@@ -66,11 +73,14 @@ class Dispatcher:
             raise MalformedMessage(f"API key {header.api_key} is not served here")
         if not served.includes(header.api_version):
             return self._unserved_version(header)
+        check_size(header.api_key, len(frame))
         decode = HOT_DECODERS.get(header.api_key)
         if decode is not None:
             body = decode(frame, position, header.api_version)
         else:
-            body, _ = codec.decode(request_schema(header.api_key), header.api_version, frame, position)
+            most = max_elements(header.api_key)
+            body = codec.decode_bounded(request_schema(header.api_key), header.api_version, frame, position, most)
+            name_once(header.api_key, body)
         return header, self._serve(header, body, now_ms, wall_ms, meter, peer)
 
     def _serve(
@@ -80,7 +90,8 @@ class Dispatcher:
         return self._handle(request) if meter is None else self._handle_metered(request, meter)
 
     def frame(self, header: RequestHeader, answer: Message | Chunks) -> Chunks:
-        """The answer as it goes over the wire: size, correlation id, then the body, records untouched."""
+        """The answer as it goes over the wire: size, correlation id, then the body, records untouched. Raises
+        EncodedTooLarge; anything else is a bug."""
         if isinstance(answer, dict):
             if header.api_key == ApiKey.OFFSET_COMMIT:
                 good = offset_commit_response(header.api_version, answer)
@@ -93,7 +104,12 @@ class Dispatcher:
         body_bytes = 0
         for chunk in answer:
             body_bytes += len(chunk) if isinstance(chunk, bytes) else chunk.size_bytes
+        if body_bytes > MAX_RECORDS_ANSWER_BYTES:
+            raise EncodedTooLarge(f"an answer of {body_bytes} bytes; lower fetch.max.bytes")
         return [encode_response_head(header, body_bytes), *answer]
+
+    def make(self, header: RequestHeader, answer: Piecewise) -> Making:
+        return Making(self._broker.metrics, header, answer)
 
     def _handle(self, request: Request) -> Answer:
         try:
@@ -110,10 +126,11 @@ class Dispatcher:
     def _handle_metered(self, request: Request, meter: Meter) -> Answer:
         meter.meet(request.client_id)
         answer = self._handle(request)
-        if isinstance(answer, dict):  # the handlers of hot APIs ask the meter themselves
+        message = answer.rest if isinstance(answer, Piecewise) else answer
+        if isinstance(message, dict):  # the handlers of hot APIs ask the meter themselves
             throttle_ms = meter.served()
             if tells_throttle(request.api_key):
-                answer["throttle_time_ms"] = throttle_ms
+                message["throttle_time_ms"] = throttle_ms
         return answer
 
     def _load(self, api_key: int) -> Handler:
@@ -138,6 +155,27 @@ class Dispatcher:
         if "error_message" in fields:
             message["error_message"] = error.message
         return message
+
+
+class Making:
+    """A piecewise answer while it is made: elements are encoded as they come, so that only their bytes are held."""
+
+    def __init__(self, metrics: BrokerMetrics, header: RequestHeader, answer: Piecewise) -> None:
+        self._metrics = metrics
+        self._api_name = api_name(header.api_key)
+        self._answer = answer
+        schema = response_schema(header.api_key)
+        self._encoded = codec.encoded_elements(schema, header.api_version, answer.array)
+
+    def step(self) -> Message | None:
+        """Make one more element. The answer, once that was the last. Raises EncodedTooLarge, or what making it
+        raises."""
+        element = next(self._answer.elements, None)
+        if element is None:
+            return {**self._answer.rest, self._answer.array: self._encoded}
+        self._metrics.count_errors(self._api_name, element)
+        self._encoded.append(element)
+        return None
 
 
 @cache

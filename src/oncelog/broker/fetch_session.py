@@ -3,9 +3,11 @@
 Owns the cached sessions and the rules of ids and epochs. Never reads a log and never decides what data is returned:
 it says which partitions a request means, and which of the answers the client has yet to hear.
 
-Bounds: at most `max_slots` sessions; a full cache gives up the session that was idle longest, if that was longer than
-`MIN_EVICTION_AGE_MS`, else the newcomer is served without a session, as Kafka does. Left out: the precedence that
-Kafka gives to followers and to larger sessions.
+Bounds: at most `max_slots` sessions, of `MAX_SESSION_PARTITIONS` each and `MAX_KEPT_PARTITIONS` together. A full cache
+gives up the sessions that were idle longest, if that was longer than `MIN_EVICTION_AGE_MS`, else the newcomer is served
+without a session, as Kafka does. So is who begins with a partition that does not exist: a session outlives its client,
+and nobody else pays for names that were made up. Left out: the precedence that Kafka gives to followers and to larger
+sessions.
 """
 
 from __future__ import annotations
@@ -22,6 +24,12 @@ INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 MAX_EPOCH = 2**31 - 1
 MIN_EVICTION_AGE_MS = 120_000
+
+MAX_SESSION_PARTITIONS = 20_000
+"""How many partitions one session may hold."""
+
+MAX_KEPT_PARTITIONS = 100_000
+"""How many all of them may hold, at some 300 bytes each: ten consumers of 10,000 partitions."""
 
 UNTOLD = -2
 """A watermark that no log can have: the client was told nothing yet."""
@@ -50,13 +58,15 @@ _NOTHING = _Told(UNTOLD, UNTOLD)
 
 
 class FetchSession:
-    __slots__ = ("epoch", "last_used_ms", "partitions", "session_id", "told", "uses_topic_ids")
+    __slots__ = ("counted", "epoch", "last_used_ms", "partitions", "session_id", "told", "uses_topic_ids")
 
     def __init__(self, session_id: int, uses_topic_ids: bool) -> None:
         self.session_id = session_id
         self.uses_topic_ids = uses_topic_ids
         self.epoch = 1
         self.last_used_ms = 0
+        self.counted = 0
+        """Its partitions, as the cache has counted them."""
         self.partitions: dict[PartitionKey, FetchPartition] = {}
         self.told: dict[PartitionKey, _Told] = {}
 
@@ -110,17 +120,21 @@ class FetchContext:
             if not is_news:
                 continue
             chosen.append((key, answer))
+            if key not in session.partitions:
+                continue  # forgotten while this fetch waited
             # An error must be repeated until it is gone, and be news again when it comes back.
             session.told[key] = _NOTHING if answer.error_code else now_told
-            if has_data and key in session.partitions:
+            if has_data:
                 session.partitions[key] = session.partitions.pop(key)  # last in line next time, so none starves
         return chosen
 
 
 class FetchSessionCache:
-    def __init__(self, max_slots: int, new_id: Callable[[], int]) -> None:
+    def __init__(self, max_slots: int, new_id: Callable[[], int], exists: Callable[[PartitionKey], bool]) -> None:
         self._max_slots = max_slots
         self._new_id = new_id
+        self._exists = exists
+        self.kept_partitions = 0
         self._sessions: dict[int, FetchSession] = {}  # least recently used first
 
     def __len__(self) -> int:
@@ -129,7 +143,7 @@ class FetchSessionCache:
     def begin(self, request: FetchRequest, uses_topic_ids: bool, now_ms: int) -> FetchContext:
         """Raises FetchSessionIdNotFound, InvalidFetchSessionEpoch or FetchSessionTopicIdError."""
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-            self._sessions.pop(request.session_id, None)
+            self._close(request.session_id)
             partitions = dict(requested_partitions(request))
             session = None
             if request.session_epoch == INITIAL_EPOCH and partitions:
@@ -142,7 +156,7 @@ class FetchSessionCache:
         with it does not: the client was not told of any partition and asks for all of them again."""
         if not context.begins_session:
             return context.session_id
-        self._sessions.pop(context.session_id, None)
+        self._close(context.session_id)
         return NO_SESSION
 
     def _continue(self, request: FetchRequest, uses_topic_ids: bool, now_ms: int) -> FetchContext:
@@ -156,23 +170,31 @@ class FetchSessionCache:
         if session.uses_topic_ids != uses_topic_ids:
             raise FetchSessionTopicIdError(f"fetch session {request.session_id} cannot switch between names and ids")
         session.update(request)
+        self._count(session)
+        if session.counted > MAX_SESSION_PARTITIONS or self.kept_partitions > MAX_KEPT_PARTITIONS:
+            self._close(session.session_id)
+            raise FetchSessionIdNotFound(f"fetch session {request.session_id} has grown too large; fetch without one")
         session.advance_epoch()
         self._touch(session, now_ms)
         if not session.partitions:
-            del self._sessions[session.session_id]
+            self._close(session.session_id)
             return FetchContext({}, None, full=True)
         return FetchContext(dict(session.partitions), session, full=False)
 
     def _create(
         self, partitions: dict[PartitionKey, FetchPartition], uses_topic_ids: bool, now_ms: int
     ) -> FetchSession | None:
-        if len(self._sessions) >= self._max_slots and not self._evict(now_ms):
+        if len(partitions) > MAX_SESSION_PARTITIONS or not all(map(self._exists, partitions)):
             return None
+        while len(self._sessions) >= self._max_slots or self.kept_partitions + len(partitions) > MAX_KEPT_PARTITIONS:
+            if not self._evict(now_ms):
+                return None
         session_id = self._new_id()
         while session_id == NO_SESSION or session_id in self._sessions:
             session_id = self._new_id()
         session = FetchSession(session_id, uses_topic_ids)
         session.partitions = dict(partitions)
+        self._count(session)
         self._touch(session, now_ms)
         return session
 
@@ -180,8 +202,17 @@ class FetchSessionCache:
         oldest = next(iter(self._sessions.values()), None)
         if oldest is None or now_ms - oldest.last_used_ms < MIN_EVICTION_AGE_MS:
             return False
-        del self._sessions[oldest.session_id]
+        self._close(oldest.session_id)
         return True
+
+    def _close(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self.kept_partitions -= session.counted
+
+    def _count(self, session: FetchSession) -> None:
+        self.kept_partitions += len(session.partitions) - session.counted
+        session.counted = len(session.partitions)
 
     def _touch(self, session: FetchSession, now_ms: int) -> None:
         session.last_used_ms = now_ms

@@ -44,6 +44,8 @@ class Outbox:
         self._descriptor = descriptor
         self._duplicate: socket.socket | None = None
         self._pieces: deque[Piece] = deque()
+        self.held_bytes = 0
+        """Memory of the answers that are not sent yet: all of one of which a byte is left."""
 
     @property
     def client(self) -> socket.socket:
@@ -60,9 +62,10 @@ class Outbox:
     def add(self, chunks: Chunks) -> None:
         """Raises KafkaStorageError if records cannot be read; then nothing of this answer is added."""
         if len(chunks) == 1 and isinstance(chunks[0], bytes):
-            self._pieces.append(memoryview(chunks[0]))
+            self._hold(memoryview(chunks[0]))
         else:
-            self._pieces.extend(list(_pieces(chunks)))
+            for piece in list(_pieces(chunks)):
+                self._hold(piece)
 
     def post(self, chunks: Chunks) -> bool:
         """Add an answer and send what the socket takes now; see `add` and `send`."""
@@ -75,7 +78,7 @@ class Outbox:
         except BlockingIOError:
             sent = 0
         if sent < len(answer):
-            self._pieces.append(memoryview(answer)[sent:])
+            self._hold(memoryview(answer)[sent:])
         return sent == len(answer)
 
     def send(self) -> bool:
@@ -87,10 +90,18 @@ class Outbox:
             if not done:
                 return False
             self._pieces.popleft()
+            if isinstance(piece, memoryview):
+                self.held_bytes -= len(piece.obj)
         return True
+
+    def _hold(self, piece: Piece) -> None:
+        self._pieces.append(piece)
+        if isinstance(piece, memoryview):
+            self.held_bytes += len(piece.obj)
 
     def close(self) -> None:
         self._pieces.clear()
+        self.held_bytes = 0
         if self._duplicate is not None:
             self._duplicate.close()
 

@@ -3,6 +3,7 @@
 Owns the index from partition to waiting fetches. Never reads a log, never looks at a clock: appends are reported
 to it, deadlines are the shell's timers. A waiting fetch counts the bytes that were appended to its partitions since
 it parked, so that an append costs O(fetches waiting on that partition), however many partitions each of them names.
+There is room for `MAX_WATCHED_PARTITIONS`: a fetch that finds none is answered with what there is.
 """
 
 from __future__ import annotations
@@ -11,6 +12,10 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from oncelog.types import TopicPartition
+
+MAX_WATCHED_PARTITIONS = 100_000
+"""The partitions of all waiting fetches, each as often as it is waited for: some 500 bytes with what the fetch itself
+remembers of it."""
 
 
 @dataclass(slots=True, eq=False)
@@ -24,20 +29,28 @@ class WaitingFetch:
 
 class FetchPurgatory:
     def __init__(self) -> None:
+        self.watched_partitions = 0
         self._parked: set[WaitingFetch] = set()
         self._waiting: dict[TopicPartition, dict[WaitingFetch, None]] = {}
 
     def __len__(self) -> int:
         return len(self._parked)
 
+    def has_room(self, partition_count: int) -> bool:
+        return self.watched_partitions + partition_count <= MAX_WATCHED_PARTITIONS
+
     def park(self, fetch: WaitingFetch) -> None:
         self._parked.add(fetch)
+        self.watched_partitions += len(fetch.partitions)
         for partition in fetch.partitions:
             self._waiting.setdefault(partition, {})[fetch] = None
 
     def remove(self, fetch: WaitingFetch) -> None:
         """Forget a fetch that expired or whose connection is gone; unknown ones are fine."""
+        if fetch not in self._parked:
+            return
         self._parked.discard(fetch)
+        self.watched_partitions -= len(fetch.partitions)
         for partition in fetch.partitions:
             fetches = self._waiting.get(partition)
             if fetches is not None:

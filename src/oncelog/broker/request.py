@@ -1,15 +1,16 @@
-"""What a handler is given, and the three shapes that its answer may take.
+"""What a handler is given, and the shapes that its answer may take.
 
 A handler returns one of
 - a `Message` (cold APIs): dispatch encodes it by the API's schema;
 - `Chunks` (hot APIs): the encoded body, in pieces, some of which may still lie in a segment file;
+- `Piecewise`: a `Message` one array of which is made element by element, while others are served;
 - a `Pending`: the answer comes later, when data arrives, a flush ends or a deadline passes;
 - `NO_REPLY`: the protocol wants no answer (`acks=0`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
@@ -100,4 +101,15 @@ class Pending:
         self.on_complete(answer)
 
 
-Answer = Message | Chunks | Pending | Literal[NoReply.NO_REPLY] | Literal[CloseConnection.CLOSE]
+@dataclass(slots=True, eq=False)
+class Piecewise:
+    """An answer that may be long to make. Whoever sends it makes one element after the other, and serves others in
+    between: what an element tells is what is true when it is made."""
+
+    rest: Message
+    """The fields besides the array."""
+    array: str
+    elements: Iterator[Message]
+
+
+Answer = Message | Chunks | Piecewise | Pending | Literal[NoReply.NO_REPLY] | Literal[CloseConnection.CLOSE]

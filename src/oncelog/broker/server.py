@@ -26,12 +26,14 @@ from oncelog.broker.connection import KafkaConnection
 from oncelog.broker.descriptors import is_for_clients
 from oncelog.broker.dispatch import Dispatcher, api_name
 from oncelog.broker.group_commit import GroupCommit
+from oncelog.broker.held_answers import HeldAnswers
 from oncelog.broker.housekeeping import Housekeeping
 from oncelog.broker.listener import Listener
 from oncelog.broker.lookout import Lookout
 from oncelog.broker.metrics_endpoint import MetricsEndpoint, serve_metrics
 from oncelog.broker.state import BrokerState
 from oncelog.broker.steady_time import SteadyTime
+from oncelog.broker.workbench import Workbench
 from oncelog.clock import wall_ms
 from oncelog.errors import OncelogError
 from oncelog.log.folder_lock import FolderInUse, FolderLock
@@ -82,6 +84,8 @@ class Server:
         self.quotas = broker.quotas
         self.dispatcher = Dispatcher(broker)
         self.buffers = BufferShelf()
+        self.workbench = Workbench(loop.call_soon)
+        self.held_answers: HeldAnswers[KafkaConnection] = HeldAnswers()
         self._broker = broker
         self._pool = pool
         self._connections: set[KafkaConnection] = set()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from uuid import UUID
 
 from oncelog.broker.config import BrokerConfig, BrokerConfigSchema, Endpoint
-from oncelog.broker.fetch_session import FetchSessionCache
+from oncelog.broker.fetch_session import FetchSessionCache, PartitionKey
 from oncelog.broker.group_commit import GroupCommit
 from oncelog.broker.metrics import BrokerMetrics
 from oncelog.broker.missing_logs import MissingLogs
@@ -101,7 +101,7 @@ class BrokerState:
         window = Window(config.quota_window_num, config.quota_window_size_seconds * 1000)
         self.quotas = ClientQuotas(window, controller.state.client_quotas, self.metrics.throttled)
         self.fetch_sessions = FetchSessionCache(
-            config.max_incremental_fetch_session_cache_slots, lambda: new_id().int & SESSION_ID_MASK
+            config.max_incremental_fetch_session_cache_slots, lambda: new_id().int & SESSION_ID_MASK, self._is_fetchable
         )
         self.logs: LogManager
         self.missing_logs = MissingLogs()
@@ -174,6 +174,10 @@ class BrokerState:
     def _exists(self, topic: str, index: int) -> bool:
         known = self.controller.state.topic(topic)
         return known is not None and index in known.partitions
+
+    def _is_fetchable(self, key: PartitionKey) -> bool:
+        name, topic_id = key.topic
+        return self._exists(name if topic_id is None else self.topic_name(topic_id) or "", key.index)
 
     def topic_name(self, topic_id: UUID) -> str | None:
         topic = self.controller.state.topic_by_id(topic_id)
@@ -285,11 +289,15 @@ class BrokerState:
             if coordination is not None:
                 coordination.log_failed(partition)
 
+    def creates_mentioned(self, name: str) -> bool:
+        """Whether a topic of this name comes to be when a client mentions it."""
+        return self.config.auto_create_topics_enable and not is_internal(name)
+
     def ensure_topic(self, name: str, now_ms: int) -> Topic | None:
         """The topic; created if it does not exist and `auto.create.topics.enable` lets a client's mention create it.
         Raises what CreateTopics would answer."""
         topic = self.controller.state.topic(name)
-        if topic is not None or not self.config.auto_create_topics_enable or is_internal(name):
+        if topic is not None or not self.creates_mentioned(name):
             return topic
         outcome = create_topics(self.controller.state, self.cluster, self.config_schema, [NewTopic(name)], self.new_id)
         created = self.commit(outcome, now_ms)[name]

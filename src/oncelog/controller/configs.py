@@ -146,8 +146,10 @@ def _edited_list(
     elements = _elements(text)
     named = _elements(change.value or "")
     if operation is Operation.APPEND:
-        return ",".join(elements + [element for element in named if element not in elements])
-    return ",".join(element for element in elements if element not in named)
+        present = frozenset(elements)
+        return ",".join(elements + [element for element in named if element not in present])
+    taken = frozenset(named)
+    return ",".join(element for element in elements if element not in taken)
 
 
 def _elements(text: str) -> list[str]:

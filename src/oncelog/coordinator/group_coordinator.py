@@ -18,7 +18,7 @@ from oncelog.coordinator.effects import Caller, Effects, GroupSettings, Reply, T
 from oncelog.coordinator.groups import Group, GroupMap
 from oncelog.coordinator.offsets import Offsets
 from oncelog.coordinator.records import CoordinatorRecord, RecordType
-from oncelog.errors import NONE, GroupIdNotFound, KafkaError, NotCoordinator
+from oncelog.errors import NONE, GroupIdNotFound, KafkaError, NotCoordinator, clipped
 from oncelog.types import NO_OFFSET, NO_PRODUCER_ID
 from oncelog.wire.api import ApiKey
 from oncelog.wire.codec import Message
@@ -137,7 +137,7 @@ class GroupCoordinator:
         unknown |= {"protocol_type": "", "protocol_data": "", "members": []}
         if version >= FIRST_DESCRIBE_WITH_NOT_FOUND:
             problem = f"Group {group_id} not found." if group is None else f"Group {group_id} is not a classic group."
-            unknown |= {"error_code": GroupIdNotFound.code, "error_message": problem}
+            unknown |= {"error_code": GroupIdNotFound.code, "error_message": clipped(problem)}
         return unknown
 
     def _list(self, body: Message, caller: Caller, now_ms: int) -> Effects:

@@ -45,6 +45,8 @@ FIRST_FETCH_WITH_GROUP_ERROR = 2
 FIRST_FETCH_WITH_GROUPS = 8
 
 NO_RETENTION = -1
+LAST_EXPIRY_MS = 2**63 - 1
+"""The latest time that a record can say."""
 
 _Topics = dict[str, dict[int, CommittedOffset]]
 _Unstable = Collection[tuple[str, int]]
@@ -67,7 +69,7 @@ class Offsets:
         except KafkaError as error:
             return Effects([], [Reply(caller.ticket, _commit_refused(request, error.code))])
         retention_ms = request["retention_time_ms"]
-        expire_ms = NO_EXPIRY if retention_ms == NO_RETENTION else now_ms + retention_ms
+        expire_ms = NO_EXPIRY if retention_ms == NO_RETENTION else min(now_ms + retention_ms, LAST_EXPIRY_MS)
         return self._committed(request, caller, expire_ms, now_ms)
 
     def commit_in_transaction(self, request: Message, caller: Caller, now_ms: int) -> Effects:
@@ -228,12 +230,12 @@ class Offsets:
             return Effects([], [Reply(caller.ticket, {"error_code": error.code, "topics": []})])
         records = []
         topics = []
+        known = self._keys_of(group_id)
         for topic in request["topics"]:
             name = topic["name"]
             code = self._delete_error(group, name)
             indexes = [partition["partition_index"] for partition in topic["partitions"]]
             if code == NONE:
-                known = self._keys_of(group_id)
                 records += [offset_tombstone(group_id, name, index) for index in indexes if (name, index) in known]
             partitions = [{"partition_index": index, "error_code": code} for index in indexes]
             topics.append({"name": name, "partitions": partitions})

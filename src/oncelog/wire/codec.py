@@ -10,7 +10,8 @@ version lacks with their defaults. Encoding takes defaults for missing keys, lea
 raises KeyError for a key that the definition does not have.
 
 Bytes that are not the message raise MalformedMessage. No count or length is believed before it is compared with
-the bytes left, so garbage costs no memory; the elements of a request are bounded in all, nesting by the definition.
+the bytes left, so garbage costs no memory; nesting is bounded by the definition, the elements of a request by whoever
+decodes it (`decode_bounded`), and what is encoded by `MAX_ENCODED_BYTES`.
 """
 
 from __future__ import annotations
@@ -19,25 +20,32 @@ from functools import cache
 from typing import Any
 
 from oncelog.wire.decoder import ElementBudget, Reader, struct_reader
-from oncelog.wire.encoder import Writer, struct_writer
-from oncelog.wire.primitives import GARBLED, MAX_REQUEST_ELEMENTS, MalformedMessage
+from oncelog.wire.encoder import EncodedElements, Writer, element_writer, struct_writer
+from oncelog.wire.primitives import GARBLED, MalformedMessage
 from oncelog.wire.schema import load_schema
 
 __all__ = ["MalformedMessage", "Message", "decode", "decode_exactly", "encode"]
 
 Message = dict[str, Any]
 
-MAX_UNCOUNTED_BYTES = 64 * 1024
-"""Requests up to this size cannot hold enough elements to matter; those of larger ones are counted."""
-
 
 def decode(schema_name: str, version: int, buffer: Any, position: int = 0) -> tuple[Message, int]:
     """The message that starts at `position`, and the position behind it."""
-    view = buffer if type(buffer) is memoryview else memoryview(buffer)
-    if len(view) - position > MAX_UNCOUNTED_BYTES and schema_name.endswith("Request"):
-        reader = _counting_reader(schema_name, version)
-    else:
+    return _read(_message_reader(schema_name, version), schema_name, version, buffer, position)
+
+
+def decode_bounded(schema_name: str, version: int, buffer: Any, position: int, max_elements: int) -> Message:
+    """The same for a message from somebody who may mean ill: it may hold `max_elements` in all its arrays. One that has
+    not as many bytes cannot hold more, and is not counted."""
+    if len(buffer) - position <= max_elements:
         reader = _message_reader(schema_name, version)
+    else:
+        reader = _counting_reader(schema_name, version, max_elements)
+    return _read(reader, schema_name, version, buffer, position)[0]
+
+
+def _read(reader: Reader, schema_name: str, version: int, buffer: Any, position: int) -> tuple[Message, int]:
+    view = buffer if type(buffer) is memoryview else memoryview(buffer)
     try:
         return reader(view, position)
     except GARBLED as error:
@@ -53,9 +61,15 @@ def decode_exactly(schema_name: str, version: int, buffer: Any, position: int = 
 
 
 def encode(schema_name: str, version: int, message: Message) -> bytes:
+    """Raises EncodedTooLarge."""
     out = bytearray()
     _message_writer(schema_name, version)(message, out)
     return bytes(out)
+
+
+def encoded_elements(schema_name: str, version: int, array: str) -> EncodedElements:
+    """To be filled one by one, and then encoded as this array of a message."""
+    return EncodedElements(_element_writer(schema_name, version, array))
 
 
 @cache
@@ -65,11 +79,11 @@ def _message_reader(schema_name: str, version: int) -> Reader:
     return struct_reader(schema.fields, version, schema.flexible.includes(version))
 
 
-def _counting_reader(schema_name: str, version: int) -> Reader:
+def _counting_reader(schema_name: str, version: int, max_elements: int) -> Reader:
     """Compiled anew for every large request, which is rare, so that the usual small one pays nothing for counting."""
     schema = load_schema(schema_name)
     schema.check_version(version)
-    budget = ElementBudget(MAX_REQUEST_ELEMENTS)
+    budget = ElementBudget(max_elements)
     return struct_reader(schema.fields, version, schema.flexible.includes(version), budget)
 
 
@@ -78,3 +92,10 @@ def _message_writer(schema_name: str, version: int) -> Writer:
     schema = load_schema(schema_name)
     schema.check_version(version)
     return struct_writer(schema_name, schema.fields, version, schema.flexible.includes(version))
+
+
+@cache
+def _element_writer(schema_name: str, version: int, array: str) -> Writer:
+    schema = load_schema(schema_name)
+    (field,) = (field for field in schema.fields if field.name == array)
+    return element_writer(field, version, schema.flexible.includes(version))

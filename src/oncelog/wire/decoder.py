@@ -23,6 +23,7 @@ from oncelog.wire.layout import (
 )
 from oncelog.wire.primitives import (
     MalformedMessage,
+    check_tag_count,
     read_bytes,
     read_compact_bytes,
     read_compact_count,
@@ -133,6 +134,7 @@ def _read_tagged(
     readers: dict[int, tuple[str, Reader]], buffer: memoryview, position: int, message: dict[str, Any]
 ) -> int:
     count, position = read_uvarint(buffer, position)
+    check_tag_count(count)
     for _ in range(count):
         tag, position = read_uvarint(buffer, position)
         size, position = read_uvarint(buffer, position)

@@ -1,4 +1,7 @@
-"""Compiles a message definition and a version into a function that writes it."""
+"""Compiles a message definition and a version into a function that writes it.
+
+A message may grow to `MAX_ENCODED_BYTES`; then writing it stops, wherever it is.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
+from oncelog.errors import OncelogError
 from oncelog.wire.layout import FIXED, fixed_runs, is_flexible, plain_fields, tagged_fields
 from oncelog.wire.primitives import compact_string, string, uvarint
 from oncelog.wire.schema import Field
@@ -14,10 +18,43 @@ from oncelog.wire.schema import Field
 Writer = Callable[[Any, bytearray], None]
 _WriteStep = Callable[[dict[str, Any], bytearray], None]
 
+MAX_ENCODED_BYTES = 32 << 20
+"""How large one encoded message may be: the configs of 10,000 topics, or a million committed offsets. It is held as a
+whole, by whoever sends it; what is larger (records) is not encoded here."""
+
 _INT32 = struct.Struct(">i")
 _NULL_STRUCT = b"\xff"
 _NULL_TAGGED_STRUCT = b"\x00"
 _PRESENT_STRUCT = b"\x01"
+
+
+class EncodedTooLarge(OncelogError):
+    """A message has more than MAX_ENCODED_BYTES."""
+
+
+class EncodedElements:
+    """The elements of an array that were written before, each by itself, in the place of their values."""
+
+    __slots__ = ("_write", "count", "data")
+
+    def __init__(self, write: Writer) -> None:
+        self._write = write
+        self.count = 0
+        self.data = bytearray()
+
+    def append(self, element: Any) -> None:
+        """Raises EncodedTooLarge."""
+        self._write(element, self.data)
+        self.count += 1
+        _check_size(self.data)
+
+    def __len__(self) -> int:
+        return self.count
+
+
+def _check_size(out: bytearray) -> None:
+    if len(out) > MAX_ENCODED_BYTES:
+        raise EncodedTooLarge(f"an answer of more than {MAX_ENCODED_BYTES} bytes; ask for less at once")
 
 
 def struct_writer(owner: str, fields: tuple[Field, ...], version: int, flexible: bool) -> Writer:
@@ -160,17 +197,26 @@ def _write_uuid(value: UUID, out: bytearray) -> None:
 def _array_writer(field: Field, version: int, flexible: bool) -> Writer:
     if field.element_type in FIXED:
         return _fixed_array_writer(FIXED[field.element_type], flexible)
-    if field.is_struct:
-        write = struct_writer(field.element_type, field.fields, version, flexible)
-    else:
-        write = _refuse_null(field.name, version, _value_writer(field.element_type, flexible))
+    write = element_writer(field, version, flexible)
 
     def write_array(values: Any, out: bytearray) -> None:
         out += _count(values, flexible)
+        if type(values) is EncodedElements:
+            out += values.data
+            return
         for value in values or ():
             write(value, out)
+            if len(out) > MAX_ENCODED_BYTES:
+                _check_size(out)
 
     return write_array
+
+
+def element_writer(field: Field, version: int, flexible: bool) -> Writer:
+    """Of an array whose elements are not of a fixed size."""
+    if field.is_struct:
+        return struct_writer(field.element_type, field.fields, version, flexible)
+    return _refuse_null(field.name, version, _value_writer(field.element_type, flexible))
 
 
 def _fixed_array_writer(code: str, flexible: bool) -> Writer:

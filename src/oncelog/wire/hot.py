@@ -9,6 +9,7 @@ from uuid import UUID
 
 from oncelog.wire.primitives import (
     MalformedMessage,
+    check_tag_count,
     compact_string,
     read_compact_count,
     read_compact_string,
@@ -79,6 +80,7 @@ def read_tags(frame: memoryview, position: int) -> tuple[dict[int, memoryview], 
     if frame[position] == 0:
         return {}, position + 1
     count, position = read_uvarint(frame, position)
+    check_tag_count(count)
     values = {}
     for _ in range(count):
         tag, position = read_uvarint(frame, position)

@@ -19,9 +19,13 @@ MAX_UVARINT = 2**32 - 1
 GARBLED = (struct.error, IndexError, UnicodeDecodeError)
 """What reading truncated or senseless bytes may raise besides MalformedMessage."""
 
-MAX_REQUEST_ELEMENTS = 200_000
-"""How many array elements one request may hold in all. An element of two bytes becomes an object of hundreds: without
-this bound a request of the largest allowed size, well formed and empty, would take gigabytes."""
+MAX_REQUEST_ELEMENTS = 32_000
+"""How many array elements one request may hold in all: 10,000 partitions of as many topics, with something to spare. An
+element of two bytes becomes an object of hundreds and is worked on for microseconds: without this bound a request of
+the largest allowed size, well formed and empty, would take gigabytes, and everybody's time."""
+
+MAX_TAGGED_FIELDS = 16
+"""How many tagged fields one struct may carry: more than any version that is served has, with some of the future's."""
 
 _KEPT_UUIDS = 4096
 
@@ -142,8 +146,13 @@ def check_count(count: int, element_bytes: int, left: int) -> None:
 def spend(budget: int, count: int) -> int:
     """What is left of a budget of elements."""
     if count > budget:
-        raise MalformedMessage(f"more than {MAX_REQUEST_ELEMENTS} elements in one request")
+        raise MalformedMessage(f"too many elements in one request: {count} more, where {budget} may follow")
     return budget - count
+
+
+def check_tag_count(count: int) -> None:
+    if count > MAX_TAGGED_FIELDS:
+        raise MalformedMessage(f"{count} tagged fields in one struct; at most {MAX_TAGGED_FIELDS} are read")
 
 
 def _check_null(length: int) -> None:
@@ -157,6 +166,7 @@ def skip_tagged_fields(buffer: memoryview, position: int) -> int:
     if count == 0:
         return position + 1
     count, position = read_uvarint(buffer, position)
+    check_tag_count(count)
     for _ in range(count):
         _, position = read_uvarint(buffer, position)
         size, position = read_uvarint(buffer, position)

@@ -20,7 +20,7 @@ from oncelog.records.batch import build_batch
 from oncelog.wire import codec
 from oncelog.wire.api import ApiKey
 from oncelog.wire.frame import encode_request
-from tests.broker.support import Alarms
+from tests.broker.support import Alarms, made
 from tests.controller.support import counting_ids
 
 NOW_MS = 1_700_000_000_000
@@ -39,6 +39,7 @@ class Asking:
         frame = encode_request(key, version, 1, "test", encoded)[4:]
         dispatcher = Dispatcher(self.broker)
         header, answer = dispatcher.dispatch(memoryview(bytearray(frame)), NOW_MS)
+        answer = made(dispatcher, header, answer)
         assert isinstance(answer, dict)
         schema = key.schema_prefix + "Response"
         return codec.decode_exactly(schema, header.api_version, codec.encode(schema, header.api_version, answer))

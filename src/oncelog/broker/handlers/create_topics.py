@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from oncelog.broker.config import BrokerConfig
 from oncelog.broker.config.describe import describe_topic_configs
 from oncelog.broker.handlers.settle import settle
-from oncelog.broker.request import Request
+from oncelog.broker.request import Answer, Piecewise, Request
 from oncelog.controller.topics import Created, CreatedTopic, NewTopic, create_topics
 from oncelog.errors import KafkaError
 from oncelog.wire.api import ApiKey
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 API_KEY = ApiKey.CREATE_TOPICS
 
 
-def handle(broker: BrokerState, request: Request) -> Message:
+def handle(broker: BrokerState, request: Request) -> Answer:
     topics = [_new_topic(topic) for topic in request.body["topics"]]
     outcome = create_topics(broker.controller.state, broker.cluster, broker.config_schema, topics, broker.new_id)
     created = settle(broker, request, outcome, _spoil)
-    return {"topics": [_answer(broker.config, name, one) for name, one in created.items()]}
+    return Piecewise({}, "topics", (_answer(broker.config, name, one) for name, one in created.items()))
 
 
 def _spoil(created: Created, error: KafkaError) -> Created:

@@ -18,7 +18,7 @@ from oncelog.broker.config.describe import (
     describe_group_configs,
     describe_topic_configs,
 )
-from oncelog.broker.request import Request
+from oncelog.broker.request import Answer, Piecewise, Request
 from oncelog.controller.configs import ALL_BROKERS
 from oncelog.controller.state import ConfigResource, ResourceType
 from oncelog.controller.topic_names import check_topic_name
@@ -32,8 +32,9 @@ if TYPE_CHECKING:
 API_KEY = ApiKey.DESCRIBE_CONFIGS
 
 
-def handle(broker: BrokerState, request: Request) -> Message:
-    return {"results": [_answer(broker, request.body, resource) for resource in request.body["resources"]]}
+def handle(broker: BrokerState, request: Request) -> Answer:
+    body: Message = request.body
+    return Piecewise({}, "results", (_answer(broker, body, resource) for resource in body["resources"]))
 
 
 def _answer(broker: BrokerState, body: Message, resource: Message) -> Message:
@@ -42,7 +43,7 @@ def _answer(broker: BrokerState, body: Message, resource: Message) -> Message:
         entries = _entries(broker, resource["resource_type"], resource["resource_name"])
     except KafkaError as error:
         return {**answer, "error_code": error.code, "error_message": error.message}
-    wanted = resource["configuration_keys"]
+    wanted = frozenset(resource["configuration_keys"] or ())
     answer["configs"] = [_describe(body, entry) for entry in entries if not wanted or entry.name in wanted]
     return answer
 

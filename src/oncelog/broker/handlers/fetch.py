@@ -57,7 +57,7 @@ def handle(broker: BrokerState, request: Request) -> Answer:
     except KafkaError as error:
         return refusal(broker, request.version, error)
     answers = fetch.read()
-    if not fetch.is_satisfied_by(answers):
+    if not fetch.is_satisfied_by(answers) and broker.purgatory.has_room(len(answers)):
         return fetch.wait(answers)
     hold_ms = fetch.hold_ms(answers)
     return fetch.encode(answers) if hold_ms == 0 else fetch.hold(request.now_ms + hold_ms)

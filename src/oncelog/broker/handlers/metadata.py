@@ -37,6 +37,10 @@ FIRST_VERSION_WITH_NULL_FOR_ALL = 1
 FIRST_VERSION_BY_ID = 12
 NO_LEADER = -1
 
+MAX_CREATED = 20
+"""How many topics one request creates by mentioning them: each is a write to the metadata log and folders on the disk,
+while everybody waits."""
+
 
 def handle(broker: BrokerState, request: Request) -> Message:
     asked = _asked_topics(request)
@@ -45,8 +49,9 @@ def handle(broker: BrokerState, request: Request) -> Message:
             _refuse_impossible(request.version, asked)
     except KafkaError as error:
         return {"topics": [_failed(topic["name"] or "", topic["topic_id"], error) for topic in asked or ()]}
-    topics = [_found(broker, topic) for topic in broker.controller.state.topics.values()]
-    if asked is not None:
+    if asked is None:
+        topics = [_found(broker, topic) for topic in broker.controller.state.topics.values()]
+    else:
         topics = _describe_asked(broker, request, asked)
     if request.body["include_topic_authorized_operations"]:
         for topic in topics:
@@ -100,9 +105,31 @@ def _describe_asked(broker: BrokerState, request: Request, asked: list[Message])
     topic_ids = dict.fromkeys(topic["topic_id"] for topic in asked if topic["topic_id"] != ZERO_UUID)
     if topic_ids:  # as Kafka: one id makes it a request by ids
         return [_describe_by_id(broker, topic_id) for topic_id in topic_ids]
-    create = request.body["allow_auto_topic_creation"]
     names = dict.fromkeys(topic["name"] for topic in asked)
-    return [_describe_by_name(broker, name, create, request.now_ms) for name in names]
+    if not request.body["allow_auto_topic_creation"]:
+        return [_describe_by_name(broker, name, None) for name in names]
+    creating = _Creating(broker, request.now_ms)
+    return [_describe_by_name(broker, name, creating) for name in names]
+
+
+class _Creating:
+    """Topics that are created because they are asked for: a few for each request."""
+
+    def __init__(self, broker: BrokerState, now_ms: int) -> None:
+        self._broker = broker
+        self._now_ms = now_ms
+        self._left = MAX_CREATED
+
+    def topic(self, name: str) -> Topic | None:
+        """Raises LeaderNotAvailable for one that is left to the next request, which clients then send, as they do
+        while a topic that Kafka creates has no leader yet."""
+        topic = self._broker.controller.state.topic(name)
+        if topic is not None or not self._broker.creates_mentioned(name):
+            return topic
+        if self._left == 0:
+            raise LeaderNotAvailable(f"topic {name} will be created; ask again")
+        self._left -= 1
+        return self._broker.ensure_topic(name, self._now_ms)
 
 
 def _describe_by_id(broker: BrokerState, topic_id: Any) -> Message:
@@ -112,10 +139,10 @@ def _describe_by_id(broker: BrokerState, topic_id: Any) -> Message:
     return _found(broker, topic)
 
 
-def _describe_by_name(broker: BrokerState, name: str, create: bool, now_ms: int) -> Message:
+def _describe_by_name(broker: BrokerState, name: str, creating: _Creating | None) -> Message:
     try:
         check_topic_name(name)
-        topic = broker.ensure_topic(name, now_ms) if create else broker.controller.state.topic(name)
+        topic = broker.controller.state.topic(name) if creating is None else creating.topic(name)
         if topic is None:
             raise UnknownTopicOrPartition
         return _found(broker, topic)

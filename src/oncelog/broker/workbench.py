@@ -1,0 +1,36 @@
+"""Long answers are made here, in slices, between everybody's requests.
+
+Owns whose turn it is: one after the other, in the order in which they were asked for, so that only one of them holds
+what is made so far. Never knows what is made, nor a clock: a step ends by itself after `SLICE_S`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+SLICE_S = 0.005
+"""How long a step may take before the loop sees its other clients again."""
+
+Step = Callable[[], bool]
+"""Works for a while; whether there is more to do. Must not raise."""
+
+
+class Workbench:
+    def __init__(self, call_soon: Callable[[Callable[[], None]], object]) -> None:
+        self._call_soon = call_soon
+        self._waiting: deque[Step] = deque()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, step: Step) -> None:
+        self._waiting.append(step)
+        if len(self._waiting) == 1:
+            self._call_soon(self._turn)
+
+    def _turn(self) -> None:
+        if not self._waiting[0]():
+            self._waiting.popleft()
+        if self._waiting:
+            self._call_soon(self._turn)
