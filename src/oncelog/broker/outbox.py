@@ -90,14 +90,12 @@ class Outbox:
             if not done:
                 return False
             self._pieces.popleft()
-            if isinstance(piece, memoryview):
-                self.held_bytes -= len(piece.obj)
+            self.held_bytes -= _memory_bytes(piece)
         return True
 
     def _hold(self, piece: Piece) -> None:
         self._pieces.append(piece)
-        if isinstance(piece, memoryview):
-            self.held_bytes += len(piece.obj)
+        self.held_bytes += _memory_bytes(piece)
 
     def close(self) -> None:
         self._pieces.clear()
@@ -134,6 +132,11 @@ class Outbox:
         range_.position += sent
         range_.size_bytes -= sent
         return range_.size_bytes == 0
+
+
+def _memory_bytes(piece: Piece) -> int:
+    """What a piece keeps in memory: the whole of which it is the rest."""
+    return len(piece.obj) if isinstance(piece, memoryview) else 0  # type: ignore[arg-type]
 
 
 def _pieces(chunks: Chunks) -> Iterator[Piece]:

@@ -110,7 +110,7 @@ def _apply(rule: Once, message: Message) -> None:
 
 def _first_of_each(rule: Once, elements: list[Message]) -> list[Message]:
     if not rule.key:
-        return list(dict.fromkeys(elements))  # type: ignore[arg-type]
+        return list(dict.fromkeys(elements))
     found: dict[tuple[object, ...], Message] = {}
     for element in elements:
         first = found.setdefault(tuple([element[field] for field in rule.key]), element)

@@ -1,0 +1,307 @@
+"""One connection without a loop: what it holds, what ends it, and what it leaves alone."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from oncelog.broker.connection import KafkaConnection
+from oncelog.broker.held_answers import MAX_HELD_BYTES, HeldAnswers
+from oncelog.broker.request import Answer, Pending, Piecewise
+from oncelog.broker.workbench import Workbench
+from oncelog.wire.api import ApiKey
+from oncelog.wire.codec import Message, encode
+from oncelog.wire.encoder import EncodedTooLarge
+from oncelog.wire.frame import RequestHeader, encode_request
+
+REQUEST = encode_request(ApiKey.METADATA, 12, 7, "test", encode("MetadataRequest", 12, {"topics": []}))
+MIB = 1 << 20
+
+
+class Loop:
+    """Calls come when the test turns it."""
+
+    def __init__(self) -> None:
+        self.soon: list[Callable[[], None]] = []
+        self.writers: set[object] = set()
+
+    def time(self) -> float:
+        return 0.0
+
+    def call_soon(self, call: Callable[[], None]) -> None:
+        self.soon.append(call)
+
+    def add_writer(self, client: object, _: object) -> None:
+        self.writers.add(client)
+
+    def remove_writer(self, client: object) -> None:
+        self.writers.discard(client)
+
+    def turn(self) -> None:
+        due, self.soon = self.soon, []
+        for call in due:
+            call()
+
+
+class Transport:
+    def __init__(self, end: socket.socket) -> None:
+        self._socket = end
+        self.is_aborted = self._closing = False
+
+    def get_extra_info(self, name: str) -> Any:
+        return self._socket if name == "socket" else ("client", 1)
+
+    def write(self, data: bytes) -> None:
+        raise AssertionError("answers leave by the outbox")
+
+    def close(self) -> None:
+        self._closing = True
+
+    def abort(self) -> None:
+        self.is_aborted = self._closing = True
+
+    def is_closing(self) -> bool:
+        return self._closing
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+
+class Dispatcher:
+    """Answers what the test says; an exception is raised while the answer is framed."""
+
+    def __init__(self) -> None:
+        self.answers: list[Any] = []
+        self.served = 0
+
+    def dispatch(self, *_: Any) -> tuple[RequestHeader, Answer]:
+        self.served += 1
+        answer = self.answers.pop(0) if self.answers else [b"answer"]
+        if isinstance(answer, ZeroDivisionError):
+            raise answer
+        return RequestHeader(ApiKey.METADATA, 12, 7, "test"), answer
+
+    def frame(self, _: RequestHeader, answer: Any) -> Any:
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def make(self, _: RequestHeader, answer: Piecewise) -> Any:
+        def step() -> Message | None:
+            element = next(answer.elements)
+            if isinstance(element, Exception):
+                raise element
+            return element
+
+        return SimpleNamespace(step=step)
+
+
+class Server:
+    def __init__(self) -> None:
+        self.loop = Loop()
+        self.dispatcher = Dispatcher()
+        self.config = SimpleNamespace(socket_request_max_bytes=MIB)
+        self.buffers = None
+        self.metrics = SimpleNamespace(malformed_requests=0)
+        self.quotas = SimpleNamespace(active=False)
+        self.workbench = Workbench(self.loop.call_soon)
+        self.held_answers: HeldAnswers[KafkaConnection] = HeldAnswers()
+        self.told: list[str] = []
+
+    def tell(self, what: str, _: object, reason: str) -> None:
+        self.told.append(f"{what}: {reason}")
+
+    def admit(self, _: object) -> bool:
+        return True
+
+    def forget(self, _: object) -> None: ...
+
+    def answered(self, *_: object) -> None: ...
+
+    def expect_more(self) -> None: ...
+
+    def now_ms(self) -> int:
+        return 0
+
+    wall_ms = now_ms
+
+
+class Client:
+    """A connection, and the other end of its socket."""
+
+    def __init__(self, server: Server) -> None:
+        ours, self.socket = socket.socketpair()
+        ours.setblocking(False)
+        self.socket.setblocking(False)
+        self._ours = ours
+        self.transport = Transport(ours)
+        self.connection = KafkaConnection(server)  # type: ignore[arg-type]
+        self.connection.connection_made(self.transport)  # type: ignore[arg-type]
+
+    def send(self, data: bytes = REQUEST) -> None:
+        buffer = self.connection.get_buffer(-1)
+        buffer[: len(data)] = data
+        self.connection.buffer_updated(len(data))
+
+    def received(self) -> bytes:
+        try:
+            return self.socket.recv(4 * MIB)
+        except BlockingIOError:
+            return b""
+
+    def close(self) -> None:
+        self.connection.connection_lost(None)
+        self._ours.close()
+        self.socket.close()
+
+
+@pytest.fixture
+def server() -> Server:
+    return Server()
+
+
+@pytest.fixture
+def connect(server: Server) -> Iterator[Callable[[], Client]]:
+    clients: list[Client] = []
+
+    def connect() -> Client:
+        clients.append(Client(server))
+        return clients[-1]
+
+    yield connect
+    for client in clients:
+        client.close()
+    assert server.held_answers.total_bytes == 0
+
+
+Connect = Callable[[], Client]
+
+
+@pytest.mark.parametrize("error", [EncodedTooLarge("more than 5 bytes"), ValueError("a bug")])
+def test_an_answer_that_cannot_be_framed_ends_its_connection_alone(
+    server: Server, connect: Connect, error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    client, other = connect(), connect()
+    server.dispatcher.answers = [error]
+    client.send()
+    assert client.transport.is_closing()
+    assert ("bug" in caplog.text) == isinstance(error, ValueError)
+    other.send()
+    assert (other.transport.is_closing(), other.received()) == (False, b"answer")
+
+
+def test_a_dispatcher_that_fails_ends_the_connection_alone(
+    server: Server, connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = connect()
+    server.dispatcher.answers = [ZeroDivisionError()]
+    client.send()
+    assert client.transport.is_closing()
+    assert "bug: a request or its answer could not be dealt with" in caplog.text
+
+
+def test_an_answer_that_came_late_and_cannot_be_framed(server: Server, connect: Connect) -> None:
+    """Whoever completes it is in the middle of serving somebody else."""
+    client = connect()
+    pending = Pending()
+    server.dispatcher.answers = [pending]
+    client.send()
+    pending.complete(ValueError("a bug"))  # type: ignore[arg-type]
+    assert client.transport.is_closing()
+
+
+def test_a_long_answer_is_made_while_others_are_served(server: Server, connect: Connect) -> None:
+    client, other = connect(), connect()
+    made: list[int] = []
+
+    def elements() -> Iterator[Any]:
+        for number in range(3):
+            made.append(number)
+            yield None
+        yield [b"long"]
+
+    server.dispatcher.answers = [Piecewise({}, "x", elements()), [b"after"]]
+    client.send()
+    client.send()
+    assert (made, client.received()) == ([], b"")
+    other.send()
+    assert other.received() == b"answer"
+    while server.loop.soon:
+        server.loop.turn()
+    assert made == [0, 1, 2]
+    assert client.received() == b"longafter"
+
+
+@pytest.mark.parametrize("error", [EncodedTooLarge("more than 5 bytes"), ValueError("a bug")])
+def test_a_long_answer_that_fails_half_way(server: Server, connect: Connect, error: Exception) -> None:
+    client = connect()
+    server.dispatcher.answers = [Piecewise({}, "x", iter([None, error]))]  # type: ignore[list-item]
+    client.send()
+    while server.loop.soon:
+        server.loop.turn()
+    assert client.transport.is_closing()
+    assert len(server.workbench) == 0
+
+
+def test_a_long_answer_for_nobody_is_not_made(server: Server, connect: Connect) -> None:
+    client = connect()
+    server.dispatcher.answers = [Piecewise({}, "x", iter([]))]
+    client.send()
+    client.transport.close()
+    server.loop.turn()
+    assert len(server.workbench) == 0
+
+
+def test_answers_behind_one_that_is_to_come_are_bounded(server: Server, connect: Connect) -> None:
+    """A client may send many small requests behind a fetch that waits, and each may have a large answer."""
+    client = connect()
+    server.dispatcher.answers = [Pending(), *([bytes(MAX_HELD_BYTES // 2)] for _ in range(20))]
+    for _ in range(20):
+        client.send()
+    assert server.dispatcher.served == 4
+    assert server.held_answers.total_bytes == 3 * (MAX_HELD_BYTES // 2)
+
+
+def test_a_client_that_does_not_read_is_served_no_further(server: Server, connect: Connect) -> None:
+    client = connect()
+    server.dispatcher.answers = [[bytes(2 * MIB)] for _ in range(20)]
+    for _ in range(20):
+        client.send()
+    assert server.dispatcher.served == 1
+    assert server.held_answers.total_bytes == 2 * MIB
+    sent = 0
+    while sent < 2 * MIB:
+        sent += len(client.received())
+        client.connection._writable()
+    assert server.dispatcher.served == 2
+
+
+def test_who_holds_most_of_too_many_answers_is_cut_off(server: Server, connect: Connect) -> None:
+    server.held_answers = HeldAnswers(max_bytes=10 * MIB)
+    clients = [connect() for _ in range(4)]
+    for client, mebibytes in zip(clients, (3, 5, 2, 1), strict=True):
+        server.dispatcher.answers = [[bytes(mebibytes * MIB)]]
+        client.send()
+    assert [client.transport.is_aborted for client in clients] == [False, True, False, False]
+    assert server.held_answers.total_bytes == 6 * MIB
+    assert "cutting off: too many answers wait for clients to read" in server.told[-1]
+
+
+def test_what_is_partly_sent_counts_until_all_of_it_is(server: Server, connect: Connect) -> None:
+    client = connect()
+    server.dispatcher.answers = [[bytes(2 * MIB)]]
+    client.send()
+    assert client.received()
+    client.connection._writable()
+    assert server.held_answers.total_bytes == 2 * MIB
+
+
+@pytest.fixture(autouse=True)
+def heard(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from oncelog.broker.workbench import Workbench
+
+
+class Loop:
+    def __init__(self) -> None:
+        self.soon: list[Callable[[], None]] = []
+
+    def call_soon(self, call: Callable[[], None]) -> None:
+        self.soon.append(call)
+
+    def turn(self) -> None:
+        due, self.soon = self.soon, []
+        for call in due:
+            call()
+
+
+def test_one_step_in_each_turn_of_the_loop_and_one_work_after_the_other() -> None:
+    loop, done = Loop(), []
+    bench = Workbench(loop.call_soon)
+
+    def work(name: str, steps: int) -> Callable[[], bool]:
+        left = iter(range(steps - 1, -1, -1))
+
+        def step() -> bool:
+            done.append(name)
+            return next(left) > 0
+
+        return step
+
+    bench.add(work("a", 3))
+    bench.add(work("b", 1))
+    assert (done, len(loop.soon)) == ([], 1)
+    for expected in (["a"], ["a", "a"], ["a", "a", "a"], ["a", "a", "a", "b"]):
+        loop.turn()
+        assert done == expected
+    assert (len(bench), loop.soon) == (0, [])
+    bench.add(work("c", 1))
+    loop.turn()
+    assert done[-1] == "c"
