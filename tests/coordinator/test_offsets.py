@@ -189,6 +189,24 @@ class TestExpiry:
         rig.crash()
         assert rig.state() == "Dead"
 
+    @pytest.mark.parametrize("stopped_ms", [-3 * WEEK_MS, 0, 52 * WEEK_MS])
+    def test_the_time_while_the_broker_was_stopped_does_not_count(self, stopped_ms: int) -> None:
+        """However long that was, or a clock that was set meanwhile says it was."""
+        rig = Rig()
+        rig.commit(1)
+        rig.pass_time(WEEK_MS - 10 * CHECK_MS)
+        rig.commit(2, partition=1)
+        rig.now_ms += stopped_ms
+        rig.crash()
+        rig.commit(3, partition=2)
+        rig.pass_time(9 * CHECK_MS)
+        assert [rig.committed(partition=index) for index in range(3)] == [1, 2, 3]
+        if stopped_ms >= 0:  # else its stamp is yet to come, and it goes late
+            rig.pass_time(2 * CHECK_MS)
+            assert [rig.committed(partition=index) for index in range(3)] == [-1, 2, 3]
+            rig.pass_time(WEEK_MS)
+            assert [rig.committed(partition=index) for index in range(3)] == [-1, -1, -1]
+
     def test_not_while_a_member_reads_the_topic(self) -> None:
         rig = Rig()
         (member_id,) = rig.stable_group()

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
+from oncelog.coordinator.absence import NO_ABSENCE, Absence
 from oncelog.coordinator.classic.group import ClassicGroup, State
 from oncelog.coordinator.classic.groups import ClassicGroups
 from oncelog.coordinator.consumer.consumer_groups import ConsumerGroups
@@ -47,6 +48,9 @@ class GroupCoordinator:
         """While the log is loaded: groups whose last word, so far, is that they are no consumer groups any more."""
         self._is_loaded = False
         self._cleaning_due_ms: int | None = None
+        self._newest_ms = 0
+        """When the newest record of the log was written."""
+        self._absence = NO_ABSENCE
         self._uncleaned: deque[str] = deque()
         """Groups that the cleaning under way has still to look at."""
         self._has_deleted_topics = False
@@ -176,6 +180,7 @@ class GroupCoordinator:
             self._consumer.replay(record)
             if record.type is RecordType.CONSUMER_GROUP_METADATA and record.value is None and not self._is_loaded:
                 self._left_protocol.add(record.key["group_id"])
+        self._newest_ms = max(self._newest_ms, timestamp_ms)
         if self._cleaning_due_ms is None:
             self._cleaning_due_ms = timestamp_ms + self._settings.offsets_retention_check_interval_ms
 
@@ -215,6 +220,7 @@ class GroupCoordinator:
         effects = Effects(self._follow_topics(), [])
         if self._cleaning_due_ms is not None:
             self._cleaning_due_ms = now_ms + self._settings.offsets_retention_check_interval_ms
+        self._absence = Absence(self._newest_ms, now_ms)
         return effects
 
     # Time, and the world
@@ -258,7 +264,7 @@ class GroupCoordinator:
 
     def _clean_group(self, group: Group, limit: int, now_ms: int) -> list[CoordinatorRecord]:
         """A group without members goes with its last offset."""
-        expired = self._offsets.expired(group, now_ms)
+        expired = self._offsets.expired(group, self._absence, now_ms)
         if len(expired) > limit:
             self._uncleaned.append(group.group_id)
             return expired[:limit]

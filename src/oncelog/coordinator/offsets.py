@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import chain, islice
 from uuid import UUID
 
+from oncelog.coordinator.absence import Absence
 from oncelog.coordinator.committed_offset import NO_EXPIRY, NOTHING_COMMITTED, CommittedOffset, of_record
 from oncelog.coordinator.effects import Caller, Effects, GroupSettings, Reply, TopicsView
 from oncelog.coordinator.groups import Group, GroupMap
@@ -337,10 +338,10 @@ class Offsets:
             return committed
         return committed.keys() - self._current(topic, committed).keys()
 
-    def expired(self, group: Group, now_ms: int) -> list[CoordinatorRecord]:
+    def expired(self, group: Group, absence: Absence, now_ms: int) -> list[CoordinatorRecord]:
         """Tombstones for the offsets of a group whose time is over (KIP-211). Offsets in topics that a member reads
         never expire, nor do any while the group does not know what its members read, nor what is about to change."""
-        is_expired = self._expiry_of(group, now_ms)
+        is_expired = self._expiry_of(group, absence, now_ms)
         unstable = self._pending.of_group(group.group_id)
         read = {topic for topic in self._offsets.get(group.group_id, {}) if group.is_subscribed(topic)}
         return [
@@ -349,7 +350,7 @@ class Offsets:
             if topic not in read and is_expired(offset) and (topic, index) not in unstable
         ]
 
-    def _expiry_of(self, group: Group, now_ms: int) -> Callable[[CommittedOffset], bool]:
+    def _expiry_of(self, group: Group, absence: Absence, now_ms: int) -> Callable[[CommittedOffset], bool]:
         retention_ms = self._settings.offsets_retention_ms
 
         def is_expired(offset: CommittedOffset) -> bool:
@@ -357,8 +358,9 @@ class Offsets:
             if start_ms is None:
                 return False
             if offset.expire_timestamp_ms != NO_EXPIRY:
-                return now_ms >= offset.expire_timestamp_ms
-            return now_ms - start_ms >= retention_ms
+                wanted_ms = offset.expire_timestamp_ms - offset.commit_timestamp_ms
+                return absence.age_ms(offset.commit_timestamp_ms, now_ms) >= wanted_ms
+            return absence.age_ms(start_ms, now_ms) >= retention_ms
 
         return is_expired
 

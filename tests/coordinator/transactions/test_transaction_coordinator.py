@@ -180,6 +180,34 @@ def test_an_id_that_nobody_uses_expires(state: State) -> None:
     assert rig.init() == (0, PID, 0)
 
 
+@pytest.mark.parametrize("stopped_ms", [-3 * WEEK_MS, 0, 52 * WEEK_MS])
+def test_the_time_while_the_broker_was_stopped_makes_no_id_older(stopped_ms: int) -> None:
+    """However long that was, or a clock that was set meanwhile says it was."""
+    rig = Rig()
+    rig.put(Transaction(5, 1, TIMEOUT_MS, State.EMPTY, last_update_ms=START_MS - WEEK_MS + 10 * HOUR_MS), "old")
+    rig.put(Transaction(6, 1, TIMEOUT_MS, State.EMPTY, last_update_ms=START_MS), "newer")
+    rig.now_ms += stopped_ms
+    rig.crash()
+    rig.pass_time(9 * HOUR_MS)
+    assert rig.coordinator.hard_state().keys() == {"old", "newer"}
+    if stopped_ms >= 0:  # else its stamp is yet to come, and it goes late
+        rig.pass_time(2 * HOUR_MS)
+        assert rig.coordinator.hard_state().keys() == {"newer"}
+        rig.pass_time(WEEK_MS)
+        assert rig.coordinator.hard_state() == {}
+
+
+@pytest.mark.parametrize("turned_ms", [0, 10 * HOUR_MS])
+def test_a_clock_that_was_set_back_gives_an_open_transaction_no_more_than_its_time(turned_ms: int) -> None:
+    rig = opened()
+    rig.now_ms -= turned_ms
+    rig.crash()
+    rig.pass_time(TIMEOUT_MS - 1)
+    assert rig.state == "Ongoing"
+    rig.pass_time(1)
+    assert rig.state == "PrepareAbort"
+
+
 def test_what_is_being_ended_does_not_expire() -> None:
     rig = opened()
     rig.end(PID, 0, commit=True)

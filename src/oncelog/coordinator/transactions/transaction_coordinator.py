@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from oncelog.coordinator.absence import NO_ABSENCE, Absence
 from oncelog.coordinator.classic.timers import Timers
 from oncelog.coordinator.effects import Caller, Reply
 from oncelog.coordinator.transactions.answers import (
@@ -87,6 +88,7 @@ class TransactionCoordinator:
         self._timers: Timers[str] = Timers()
         """When to look at a transaction: it is open for too long, or its end could not be written."""
         self._cleaning_due_ms: int | None = None
+        self._absence = NO_ABSENCE
         self._uncleaned: deque[str] = deque()
         """Ids that the cleaning under way has still to look at."""
         self._handlers: dict[ApiKey, Callable[[Message, Caller, int], Effects]] = {
@@ -320,8 +322,14 @@ class TransactionCoordinator:
 
     def loaded(self, now_ms: int) -> Effects:
         """The whole log was replayed: every transaction that was prepared gets its markers, again or for the first
-        time, and those that are open have the rest of their time."""
+        time, and those that are open have the rest of their time. One that is yet to begin was written before the clock
+        was set back: it has its whole time, and no more."""
         self._is_loaded = True
+        newest_ms = max((each.last_update_ms for each in self._transactions.values()), default=now_ms)
+        self._absence = Absence(newest_ms, now_ms)
+        for transactional_id, transaction in self._transactions.items():
+            if transaction.state is State.ONGOING and transaction.start_ms > now_ms:
+                self._transactions[transactional_id] = transaction._replace(start_ms=now_ms)
         self._cleaning_due_ms = now_ms + self._settings.transaction_remove_expired_transaction_cleanup_interval_ms
         effects = no_effects()
         for transactional_id, transaction in self._transactions.items():
@@ -370,11 +378,13 @@ class TransactionCoordinator:
     def _clean(self, limit: int, now_ms: int) -> list[TransactionRecord]:
         """Tombstones, as many as one call may write, for ids that have expired."""
         records: list[TransactionRecord] = []
-        expired_ms = now_ms - self._settings.transactional_id_expiration_ms
+        expiration_ms, absence = self._settings.transactional_id_expiration_ms, self._absence
         while self._uncleaned and len(records) < limit:
             transactional_id = self._uncleaned.popleft()
             transaction = self._transactions.get(transactional_id)
-            if transaction is not None and transaction.is_at_rest and transaction.last_update_ms <= expired_ms:
+            if transaction is None or not transaction.is_at_rest:
+                continue
+            if absence.age_ms(transaction.last_update_ms, now_ms) >= expiration_ms:
                 records.append(TransactionRecord(transactional_id, None))
         return records
 
