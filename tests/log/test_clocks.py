@@ -173,6 +173,18 @@ def test_retired_files_wait_by_the_steady_clock() -> None:
     assert len(life.log.take_removals(START_MS + 60_000)) == 1
 
 
+# --- rolling ---
+
+
+def test_a_segment_that_began_in_the_future_rolls_in_its_time() -> None:
+    life = Life(replace(SMALL, segment_ms=HOUR_MS))
+    append(life.log, make_batch([b"ahead"], timestamp_ms=START_MS + 365 * DAY_MS))
+    append(life.log, make_batch([b"set right"]), START_MS + HOUR_MS)
+    assert life.log.segments == []
+    append(life.log, make_batch([b"an hour later"]), START_MS + HOUR_MS + 1)
+    assert [segment.base_offset for segment in life.log.segments] == [0]
+
+
 # --- stamps ---
 
 

@@ -197,11 +197,17 @@ class Segment:
         )
 
     def waited_ms(self, timestamp: int, now_ms: int) -> int:
-        """How long the segment has been growing, by the records' clock if they have one."""
+        """How long the segment has been growing, by the records' clock if they have one.
+
+        If the segment began in the future and the records' clock has been set back since, by ours: else a segment whose
+        first record is of next year would grow until then (Kafka's does).
+        """
         first = self._first_timestamp
         if first is None:
             first = self.first_timestamp()
-        return timestamp - first if first >= 0 else now_ms - self.opened_ms
+        if first < 0 or (timestamp < first and first > now_ms):
+            return now_ms - self.opened_ms
+        return timestamp - first
 
     def first_timestamp(self) -> int:
         """The largest timestamp of the first batch, which time-based rolling counts from; -1 if there is none."""
