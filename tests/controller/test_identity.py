@@ -36,7 +36,7 @@ def test_a_file_that_kafka_wrote(tmp_path: Path) -> None:
     ("text", "words"),
     [
         (KAFKA_FILE.replace("node.id=1", "node.id=2"), "belongs to node 2, and this is node 1"),
-        (KAFKA_FILE.replace("version=1", "version=0"), "has version 0"),
+        (KAFKA_FILE.replace("version=1", "version=0"), "has version '0'"),
         (KAFKA_FILE.replace("node.id=1", ""), "cannot be read"),
         (KAFKA_FILE.replace("D7PcOVo9RrqXW9qI9in3cw", "short"), "cannot be read"),
         ("", "cannot be read"),

@@ -79,7 +79,9 @@ def read_identity(storage: Storage, directory: str) -> Identity:
     except (KeyError, ValueError) as error:
         raise WrongDataFolder(f"{path} cannot be read: {error!r}. {see_doctor(directory)}") from error
     if found.get("version") != FORMAT_VERSION:
-        raise WrongDataFolder(f"{path} has version {found.get('version')}; only {FORMAT_VERSION} is known")
+        raise WrongDataFolder(
+            f"{path} has version {found.get('version')!r}; only {FORMAT_VERSION} is known. {see_doctor(directory)}"
+        )
     return identity
 
 
@@ -87,7 +89,7 @@ def _checked_node(identity: Identity, path: str, node_id: int) -> Identity:
     if identity.node_id != node_id:
         raise WrongDataFolder(
             f"{path} says that this folder belongs to node {identity.node_id}, and this is node {node_id}; "
-            f"start with node.id={identity.node_id}, or use another data folder"
+            f"start with node.id={identity.node_id}, or use another data folder. {see_doctor(path.rpartition('/')[0])}"
         )
     return identity
 

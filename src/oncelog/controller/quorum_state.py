@@ -40,7 +40,10 @@ def read_quorum_state(storage: Storage, directory: str, *, is_ours: bool) -> Quo
     try:
         found = json.loads(storage.read_all(path))
         voters = frozenset(int(voter["voterId"]) for voter in found.get("currentVoters") or ())
-        return QuorumState(int(found["leaderId"]), int(found["leaderEpoch"]), voters)
+        quorum = QuorumState(int(found["leaderId"]), int(found["leaderEpoch"]), voters)
+        if quorum.leader_id < NO_LEADER or quorum.leader_epoch < NO_EPOCH:
+            raise ValueError(f"a leader {quorum.leader_id} in epoch {quorum.leader_epoch}")
+        return quorum
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         if not is_ours:
             raise DamagedMetadata(f"{path} cannot be read ({error!r})") from error

@@ -41,9 +41,9 @@ def check_quorum(quorum: QuorumState, node_id: int) -> None:
     if others:
         raise UnservableMetadata(
             f"this folder's metadata was decided together with node {_listed(others)} of a larger cluster, says "
-            "__cluster_metadata-0/quorum-state; only the "
-            "folder of a single-node Kafka (process.roles=broker,controller) can be opened. Copy the topics instead, "
-            "for example with MirrorMaker"
+            "__cluster_metadata-0/quorum-state; only the folder of a single-node Kafka "
+            "(process.roles=broker,controller) can be opened. Copy the topics instead, for example with MirrorMaker; "
+            "or, if that is not so, see `oncelog doctor`"
         )
 
 

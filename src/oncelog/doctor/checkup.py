@@ -110,14 +110,12 @@ def _check_quorum_state(
         if identity is not None:
             check_quorum(quorum, identity.node_id)
         return quorum, []
-    except DamagedMetadata as error:
-        is_ours = noted.end is not None
-        consequence = "the start goes on without it" if is_ours else REFUSES
-        severity = Severity.REPAIRED_AT_START if is_ours else Severity.LOSS
+    except (DamagedMetadata, UnservableMetadata) as error:
+        starts = noted.end is not None and isinstance(error, DamagedMetadata)
+        consequence = "the start goes on without it" if starts else REFUSES
+        severity = Severity.REPAIRED_AT_START if starts else Severity.LOSS
         remedy = "`--repair` sets it aside, if this was the folder of a single-node Kafka; else restore it"
         return NO_QUORUM, [Diagnosis(Finding(file, str(error), consequence, severity, remedy, True), SetAside(file))]
-    except UnservableMetadata as error:
-        return NO_QUORUM, [Diagnosis(Finding(file, str(error), REFUSES, Severity.LOSS, RESTORE))]
 
 
 # --- metadata ---
