@@ -68,6 +68,25 @@ def member(broker: BrokerProcess, group: str, topic: str, protocol: str) -> ck.C
     return consumer
 
 
+def test_lag_is_what_the_group_is_shown(
+    at_broker: Run, broker: BrokerProcess, group: str, topic: str, committed: None
+) -> None:
+    """Five aborted records and two markers: offsets that nobody who reads committed records is behind by."""
+    producer = ck.Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": f"writer of {topic}"})
+    producer.init_transactions(PATIENCE_S)
+    for count, end in ((5, producer.abort_transaction), (3, producer.commit_transaction)):
+        producer.begin_transaction()
+        for _ in range(count):
+            producer.produce(topic, b"v", partition=1)
+        assert producer.flush(PATIENCE_S) == 0
+        end(PATIENCE_S)
+    for options, lag in (((), 6 + 3), (("--isolation", "read_uncommitted", "--exact"), 6 + 8)):
+        (described,) = at_broker("groups", "describe", group, "--json", *options).json
+        assert (described["lag"], described["lag_is_exact"]) == (lag, True)
+        second = described["partitions"][1]
+        assert (second["end"], second["lag"], second["lag_is_exact"]) == (RECORDS + 10, lag - 6, True)
+
+
 def test_lag_of_an_empty_group(at_broker: Run, group: str, topic: str, committed: None) -> None:
     (described,) = at_broker("groups", "describe", group, "--json").json
     assert (described["group_id"], described["state"], described["lag"]) == (group, "Empty", RECORDS - 4)

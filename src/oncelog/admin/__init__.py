@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from oncelog.admin.admin import ALL_RECORDS, BROKER_DEFAULT, Admin
 from oncelog.admin.ending import Ended, EndedOtherwise, NothingToEnd, OutcomeForgotten
+from oncelog.admin.lag import Lag
 from oncelog.admin.values import (
     ANY_NAME,
     ClientQuota,
@@ -44,6 +45,7 @@ __all__ = [
     "GroupListing",
     "GroupMember",
     "HangingTransaction",
+    "Lag",
     "ListedOffset",
     "NothingToEnd",
     "OffsetSpec",

@@ -13,6 +13,7 @@ from typing import Any
 
 from oncelog.admin.groups import GroupAdmin
 from oncelog.admin.hearing import await_end_of_topic, await_name, await_topic
+from oncelog.admin.lag import Budget, Lag, OnRead, measure_lags
 from oncelog.admin.transactions import TransactionAdmin
 from oncelog.admin.values import (
     ANY_NAME,
@@ -241,6 +242,23 @@ class Admin(GroupAdmin, TransactionAdmin):
     ) -> dict[TopicPartition, ListedOffset]:
         """The offset of each partition at an `OffsetSpec`, or of its first record at or after a timestamp."""
         return list_offsets(self._client, specs, isolation_level)
+
+    def list_lags(
+        self,
+        offsets: Mapping[TopicPartition, int],
+        *,
+        isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED,
+        exact: bool = False,
+        on_read: OnRead | None = None,
+    ) -> dict[TopicPartition, Lag]:
+        """What is left to read from each offset on: records that a reader of this isolation level is shown, without
+        markers and, if it reads committed records, aborted ones. It takes reading them: where that is more than a few
+        megabytes the result is a bound and says so (`Lag.is_exact`), unless `exact` is wanted at any price.
+
+        Raises UnknownTopicOrPartition.
+        """
+        budget = Budget(None, None) if exact else Budget()
+        return measure_lags(self._client, offsets, isolation_level, budget, on_read)
 
     def delete_records(self, before_offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Delete what lies before the given offsets (or `ALL_RECORDS`); the new first offset of each partition.

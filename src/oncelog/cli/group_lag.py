@@ -1,13 +1,17 @@
-"""How far a group is behind: committed offsets against the ends of the logs, partition by partition."""
+"""How far a group is behind, partition by partition: the records that are left to read from its committed offsets on.
+
+Nobody but its members knows whether a group reads committed records only; whoever asks says which.
+"""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
-from oncelog.admin import Admin, GroupMember, OffsetSpec
+from oncelog.admin import Admin, GroupMember, Lag, OffsetSpec
+from oncelog.admin.lag import OnRead
 from oncelog.errors import UnknownTopicOrPartition
-from oncelog.types import TopicPartition
+from oncelog.types import IsolationLevel, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,14 +20,25 @@ class PartitionLag:
     partition: int
     committed: int | None
     end: int | None
-    """None for a topic that is gone."""
+    """None for a topic that is gone. For committed records, where the first transaction begins that has not ended."""
+    lag: Lag | None
+    """None where nothing is committed, or the topic is gone."""
     client_id: str | None
     host: str | None
     member_id: str | None
 
-    @property
-    def lag(self) -> int | None:
-        return None if self.committed is None or self.end is None else max(0, self.end - self.committed)
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "topic": self.topic,
+            "partition": self.partition,
+            "committed": self.committed,
+            "end": self.end,
+            "lag": None if self.lag is None else self.lag.records,
+            "lag_is_exact": None if self.lag is None else self.lag.is_exact,
+            "client_id": self.client_id,
+            "host": self.host,
+            "member_id": self.member_id,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +49,9 @@ class GroupLag:
     partitions: tuple[PartitionLag, ...]
 
     @property
-    def total(self) -> int:
-        return sum(one.lag or 0 for one in self.partitions)
+    def total(self) -> Lag:
+        lags = [one.lag for one in self.partitions if one.lag is not None]
+        return Lag(sum(lag.records for lag in lags), 0, all(lag.is_exact for lag in lags))
 
     def rate_since(self, earlier: GroupLag | None, elapsed_s: float) -> float | None:
         """Records per second that the group committed since then."""
@@ -54,18 +70,23 @@ class GroupLag:
             "group_id": self.group_id,
             "type": self.type,
             "state": self.state,
-            "lag": self.total,
-            "partitions": [{**asdict(one), "lag": one.lag} for one in self.partitions],
+            "lag": self.total.records,
+            "lag_is_exact": self.total.is_exact,
+            "partitions": [one.as_dict() for one in self.partitions],
         }
 
 
-def measure(admin: Admin, group_id: str) -> GroupLag:
+def measure(
+    admin: Admin, group_id: str, isolation: IsolationLevel, *, exact: bool = False, on_read: OnRead | None = None
+) -> GroupLag:
     """Raises GroupIdNotFound."""
     group = admin.describe_group(group_id)
-    committed = admin.list_group_offsets(group_id)
+    committed = {partition: one.offset for partition, one in admin.list_group_offsets(group_id).items()}
     readers = {partition: member for member in group.members for partition in member.assignment}
     partitions = sorted({*committed, *readers})
-    ends = _ends(admin, partitions)
+    ends = _ends(admin, partitions, isolation)
+    offsets = {partition: committed[partition] for partition in partitions if partition in committed.keys() & ends}
+    lags = admin.list_lags(offsets, isolation_level=isolation, exact=exact, on_read=on_read)
     return GroupLag(
         group_id,
         group.type,
@@ -73,8 +94,9 @@ def measure(admin: Admin, group_id: str) -> GroupLag:
         tuple(
             _partition_lag(
                 partition,
-                committed[partition].offset if partition in committed else None,
+                committed.get(partition),
                 ends.get(partition),
+                lags.get(partition),
                 readers.get(partition),
             )
             for partition in partitions
@@ -83,20 +105,22 @@ def measure(admin: Admin, group_id: str) -> GroupLag:
 
 
 def _partition_lag(
-    partition: TopicPartition, committed: int | None, end: int | None, reader: GroupMember | None
+    partition: TopicPartition, committed: int | None, end: int | None, lag: Lag | None, reader: GroupMember | None
 ) -> PartitionLag:
+    if lag is not None:
+        end = lag.end_offset  # which the count is about
     if reader is None:
-        return PartitionLag(*partition, committed, end, None, None, None)
-    return PartitionLag(*partition, committed, end, reader.client_id, reader.client_host, reader.member_id)
+        return PartitionLag(*partition, committed, end, lag, None, None, None)
+    return PartitionLag(*partition, committed, end, lag, reader.client_id, reader.client_host, reader.member_id)
 
 
-def _ends(admin: Admin, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+def _ends(admin: Admin, partitions: list[TopicPartition], isolation: IsolationLevel) -> dict[TopicPartition, int]:
     """A topic may be gone while the group still has offsets of it."""
     found: dict[TopicPartition, int] = {}
     for topic in {partition.topic for partition in partitions}:
         wanted = [partition for partition in partitions if partition.topic == topic]
         try:
-            listed = admin.list_offsets(dict.fromkeys(wanted, OffsetSpec.LATEST))
+            listed = admin.list_offsets(dict.fromkeys(wanted, OffsetSpec.LATEST), isolation_level=isolation)
         except UnknownTopicOrPartition:
             continue
         found.update({partition: one.offset for partition, one in listed.items()})

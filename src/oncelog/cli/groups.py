@@ -14,7 +14,9 @@ from oncelog.cli.group_lag import GroupLag, measure
 from oncelog.cli.options import not_negative, seconds, whole_number
 from oncelog.cli.output import print_json, print_table
 from oncelog.errors import OncelogError
-from oncelog.types import NO_OFFSET, TopicPartition
+from oncelog.types import NO_OFFSET, IsolationLevel, TopicPartition
+
+ISOLATION = {level.name.lower(): level for level in IsolationLevel}
 
 EPILOG = """\
 examples:
@@ -22,6 +24,7 @@ examples:
   oncelog groups list --state Empty
   oncelog groups describe billing                        lag of every partition, and who reads it
   oncelog groups describe billing --watch 2              the same, every two seconds, with the rate
+  oncelog groups describe billing --isolation read_uncommitted --exact
   oncelog groups members billing
   oncelog groups reset-offsets billing --topic orders --to-earliest             shows what it would do
   oncelog groups reset-offsets billing --topic orders --to-earliest --execute   does it
@@ -29,6 +32,9 @@ examples:
   oncelog groups reset-offsets billing --all-topics --to-datetime 2026-03-01T00:00:00 --execute
   oncelog groups delete-offsets billing --topic orders
   oncelog groups delete billing
+
+Lag is what is left to read: records, without markers and, for readers of committed records, aborted ones. Where more
+than a few megabytes are left it is a bound, as in "<= 5000", unless --exact reads all of it.
 
 Offsets can be changed and groups deleted while nobody reads: stop the group's consumers first.
 """
@@ -52,6 +58,15 @@ def add_parser(subparsers: Subparsers[argparse.ArgumentParser]) -> None:
     describe = actions.add_parser("describe", help="offsets, lag and readers of every partition")
     describe.add_argument("groups", nargs="*", metavar="GROUP", help="default: all")
     describe.add_argument("--watch", type=seconds, metavar="S", help="again every S seconds, until Ctrl-C")
+    describe.add_argument(
+        "--isolation",
+        choices=sorted(ISOLATION),
+        default="read_committed",
+        help="what the group reads; without transactions both are the same (default: read_committed)",
+    )
+    describe.add_argument(
+        "--exact", action="store_true", help="read all that is left to count it; else a large lag is a bound"
+    )
     describe.add_argument("--times", type=not_negative, metavar="N", help="with --watch: stop after N times")
     describe.set_defaults(run=run_describe)
     members = actions.add_parser("members", help="who is in a group, with which partitions")
@@ -116,16 +131,23 @@ def run_list(args: argparse.Namespace) -> int:
 def run_describe(args: argparse.Namespace) -> int:
     with Admin(args.bootstrap_server) as admin:
         if args.watch is None:
-            lags = _measure_all(admin, args.groups)
-            _print_lags(args, lags)
+            _print_lags(args, _measure_all(admin, args))
             return 0
         _watch(admin, args)
     return 0
 
 
-def _measure_all(admin: Admin, names: list[str]) -> list[GroupLag]:
-    chosen = names or [group.group_id for group in admin.list_groups()]
-    return [measure(admin, name) for name in chosen]
+def _measure_all(admin: Admin, args: argparse.Namespace) -> list[GroupLag]:
+    chosen = args.groups or [group.group_id for group in admin.list_groups()]
+    on_read = _show_progress if args.exact and sys.stderr.isatty() else None
+    lags = [measure(admin, name, ISOLATION[args.isolation], exact=args.exact, on_read=on_read) for name in chosen]
+    if on_read is not None:
+        print("\x1b[2K\r", end="", file=sys.stderr)
+    return lags
+
+
+def _show_progress(partition: TopicPartition, offset: int, end: int) -> None:
+    print(f"\x1b[2K\r{partition}: {offset:,} of {end:,}", end="", file=sys.stderr, flush=True)
 
 
 def _watch(admin: Admin, args: argparse.Namespace) -> None:
@@ -134,7 +156,7 @@ def _watch(admin: Admin, args: argparse.Namespace) -> None:
     at = time.monotonic()
     left = args.times
     while left is None or left > 0:
-        lags = _measure_all(admin, args.groups)
+        lags = _measure_all(admin, args)
         now = time.monotonic()
         rates = {lag.group_id: lag.rate_since(earlier.get(lag.group_id), now - at) for lag in lags}
         if sys.stdout.isatty() and not args.json:
