@@ -12,7 +12,7 @@ import pytest
 
 from oncelog.broker.dispatch import Dispatcher, api_name, request_schema, response_schema
 from oncelog.broker.handlers import describe_cluster, find_coordinator, init_producer_id
-from oncelog.broker.request import Answer, Request
+from oncelog.broker.request import Answer, Pending, Request
 from oncelog.errors import ClusterAuthorizationFailed
 from oncelog.log.storage import FileStorage
 from oncelog.wire import codec
@@ -21,9 +21,12 @@ from oncelog.wire.codec import MalformedMessage
 from oncelog.wire.frame import RequestHeader
 from oncelog.wire.schema import load_schema
 from tests.broker.support import NOW_MS, Desk
+from tests.support.batches import make_batch
 from tests.support.raw import decode_response, encode_header, encode_request
+from tests.support.requests import fetch_request, produce_request
 
 UNKNOWN_SERVER_ERROR, CLUSTER_AUTHORIZATION_FAILED = -1, 31
+DAY_MS = 86_400_000
 
 
 @pytest.fixture
@@ -175,3 +178,36 @@ def test_the_codec_is_the_one_of_the_version_asked_for(desk: Desk) -> None:
     (frame,) = desk.dispatcher.frame(header, answer)
     assert isinstance(frame, bytes)
     assert codec.decode_exactly("InitProducerIdResponse", 0, frame[8:])["producer_epoch"] == 0
+
+
+# --- two clocks ---
+
+
+@pytest.mark.parametrize("turned_ms", [-DAY_MS, DAY_MS])
+def test_waiting_counts_by_the_steady_clock_and_stamps_are_of_the_time_of_day(desk: Desk, turned_ms: int) -> None:
+    desk.create("orders", message_timestamp_type="LogAppendTime")
+    wall_ms = NOW_MS + turned_ms
+
+    def ask(api: str, version: int, body: dict[str, Any]) -> tuple[RequestHeader, Answer]:
+        frame = encode_request(api, version, body)[4:]
+        return desk.dispatcher.dispatch(memoryview(bytearray(frame)), NOW_MS, wall_ms=wall_ms)
+
+    batch = make_batch([b"v"], producer_id=7, epoch=0, sequence=0)
+    ask("produce", 9, produce_request("orders", batch))
+    log = desk.broker.partition("orders", 0)
+    found, entry = log.max_timestamp(), log.producers.entry(7)
+    assert found is not None
+    assert entry is not None
+    assert (found.timestamp, entry.last_timestamp, entry.last_appended_ms) == (wall_ms, wall_ms, NOW_MS)
+    _, waiting = ask("fetch", 12, fetch_request("orders", 1, max_wait=500))
+    assert isinstance(waiting, Pending)
+    assert waiting.deadline_ms == NOW_MS + 500
+
+
+@pytest.mark.parametrize(("age_ms", "is_taken"), [(0, True), (DAY_MS, False)])
+def test_timestamps_of_clients_are_judged_by_the_time_of_day(desk: Desk, age_ms: int, is_taken: bool) -> None:
+    desk.create("orders", message_timestamp_before_max_ms="1000")
+    request = produce_request("orders", make_batch([b"v"], base_timestamp=NOW_MS + 3 * DAY_MS - age_ms))
+    frame = memoryview(bytearray(encode_request("produce", 9, request)[4:]))
+    desk.dispatcher.dispatch(frame, NOW_MS, wall_ms=NOW_MS + 3 * DAY_MS)
+    assert desk.broker.partition("orders", 0).log_end_offset == is_taken
