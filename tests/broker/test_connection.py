@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from oncelog.broker import connection
 from oncelog.broker.connection import KafkaConnection
 from oncelog.broker.held_answers import MAX_HELD_BYTES, HeldAnswers
 from oncelog.broker.request import Answer, Pending, Piecewise
@@ -29,9 +30,14 @@ class Loop:
     def __init__(self) -> None:
         self.soon: list[Callable[[], None]] = []
         self.writers: set[object] = set()
+        self.later: list[tuple[float, Callable[[], None]]] = []
 
     def time(self) -> float:
         return 0.0
+
+    def call_at(self, when_s: float, call: Callable[[], None]) -> Any:
+        self.later.append((when_s, call))
+        return SimpleNamespace(when=lambda: when_s, cancel=lambda: None)
 
     def call_soon(self, call: Callable[[], None]) -> None:
         self.soon.append(call)
@@ -300,6 +306,22 @@ def test_what_is_partly_sent_counts_until_all_of_it_is(server: Server, connect: 
     assert client.received()
     client.connection._writable()
     assert server.held_answers.total_bytes == 2 * MIB
+
+
+def test_a_client_whose_request_took_long_pauses_while_others_do_not(
+    server: Server, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, other = connect(), connect()
+    monkeypatch.setattr(connection, "LONG_S", -1.0)
+    client.send()
+    monkeypatch.setattr(connection, "LONG_S", 1e9)
+    client.send()
+    other.send()
+    assert (client.received(), other.received()) == (b"answer", b"answer")
+    ((when_s, pause_is_over),) = server.loop.later
+    assert when_s <= connection.MAX_PAUSE_S
+    pause_is_over()
+    assert client.received() == b"answer"
 
 
 @pytest.fixture(autouse=True)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import struct
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from oncelog.coordinator.groups import coordinator_for
 
@@ -22,3 +26,12 @@ from oncelog.coordinator.groups import coordinator_for
 def test_javas_hash_of_the_id(group_id: str, java_hash: int) -> None:
     assert coordinator_for(group_id, 50) == abs(java_hash) % 50
     assert coordinator_for(group_id, 2**31) == abs(java_hash)
+
+
+@given(st.text(max_size=200))
+def test_the_hash_of_any_text(text: str) -> None:
+    expected = 0
+    for unit in struct.iter_unpack(">H", text.encode("utf-16-be")):
+        expected = (31 * expected + unit[0]) % 2**32
+    expected = expected - 2**32 if expected >= 2**31 else expected
+    assert coordinator_for(text, 2**31) == (0 if expected == -(2**31) else abs(expected))

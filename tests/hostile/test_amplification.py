@@ -12,6 +12,8 @@ import pytest
 
 from oncelog.broker.handlers import describe_configs, describe_producers, metadata
 from oncelog.broker.request import Pending, Piecewise
+from oncelog.coordinator.classic.groups import MAX_GROUP_BYTES
+from oncelog.coordinator.classic.joining import MAX_MEMBER_BYTES, MAX_PROTOCOLS
 from oncelog.coordinator.offsets import Offsets
 from oncelog.wire.api import ApiKey
 from oncelog.wire.codec import MalformedMessage, Message, decode_exactly, encode
@@ -220,6 +222,65 @@ def test_too_many_elements_are_refused_before_they_are_made(desk: Desk) -> None:
     )
     with pytest.raises(MalformedMessage, match="elements in one request"):
         desk.dispatcher.dispatch(memoryview(bytearray(frame))[4:], NOW_MS)
+
+
+def test_a_commit_that_fits_no_batch_is_refused_and_the_coordinator_goes_on(desk: Desk) -> None:
+    commit(desk)
+    coordination = desk.broker.coordination
+    (before,) = coordination._partitions.values()
+    topic = {"name": "orders", "partitions": [{"partition_index": 0, "committed_metadata": "x" * 100}] * 10_000}
+    data = encode("OffsetCommitRequest", 9, {"group_id": "g", "topics": [topic]})
+    frame = encode_request(ApiKey.OFFSET_COMMIT, 9, 1, "test", data)
+    _, answer = desk.dispatcher.dispatch(memoryview(bytearray(frame))[4:], NOW_MS)
+    assert isinstance(answer, dict)
+    assert {part["error_code"] for part in answer["topics"][0]["partitions"]} == {-1}
+    assert list(coordination._partitions.values()) == [before]
+    (group,) = ask(desk, ApiKey.OFFSET_FETCH, 8, {"groups": [{"group_id": "g", "topics": None}]})["groups"]
+    assert [part["committed_offset"] for part in group["topics"][0]["partitions"]] == [5, 5, 5]
+
+
+JOIN = {
+    "group_id": "team",
+    "session_timeout_ms": 10_000,
+    "rebalance_timeout_ms": 10_000,
+    "member_id": "",
+    "protocol_type": "consumer",
+}
+
+
+@pytest.mark.parametrize(
+    "protocols",
+    [
+        [{"name": str(number), "metadata": b""} for number in range(MAX_PROTOCOLS + 1)],
+        [{"name": name, "metadata": bytes(MAX_MEMBER_BYTES // 2 + 1)} for name in ("range", "sticky")],
+    ],
+    ids=["too many assignors", "too much metadata"],
+)
+def test_a_member_that_has_too_much_to_say_does_not_join(desk: Desk, protocols: list[Message]) -> None:
+    assert ask(desk, ApiKey.JOIN_GROUP, 3, {**JOIN, "protocols": protocols})["error_code"] == 42
+
+
+def test_a_group_that_fits_no_record_is_refused_before_anything_changes(desk: Desk) -> None:
+    body = {**JOIN, "protocols": [{"name": "range", "metadata": bytes(MAX_MEMBER_BYTES)}]}
+    frame = encode_request(ApiKey.JOIN_GROUP, 3, 1, "test", encode("JoinGroupRequest", 3, body))
+    _, pending = desk.dispatcher.dispatch(memoryview(bytearray(frame))[4:], NOW_MS, peer=desk.peer)
+    assert isinstance(pending, Pending)
+    joined: list[Any] = []
+    pending.on_complete = joined.append
+    desk.alarms.pass_time(10_000)
+    member_id = joined[0]["member_id"]
+    coordination = desk.broker.coordination
+    (before,) = coordination._partitions.values()
+    sync = {
+        "group_id": "team",
+        "generation_id": 1,
+        "member_id": member_id,
+        "assignments": [{"member_id": member_id, "assignment": bytes(MAX_GROUP_BYTES - MAX_MEMBER_BYTES + 1)}],
+    }
+    assert ask(desk, ApiKey.SYNC_GROUP, 3, sync)["error_code"] == -1
+    assert list(coordination._partitions.values()) == [before]
+    sync["assignments"] = [{"member_id": member_id, "assignment": b"small"}]
+    assert ask(desk, ApiKey.SYNC_GROUP, 3, sync)["error_code"] == 0
 
 
 # --- what is large for a reason -----------------------------------------------------------------------------------

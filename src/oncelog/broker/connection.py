@@ -31,6 +31,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
+LONG_S = 0.05
+"""A request that has kept everybody waiting for longer is followed by a pause as long, for its client alone: the next
+one comes when others have been served."""
+MAX_PAUSE_S = 0.2
+
+
 class KafkaConnection(asyncio.BufferedProtocol):
     """Bytes in, frames to the dispatcher, answers out in order. Stops reading while its client does not."""
 
@@ -179,6 +185,9 @@ class KafkaConnection(asyncio.BufferedProtocol):
                 self._send(chunks)
         if meter is not None:
             meter.left_thread()
+        busy_s = time.perf_counter() - began_s
+        if busy_s > LONG_S:
+            self.mute(int(min(busy_s, MAX_PAUSE_S) * 1000))
 
     def _await(self, header: RequestHeader, pending: Pending, place: Place, began_s: float) -> None:
         def completed(answer: Message | Chunks) -> None:

@@ -19,6 +19,9 @@ MAX_PLAIN_REQUEST_BYTES = 8 << 20
 """How large a request may be that carries no records: 10,000 partitions of topics with the longest names, or the
 assignments of a large group. `socket.request.max.bytes` is for Produce."""
 
+MAX_BYTES = {ApiKey.JOIN_GROUP: 1 << 20, ApiKey.CONSUMER_GROUP_HEARTBEAT: 512 << 10}
+"""Where it is less: what a member says of itself becomes a record of its group, which must fit a batch."""
+
 MAX_ELEMENTS = {
     ApiKey.LIST_GROUPS: 1_000,
     ApiKey.LIST_TRANSACTIONS: 1_000,
@@ -85,10 +88,9 @@ def max_elements(api_key: int) -> int:
 
 
 def check_size(api_key: int, size_bytes: int) -> None:
-    if size_bytes > MAX_PLAIN_REQUEST_BYTES and api_key != ApiKey.PRODUCE:
-        raise MalformedMessage(
-            f"a request of {size_bytes} bytes; one without records has at most {MAX_PLAIN_REQUEST_BYTES}"
-        )
+    most = MAX_BYTES.get(api_key, MAX_PLAIN_REQUEST_BYTES)  # type: ignore[call-overload]
+    if size_bytes > most and api_key != ApiKey.PRODUCE:
+        raise MalformedMessage(f"a request of {size_bytes} bytes; one of its kind, without records, has at most {most}")
 
 
 def name_once(api_key: int, body: Message) -> None:

@@ -6,7 +6,9 @@ Owns the map of groups that classic groups, consumer groups and offsets share, a
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable
+from operator import mul
 from typing import Protocol
 from uuid import UUID
 
@@ -117,6 +119,12 @@ class GroupMap(dict[str, Group]):
         return group
 
 
+HASHED_AT_ONCE = 64
+_POWERS = [pow(31, exponent, 2**32) for exponent in range(HASHED_AT_ONCE, -1, -1)]
+"""Of 31, the highest first: what each unit of a text counts in its hash. A name may be long, and a request full of
+them; this is many times faster than unit by unit."""
+
+
 def coordinator_for(group_id: str, partition_count: int) -> int:
     """Which partition of `__consumer_offsets` keeps the group: by Java's hash of the id, as Kafka finds it."""
     hashed = _java_hash(group_id)
@@ -126,8 +134,10 @@ def coordinator_for(group_id: str, partition_count: int) -> int:
 
 def _java_hash(text: str) -> int:
     """`String.hashCode`: over UTF-16 units, in signed 32 bits."""
-    value = 0
     data = text.encode("utf-16-be", "surrogatepass")
-    for index in range(0, len(data), 2):
-        value = (31 * value + (data[index] << 8 | data[index + 1])) & 0xFFFFFFFF
+    units = struct.unpack(f">{len(data) // 2}H", data)
+    value = 0
+    for at in range(0, len(units), HASHED_AT_ONCE):
+        some = units[at : at + HASHED_AT_ONCE]
+        value = (value * _POWERS[-1 - len(some)] + sum(map(mul, some, _POWERS[-len(some) :]))) & 0xFFFFFFFF
     return value - 2**32 if value >= 2**31 else value

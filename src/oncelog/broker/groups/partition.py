@@ -20,7 +20,7 @@ from oncelog.broker.request import Request
 from oncelog.coordinator.effects import Caller, Effects, Reply
 from oncelog.coordinator.group_coordinator import GroupCoordinator
 from oncelog.coordinator.records import CoordinatorRecord, encode_record
-from oncelog.errors import KafkaError
+from oncelog.errors import KafkaError, MessageTooLarge, RecordListTooLarge
 from oncelog.log.partition_log import PartitionLog
 from oncelog.types import NO_PRODUCER_ID
 from oncelog.wire.api import ApiKey
@@ -34,6 +34,11 @@ logger = logging.getLogger(__name__)
 MAX_LOOSE_RECORDS = 1_000
 """Records that nobody waits for (offsets expired, a topic was deleted) are written in batches of at most this many:
 there may be very many of them, and each is true without the others."""
+
+
+CHANGED_BY_REPLAY_ALONE = frozenset({ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_DELETE, ApiKey.DELETE_GROUPS})
+"""Requests that change no memory of the coordinator before their records are written: where those do not fit one batch,
+whoever asked is refused, and nobody else hears of it."""
 
 
 class CoordinatedPartition:
@@ -57,7 +62,7 @@ class CoordinatedPartition:
         """Settles the ticket now, or whenever the coordinator answers it."""
         caller = Caller(ticket, request.client_id or "", request.peer.host, request.version)
         effects = self.coordinator.handle(request.api_key, body, caller, now_ms)  # type: ignore[arg-type]
-        self.perform(effects, now_ms)
+        self.perform(effects, now_ms, may_be_refused=request.api_key in CHANGED_BY_REPLAY_ALONE)
 
     def ask_in_transaction(self, request: Request, ticket: Ticket, now_ms: int) -> None:
         """A TxnOffsetCommit of a producer whose transaction this partition is part of."""
@@ -74,8 +79,8 @@ class CoordinatedPartition:
             return
         self._reply(replies)
 
-    def perform(self, effects: Effects, now_ms: int) -> None:
-        """Durable first, sent afterwards."""
+    def perform(self, effects: Effects, now_ms: int, *, may_be_refused: bool = False) -> None:
+        """Durable first, sent afterwards. `may_be_refused`: the coordinator is none the wiser if nothing is written."""
         records, replies = effects
         if records:
             try:
@@ -86,7 +91,8 @@ class CoordinatedPartition:
                         self._write(records[at : at + MAX_LOOSE_RECORDS], now_ms)
             except KafkaError as error:
                 self._refuse(replies, error)
-                self._failed(self, error)
+                if not (may_be_refused and isinstance(error, MessageTooLarge | RecordListTooLarge)):
+                    self._failed(self, error)
                 return
         if replies:
             self._reply(replies)

@@ -29,10 +29,16 @@ from oncelog.errors import (
     KafkaError,
     RebalanceInProgress,
     UnknownMemberId,
+    UnknownServerError,
 )
 from oncelog.wire.codec import Message
 
 FIRST_SYNC_WITH_PROTOCOL = 5
+
+
+MAX_GROUP_BYTES = 900_000
+"""Of what all members of a group say and are assigned: its record must fit a batch of the smallest `max.message.bytes`
+that is usual. Beyond it Kafka answers the leader so as well."""
 
 
 class ClassicGroups:
@@ -55,6 +61,7 @@ class ClassicGroups:
             self._check_sync_request(request, caller)
             group = self._group_of(request)
             self._check_sync(group, request)
+            _check_fits(group, request)
         except KafkaError as error:
             out.replies.append(sync_failed(caller, error.code))
             return out
@@ -217,3 +224,13 @@ class ClassicGroups:
             self._rounds.rebalance(group, now_ms, out)
         else:
             self._rounds.end_if_complete(group, now_ms, out)
+
+
+def _check_fits(group: ClassicGroup, request: Message) -> None:
+    """Before anything changes: what the leader assigns must be written."""
+    if request["member_id"] != group.leader_id or group.state is State.STABLE:
+        return
+    size_bytes = sum(len(member.metadata(group.protocol)) for member in group.members.values())
+    size_bytes += sum(len(assignment["assignment"]) for assignment in request["assignments"])
+    if size_bytes > MAX_GROUP_BYTES:
+        raise UnknownServerError(f"group {group.group_id!r} needs {size_bytes} bytes; at most {MAX_GROUP_BYTES} fit")

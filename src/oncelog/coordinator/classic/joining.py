@@ -37,6 +37,13 @@ FIRST_WITH_SKIPPED_ASSIGNMENT = 9
 MAX_PENDING_MEMBERS = 10_000
 """Ids that one group may have handed out to members that have not come back yet."""
 
+MAX_PROTOCOLS = 100
+"""Assignors that a member may name; Kafka's consumers name two."""
+
+MAX_MEMBER_BYTES = 512 << 10
+"""Of what a member says for all its assignors, such as the topics it reads: one record tells of the whole group, and
+has at most `max.message.bytes`."""
+
 MAX_NAME_BYTES = MAX_STRING_BYTES - 64
 """Of names that clients choose. What a record cannot hold must not enter a group, and an id is a name and a UUID."""
 
@@ -80,6 +87,11 @@ class Joining:
                 f"(group.min.session.timeout.ms) to {settings.group_max_session_timeout_ms} "
                 "(group.max.session.timeout.ms)"
             )
+        protocols = request["protocols"]
+        if len(protocols) > MAX_PROTOCOLS:
+            raise InvalidRequest(f"{len(protocols)} assignors; at most {MAX_PROTOCOLS} can be named")
+        if sum(len(protocol["metadata"]) for protocol in protocols) > MAX_MEMBER_BYTES:
+            raise InvalidRequest(f"more than {MAX_MEMBER_BYTES} bytes of metadata: subscribe to fewer topics")
         names = [request["protocol_type"], request["group_instance_id"] or "", request["member_id"]]
         names += [protocol["name"] for protocol in request["protocols"]]
         if any(len(name.encode()) > MAX_NAME_BYTES for name in names):
