@@ -239,6 +239,30 @@ def test_offsets_of_partitions_assigned_or_not(broker: BrokerProcess, new_topic:
         consumer.offsets_for_times({first: -5})
 
 
+@pytest.mark.on_both_brokers
+@pytest.mark.parametrize("level", ["read_committed", "read_uncommitted"])
+def test_lag_is_what_is_shown(broker: BrokerProcess, new_topic: Topics, level: str) -> None:
+    """Markers are nobody's lag, aborted records not that of who does not read them: exact, as all was fetched."""
+    (partition,) = create(broker, topic := new_topic())
+    producer = make_producer(broker, transactional_id=f"writer of {topic}")
+    producer.init_transactions(PATIENCE_S)
+    fates = "cacaac"
+    for fate in fates:
+        producer.begin_transaction()
+        send(producer, topic, [{"value": fate, "partition": 0}] * 3)
+        end = producer.commit_transaction if fate == "c" else producer.abort_transaction
+        end(PATIENCE_S)
+    left = 3 * (fates.count("c") if level == "read_committed" else len(fates))
+    with Consumer(broker.bootstrap, auto_offset_reset="earliest", isolation_level=level) as consumer:
+        consumer.assign([partition])
+        while left:
+            read = len(consumer.poll(PATIENCE_S, max_records=2))
+            assert read > 0
+            left -= read
+            assert consumer.lag(partition) == left
+            assert consumer.metrics()[f"records-lag{{{partition}}}"] == left
+
+
 def test_lag(broker: BrokerProcess, new_topic: Topics, consumer: Consumer) -> None:
     (partition,) = create(broker, topic := new_topic())
     write(broker, topic, numbered(0, 20))

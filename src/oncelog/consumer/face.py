@@ -36,8 +36,10 @@ class ConsumerFace:
         return self._parts.calls.selection.paused()
 
     def lag(self, partition: PartitionInput) -> int | None:
-        """How many offsets lie between the position and the end of the partition, as far as the last fetch told; None
-        before the first. Under `read_committed` the end is that of the last transaction that has ended."""
+        """What is left to read of the partition, as far as the last fetch told; None before the first. Of what was
+        fetched the records that this consumer would be shown are counted, behind that every offset: exact once all is
+        fetched, and never too small. Under `read_committed` the end is where the first transaction begins that has not
+        ended."""
         return self._parts.calls.positions.lag(named(partition))
 
     def commit_async(self, offsets: OffsetsInput | None = None, on_commit: OnCommit | None = None) -> None:

@@ -98,7 +98,7 @@ _SECONDS_AGO = {
     "last-rebalance-seconds-ago": (Count(GROUP, "last_rebalance_ms"), "Seconds since the last rebalance"),
 }
 _GAUGES = {
-    "records-lag": "Offsets from the position to the end of the partition",
+    "records-lag": "Records left to read: those that were fetched, and every offset behind them",
     "records-lag-max": "The largest of these",
     "assigned-partitions": "Partitions of this consumer",
     "requests-in-flight": "Requests that are not answered yet",

@@ -105,6 +105,7 @@ class Scene:
         self.now_ms = 0
         self.core = PlayedCore()
         self.inbox = Inbox(1 << 20, lambda: None)
+        self.core.fetcher.held = self.inbox.held
         counters = ConsumerCounters()
         self.reader = Reader(self.inbox, self.config, lambda topic: None, lambda topic: None, counters)
         self.waits: list[AwaitNews] = []

@@ -15,9 +15,10 @@ from oncelog.client.consumer_config import ConsumerConfig
 from oncelog.client.consumer_core import ConsumerCore
 from oncelog.client.consumer_errors import ConsumerTimedOut, NotAssigned
 from oncelog.client.consumer_records import OffsetAndMetadata, OffsetAndTimestamp
+from oncelog.client.fetch.lag import left_to_read
 from oncelog.client.fetch.partitions import PartitionState
 from oncelog.client.leaders import EARLIEST_OFFSET, LATEST_OFFSET
-from oncelog.types import TopicPartition
+from oncelog.types import IsolationLevel, TopicPartition
 
 
 class Positions:
@@ -80,7 +81,7 @@ class Positions:
             yield AwaitNews(seen, deadline_ms)
 
     def lag(self, partition: TopicPartition) -> int | None:
-        """How many offsets lie between the position and the end, as of the last answer; None if neither is known."""
+        """What is left to read, as of the last answer; None if position or end are not known."""
         check_owned(self._core, [partition])
         state = self._core.fetcher.states.get(partition)
         return None if state is None else self._lag_of(state)
@@ -89,9 +90,13 @@ class Positions:
         return {state.partition: self._lag_of(state) for state in list(self._core.fetcher.states.values())}
 
     def _lag_of(self, state: PartitionState) -> int | None:
-        end = state.last_stable_offset if self._config.reads_committed else state.high_watermark
+        reads_committed = self._config.reads_committed
+        end = state.last_stable_offset if reads_committed else state.high_watermark
         position = self._progress.position_of(state)
-        return None if end is None or position is None else max(0, end - position)
+        if end is None or position is None:
+            return None
+        isolation = IsolationLevel.READ_COMMITTED if reads_committed else IsolationLevel.READ_UNCOMMITTED
+        return left_to_read(self._core.fetcher.held(state), position, end, isolation)
 
     # --- of any partitions ------------------------------------------------------------------------------------------
 

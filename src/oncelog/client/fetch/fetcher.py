@@ -20,7 +20,7 @@ from oncelog.client.driven import MAX_POLL_MS
 from oncelog.client.fetch.complaints import Complaints
 from oncelog.client.fetch.counters import FetchCounters
 from oncelog.client.fetch.exchange import Exchange, FetchTag
-from oncelog.client.fetch.inbox import Inbox
+from oncelog.client.fetch.inbox import FetchedData, Inbox
 from oncelog.client.fetch.leaders import Leaders
 from oncelog.client.fetch.lookups import NEVER_MS, Listed, ListTag, Lookups, Survey
 from oncelog.client.fetch.partitions import PartitionState, Stage
@@ -78,6 +78,10 @@ class Fetcher:
         state = self.states.get(partition)
         if state is not None:
             self._positions.seek(state, offset, leader_epoch)
+
+    def held(self, state: PartitionState) -> list[FetchedData]:
+        """What was fetched of a partition and not read to its end, in order. For any thread."""
+        return self._inbox.held(state)
 
     def reset(self, partition: TopicPartition, spec: int | None = None) -> None:
         """To EARLIEST, LATEST, the first record at or after a timestamp; by `auto.offset.reset` if nothing is said."""

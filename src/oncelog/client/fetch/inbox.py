@@ -72,6 +72,11 @@ class Inbox:
         """Of what waits, and of what is being read."""
         return self._bytes_put - self._bytes_freed
 
+    def held(self, state: PartitionState) -> list[FetchedData]:
+        """What is here of a partition, in order, beginning with what is being read. For any thread."""
+        held = [self._in_hand, *self._waiting.copy()]
+        return [one for one in held if one is not None and one.state is state and one.is_current]
+
     # --- the fetcher's thread ---------------------------------------------------------------------------------------
 
     def put(self, answer: Sequence[FetchedData]) -> None:
