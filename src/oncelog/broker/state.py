@@ -14,7 +14,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Protocol, TypeVar
 from uuid import UUID
 
-from oncelog.broker.config import BrokerConfig, BrokerConfigSchema, Endpoint
+from oncelog.broker.config import BROKER_KEYS, BrokerConfig, BrokerConfigSchema, Endpoint
 from oncelog.broker.fetch_session import FetchSessionCache, PartitionKey
 from oncelog.broker.group_commit import GroupCommit
 from oncelog.broker.metrics import BrokerMetrics
@@ -382,7 +382,11 @@ class BrokerState:
         return self.timers.now_ms() if hasattr(self, "timers") else 0
 
     def _reconfigure(self, records: list[MetadataRecord]) -> None:
-        if any(record.body["resource_type"] == ResourceType.BROKER for record in records):
+        of_broker = [record.body for record in records if record.body["resource_type"] == ResourceType.BROKER]
+        if of_broker:
+            kept = sorted({body["name"] for body in of_broker if body["value"] is not None} - BROKER_KEYS.keys())
+            if kept:  # never their values: some are secrets
+                logger.warning("these broker configs were changed and have no effect here: %s", ", ".join(kept))
             self._apply_dynamic_config()
             names = list(self.controller.state.topics)
         else:

@@ -153,6 +153,23 @@ def test_broker_configs_change_while_it_runs(ask: Asking, tmp_path: Path) -> Non
     assert log.config.retention_ms == 2000
 
 
+def test_secrets_are_kept_and_never_told(ask: Asking, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Not in an answer, not in the log; a broker that is started again has them still."""
+    names = ("sasl.jaas.config", "listener.name.sasl_ssl.ssl.keystore.password")
+    for name in names:
+        assert alter(ask, BROKER, "1", (name, SET, "hush")) == (0, None)
+    assert alter(ask, BROKER, "1", ("max.connections.per.ip", SET, "5")) == (0, None)
+    described = describe(ask, BROKER, "1", *names)
+    assert [(one["value"], one["is_sensitive"], settings(one)) for one in described.values()] == [
+        (None, True, [(name, None, 2)]) for name in names
+    ]
+    again = open_broker(tmp_path)
+    assert [again.config.dynamic[name] for name in names] == ["hush", "hush"]
+    assert "no effect here: max.connections.per.ip" in caplog.text, "a limit that nobody keeps is no secret"
+    assert "hush" not in caplog.text
+    assert "hush" not in repr(again.config)
+
+
 @pytest.mark.parametrize(
     ("name", "change", "code", "words"),
     [

@@ -217,6 +217,8 @@ def _one_directory(values: Mapping[str, Value | None]) -> str:
 def _changeable(texts: Texts) -> dict[str, str]:
     chosen = {}
     for name, text in texts.items():
+        if name == "listeners":
+            continue  # only ever what was so already; with the next start it may not be
         key = find_key(name)
         if key is None or key.update_mode in (UpdateMode.READ_ONLY, UpdateMode.PER_LISTENER):
             logger.warning("the stored broker config %s is not served here and has no effect", name)
@@ -237,6 +239,7 @@ def check_dynamic_change(config: BrokerConfig, default: Texts, own: Texts, chang
     )
     try:
         after = config.with_dynamic(default, own)
+        _check_listeners(config, own if "listeners" in own else default)
     except InvalidConfig as error:
         raise InvalidRequest(error.message) from error
     for_all = {name: key for name, key in named.items() if default.get(name) != config.dynamic_default.get(name)}
@@ -264,14 +267,18 @@ def _refuse(words: str, named: Mapping[str, ConfigKey], mode: UpdateMode) -> Non
         raise InvalidRequest(f"{words}: [{', '.join(names)}]")
 
 
+def _check_listeners(config: BrokerConfig, texts: Texts) -> None:
+    wanted, now = _value(texts, "listeners"), config.values["listeners"]
+    if "listeners" in texts and wanted != now:
+        raise InvalidConfig(
+            f"listeners={render(wanted or ())} cannot be honoured: this broker listens at "
+            f"{render(now or ())} until it is started with another"
+        )
+
+
 def _check_step(config: BrokerConfig, after: BrokerConfig, name: str) -> None:
     """Rules between the value now and the next."""
     before, wanted = config.values.get(name), after.values.get(name)
-    if name == "listeners" and wanted != before:
-        raise InvalidRequest(
-            f"listeners={render(wanted or ())} cannot be honoured: this broker listens at "
-            f"{render(before or ())} until it is started with another"
-        )
     if name in NEVER_ZERO and wanted == 0:
         raise InvalidRequest(f"Invalid {name} 0")
     if name == "metric.reporters" and not set(wanted or ()) <= {METRIC_REPORTER}:  # type: ignore[arg-type]
