@@ -128,8 +128,9 @@ class BrokerConfig:
 
     def topic_values(self, topic_texts: Texts) -> dict[str, Value | None]:
         """The effective value of every topic key. Raises InvalidConfig."""
+        said = parse_topic_configs(topic_texts)  # first: what is wrong should cost little
         values = {name: self._topic_default(key) for name, key in TOPIC_KEYS.items()}
-        values.update(parse_topic_configs(topic_texts))
+        values.update(said)
         check_compaction_lags(values)
         return values
 
