@@ -7,6 +7,7 @@ import pytest
 from oncelog.broker.fetch_session import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
+    MAX_UNKNOWN_PARTITIONS,
     MIN_EVICTION_AGE_MS,
     FetchSessionCache,
     PartitionKey,
@@ -207,10 +208,13 @@ def test_a_session_that_grows_too_large_ends(small: FetchSessionCache, others: i
     assert small.kept_partitions == others
 
 
-def test_who_begins_with_what_does_not_exist_gets_no_session() -> None:
+def test_who_begins_with_much_that_does_not_exist_gets_no_session() -> None:
     sessions = cache()
-    context = sessions.begin(request(0, INITIAL_EPOCH, {0: 0, NO_PARTITION: 0}), False, 0)
-    assert (context.session_id, len(context.partitions), sessions.kept_partitions) == (0, 2, 0)
+    unknown = {NO_PARTITION + number: 0 for number in range(MAX_UNKNOWN_PARTITIONS)}
+    assert sessions.begin(request(0, INITIAL_EPOCH, {0: 0, **unknown}), False, 0).session_id
+    kept = sessions.kept_partitions
+    context = sessions.begin(request(0, INITIAL_EPOCH, {0: 0, **unknown, 2 * NO_PARTITION: 0}), False, 0)
+    assert (context.session_id, len(context.partitions), sessions.kept_partitions) == (0, len(unknown) + 2, kept)
 
 
 def test_what_ends_a_session_makes_room() -> None:

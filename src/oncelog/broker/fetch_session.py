@@ -5,14 +5,15 @@ it says which partitions a request means, and which of the answers the client ha
 
 Bounds: at most `max_slots` sessions, of `MAX_SESSION_PARTITIONS` each and `MAX_KEPT_PARTITIONS` together. A full cache
 gives up the sessions that were idle longest, if that was longer than `MIN_EVICTION_AGE_MS`, else the newcomer is served
-without a session, as Kafka does. So is who begins with a partition that does not exist: a session outlives its client,
-and nobody else pays for names that were made up. Left out: the precedence that Kafka gives to followers and to larger
-sessions.
+without a session, as Kafka does. So is who begins with more than `MAX_UNKNOWN_PARTITIONS` that do not exist: a session
+outlives its client, and nobody else pays for names that were made up. Left out: the precedence that Kafka gives to
+followers and to larger sessions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import NamedTuple
 from uuid import UUID
 
@@ -30,6 +31,9 @@ MAX_SESSION_PARTITIONS = 20_000
 
 MAX_KEPT_PARTITIONS = 100_000
 """How many all of them may hold, at some 300 bytes each: ten consumers of 10,000 partitions."""
+
+MAX_UNKNOWN_PARTITIONS = 100
+"""How many partitions that do not exist a session may begin with: those of topics that were just deleted."""
 
 UNTOLD = -2
 """A watermark that no log can have: the client was told nothing yet."""
@@ -184,7 +188,7 @@ class FetchSessionCache:
     def _create(
         self, partitions: dict[PartitionKey, FetchPartition], uses_topic_ids: bool, now_ms: int
     ) -> FetchSession | None:
-        if len(partitions) > MAX_SESSION_PARTITIONS or not all(map(self._exists, partitions)):
+        if len(partitions) > MAX_SESSION_PARTITIONS or self._has_many_unknown(partitions):
             return None
         while len(self._sessions) >= self._max_slots or self.kept_partitions + len(partitions) > MAX_KEPT_PARTITIONS:
             if not self._evict(now_ms):
@@ -197,6 +201,10 @@ class FetchSessionCache:
         self._count(session)
         self._touch(session, now_ms)
         return session
+
+    def _has_many_unknown(self, partitions: Iterable[PartitionKey]) -> bool:
+        unknown = (key for key in partitions if not self._exists(key))
+        return next(islice(unknown, MAX_UNKNOWN_PARTITIONS, None), None) is not None
 
     def _evict(self, now_ms: int) -> bool:
         oldest = next(iter(self._sessions.values()), None)
