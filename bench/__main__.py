@@ -13,7 +13,7 @@ from bench.scale import FULL, QUICK, Scale
 from tests.support.parts import PartMissingError
 
 ROWS = (
-    *("start", "memory", "produce_small", "produce_large", "consume", "latency", "recovery", "crowd"),
+    *("start", "memory", "produce_small", "produce_large", "consume", "latency", "recovery", "crowd", "attack"),
     *("producer_send", "producer_async", "producer_latency", "producer_compression", "producer_memory"),
     *("producer_partitions", "consumer_read", "consumer_memory", "groups", "effects"),
     *("transactions", "transactional_ids", "process"),

@@ -20,6 +20,7 @@ class Scale:
     recovery_records: int
     partitions: int
     connections: int
+    attack_rounds: int
     async_records: int
     backlog_records: int
     """More than buffer.memory holds."""
@@ -51,6 +52,7 @@ FULL = Scale(
     recovery_records=2_000_000,
     partitions=1_000,
     connections=1_000,
+    attack_rounds=3,
     async_records=500_000,
     backlog_records=1_000_000,
     effects=100_000,
@@ -79,6 +81,7 @@ QUICK = Scale(
     recovery_records=5_000,
     partitions=20,
     connections=20,
+    attack_rounds=1,
     async_records=5_000,
     backlog_records=1_000_000,
     effects=2_000,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import socket
+import struct
+import time
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +16,8 @@ from oncelog.broker import connection
 from oncelog.broker.connection import KafkaConnection
 from oncelog.broker.held_answers import MAX_HELD_BYTES, HeldAnswers
 from oncelog.broker.request import Answer, Pending, Piecewise
-from oncelog.broker.workbench import Workbench
+from oncelog.broker.unfinished_frames import UnfinishedFrames
+from oncelog.broker.workbench import SLICE_S, Workbench
 from oncelog.wire.api import ApiKey
 from oncelog.wire.codec import Message, encode
 from oncelog.wire.encoder import EncodedTooLarge
@@ -118,6 +121,7 @@ class Server:
         self.quotas = SimpleNamespace(active=False)
         self.workbench = Workbench(self.loop.call_soon)
         self.held_answers: HeldAnswers[KafkaConnection] = HeldAnswers()
+        self.unfinished_frames: UnfinishedFrames[KafkaConnection] = UnfinishedFrames(MIB)
         self.told: list[str] = []
 
     def tell(self, what: str, _: object, reason: str) -> None:
@@ -155,6 +159,15 @@ class Client:
         buffer[: len(data)] = data
         self.connection.buffer_updated(len(data))
 
+    def arrive(self, data: bytes) -> None:
+        """In as many parts as there is room for at once."""
+        while data:
+            buffer = self.connection.get_buffer(-1)
+            size = min(len(buffer), len(data))
+            buffer[:size] = data[:size]
+            self.connection.buffer_updated(size)
+            data = data[size:]
+
     def received(self) -> bytes:
         try:
             return self.socket.recv(4 * MIB)
@@ -184,6 +197,7 @@ def connect(server: Server) -> Iterator[Callable[[], Client]]:
     for client in clients:
         client.close()
     assert server.held_answers.total_bytes == 0
+    assert server.unfinished_frames.total_bytes == 0
 
 
 Connect = Callable[[], Client]
@@ -327,3 +341,45 @@ def test_a_client_whose_request_took_long_pauses_while_others_do_not(
 @pytest.fixture(autouse=True)
 def heard(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
+
+
+def test_others_have_their_turn_between_requests_that_were_sent_at_once(
+    server: Server, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Told by a clock that passes only when it is looked at."""
+    clock_s = 1.0
+
+    def passing() -> float:
+        nonlocal clock_s
+        clock_s += SLICE_S / 4
+        return clock_s
+
+    monkeypatch.setattr(time, "perf_counter", passing)
+    client, other = connect(), connect()
+    client.send(REQUEST * 40)
+    served_at_once = server.dispatcher.served
+    assert 1 <= served_at_once < 10
+    other.send()
+    assert server.dispatcher.served == served_at_once + 1, "it did not have to wait for the rest"
+    turns = 0
+    while server.loop.soon:
+        server.loop.turn()
+        turns += 1
+    assert turns > 3
+    assert server.dispatcher.served == 41
+    assert client.received() == b"answer" * 40
+
+
+def test_half_requests_of_many_are_given_up_and_one_that_grows_is_not(server: Server, connect: Connect) -> None:
+    half = struct.pack(">i", 300_000) + bytes(150_000)
+    growing, *others = [connect() for _ in range(12)]
+    growing.arrive(half)
+    for other in others:
+        other.arrive(half)
+        growing.arrive(bytes(1_000))
+    assert not growing.transport.is_aborted
+    assert sum(other.transport.is_aborted for other in others) >= 5
+    assert server.unfinished_frames.total_bytes <= MIB
+    assert any("have not arrived in full" in told for told in server.told)
+    growing.arrive(bytes(300_000 - 150_000 - 1_000 * len(others)))
+    assert server.dispatcher.served == 1

@@ -19,6 +19,7 @@ from oncelog.broker.dispatch import HOT_DECODERS
 from oncelog.broker.outbox import Outbox
 from oncelog.broker.quota.meter import Meter
 from oncelog.broker.request import CLOSE, NO_REPLY, Chunks, Peer, Pending, Piecewise
+from oncelog.broker.unfinished_frames import MIN_COUNTED_BYTES
 from oncelog.broker.workbench import SLICE_S
 from oncelog.errors import KafkaStorageError
 from oncelog.wire.codec import MalformedMessage, Message
@@ -58,6 +59,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._muting: asyncio.TimerHandle | None = None
         self._peer = Peer()
         self._noted_bytes = 0
+        self._goes_on = False
         self.last_active_s = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -84,22 +86,27 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._watch(False)
         self._outbox.close()
         self._note_held()
+        self._note_unfinished(0)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._frames.get_buffer(sizehint)
 
     def buffer_updated(self, count: int) -> None:
         self.last_active_s = self._server.loop.time()
+        began_s = 0.0
         try:
             for frame in self._frames.received(count):
-                if self._held or self._is_saturated:
+                if self._held or self._is_saturated or (began_s and time.perf_counter() - began_s > SLICE_S):
                     self._held.append(frame)
                 elif self._is_open:
+                    began_s = began_s or time.perf_counter()
                     self._serve(frame)
         except MalformedMessage as error:
             self._refuse(error)
         except Exception:
             self._fail()
+        self._note_unfinished(self._frames.pending_bytes)
+        self._go_on_later()
         self._balance_reading()
         self._server.expect_more()
 
@@ -264,14 +271,35 @@ class KafkaConnection(asyncio.BufferedProtocol):
         if holds_most is not None:
             holds_most.cut_off("too many answers wait for clients to read, and most of them for this one")
 
+    def _note_unfinished(self, pending_bytes: int) -> None:
+        """Requests that have not arrived in full are counted over all connections; who stands still may have to go."""
+        unfinished = self._server.unfinished_frames
+        if pending_bytes >= MIN_COUNTED_BYTES or self in unfinished:
+            for stalest in unfinished.note(self, pending_bytes):
+                stalest.cut_off("too many requests have not arrived in full, and this one has not grown for longest")
+
+    def _go_on_later(self) -> None:
+        """Others have their turn before the rest of what this client has sent at once."""
+        if self._held and not self._goes_on and not self._is_saturated:
+            self._goes_on = True
+            self._server.loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        self._goes_on = False
+        self._serve_held()
+
     def _serve_held(self) -> None:
+        until_s = time.perf_counter() + SLICE_S
         try:
             while self._held and not self._is_saturated and self._is_open:
                 self._serve(self._held.popleft())
+                if time.perf_counter() > until_s:
+                    break
         except MalformedMessage as error:
             self._refuse(error)
         except Exception:
             self._fail()
+        self._go_on_later()
         self._balance_reading()
 
     def _balance_reading(self) -> None:

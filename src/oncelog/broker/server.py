@@ -33,6 +33,7 @@ from oncelog.broker.lookout import Lookout
 from oncelog.broker.metrics_endpoint import MetricsEndpoint, serve_metrics
 from oncelog.broker.state import BrokerState
 from oncelog.broker.steady_time import SteadyTime
+from oncelog.broker.unfinished_frames import UnfinishedFrames
 from oncelog.broker.workbench import Workbench
 from oncelog.clock import wall_ms
 from oncelog.errors import OncelogError
@@ -86,6 +87,7 @@ class Server:
         self.buffers = BufferShelf()
         self.workbench = Workbench(loop.call_soon)
         self.held_answers: HeldAnswers[KafkaConnection] = HeldAnswers()
+        self.unfinished_frames: UnfinishedFrames[KafkaConnection] = UnfinishedFrames()
         self._broker = broker
         self._pool = pool
         self._connections: set[KafkaConnection] = set()
