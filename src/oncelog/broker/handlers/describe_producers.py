@@ -27,7 +27,7 @@ def handle(broker: BrokerState, request: Request) -> Answer:
 
 
 def _topics(broker: BrokerState, topics: list[Message]) -> Iterator[Message]:
-    """A topic whose partitions have very many producers comes in parts."""
+    """A topic whose partitions have very many producers comes in parts, each under its name; Kafka's never does."""
     for topic in topics:
         part: list[Message] = []
         described = 0
