@@ -271,6 +271,21 @@ class FaultyFile:
         self.size = size
         self._storage._end(fault)
 
+    def reserve(self, end: int) -> None:
+        fault = self._storage._begin("reserve", self.path)
+        self._inode.truncate(end)
+        self._storage._end(fault)
+
+    def clear(self, size: int, end: int) -> None:
+        fault = self._storage._begin("clear", self.path)
+        self._inode.truncate(size)
+        self._inode.truncate(end)
+        self.size = size
+        self._storage._end(fault)
+
+    def resume(self, size: int) -> None:
+        self.size = size
+
     def sync(self) -> None:
         fault = self._storage._begin("sync", self.path)
         self._inode.sync()

@@ -52,6 +52,15 @@ class File(Protocol):
     def truncate(self, size: int) -> None:
         """Cut to `size`, and with it whatever a failed append left behind."""
 
+    def reserve(self, end: int) -> None:
+        """Let the file go on to `end` with zeros, which appends write over; `size` stays."""
+
+    def clear(self, size: int, end: int) -> None:
+        """Zeros from `size` to `end`, in the place of whatever lies there; appends go on at `size`."""
+
+    def resume(self, size: int) -> None:
+        """Append from `size` on, over zeros that were reserved."""
+
     def sync(self) -> None:
         """Return once everything appended is on the disk. May be called from another thread."""
 
@@ -147,6 +156,17 @@ class OsFile:
 
     def truncate(self, size: int) -> None:
         os.ftruncate(self._descriptor, size)
+        self.size = size
+
+    def reserve(self, end: int) -> None:
+        os.ftruncate(self._descriptor, end)
+
+    def clear(self, size: int, end: int) -> None:
+        os.ftruncate(self._descriptor, size)
+        os.ftruncate(self._descriptor, end)
+        self.size = size
+
+    def resume(self, size: int) -> None:
         self.size = size
 
     def sync(self) -> None:

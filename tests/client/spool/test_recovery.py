@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import struct
+
 import pytest
 
 from oncelog.client.spool import journal as journals
+from oncelog.client.spool.entry import decode_note, encode_entry
 from oncelog.client.spool.errors import SpoolWriteFailed
-from oncelog.client.spool.facts import Identity, Numbered
-from oncelog.client.spool.frame import HEAD_BYTES
+from oncelog.client.spool.facts import Identity, Numbered, encode_fact
+from oncelog.client.spool.frame import END, FRAME_BYTES, MARK, OLD_MARK, Frame, encode_frame, walk
 from oncelog.client.spool.journal import SpoolOfAnotherVersion
 from oncelog.client.spool.recovery import OpenPartition, Recovery
 from oncelog.client.spool.spool import Spool, SpoolConfig, read_discarded
 from tests.client.spool.driver import DIRECTORY, NOW_MS
 from tests.client.spool.test_spool import CONFIG, DURABLE, US, A, B, fill, load, numbered, opened, places
-from tests.support.faulty_storage import FaultyStorage
+from tests.support.faulty_storage import FaultyStorage, SimulatedCrash
 
 
 def reopened(storage: FaultyStorage, config: SpoolConfig = CONFIG) -> tuple[Spool, Recovery, FaultyStorage]:
@@ -41,10 +44,11 @@ def only(recovery: Recovery) -> OpenPartition:
 
 
 def frame_start(storage: FaultyStorage, path: str, index: int) -> int:
-    data, position = storage.content(path), 0
-    for _ in range(index):
-        position += HEAD_BYTES + int.from_bytes(data[position + 4 : position + 8])
-    return position
+    """Of a fact, or of an entry: notes between them are passed by. Behind the last one, where the frames end."""
+    number = int(path.rpartition("/")[2].split(".")[0])
+    frames = [one for one in walk(number, bytes(storage.content(path)), may_be_torn=False) if isinstance(one, Frame)]
+    told = [one for one in frames if decode_note(one.body) is None]
+    return told[index].position if index < len(told) else frames[-1].end
 
 
 # --- open batches -----------------------------------------------------------------------------------------------------
@@ -164,7 +168,8 @@ def test_a_damaged_record_is_named_and_kept_and_the_rest_is_sent(bit_at: int) ->
 def test_a_promised_last_record_that_rots_is_damage_and_not_a_torn_tail() -> None:
     storage = FaultyStorage()
     fill(opened(storage), A, A)
-    storage.content(storage.paths(".records")[0])[-1] ^= 1
+    (path,) = storage.paths(".records")
+    storage.content(path)[frame_start(storage, path, 2) - 1] ^= 1
     spool, recovery, _ = reopened(storage)
     assert len(recovery.damages) == 1
     assert places(load(spool)) == [(A, 0)]
@@ -174,10 +179,10 @@ def test_a_torn_last_record_is_cut() -> None:
     storage = FaultyStorage()
     fill(opened(storage), A, A)
     (path,) = storage.paths(".records")
-    del storage.content(path)[-3:]
+    end = frame_start(storage, path, 2)
+    storage.content(path)[end - 3 : end] = bytes(3)
     spool, recovery, storage = reopened(storage)
     assert not recovery.damages
-    assert len(storage.content(path)) == frame_start(storage, path, 1)
     assert fill(spool, A) == [1]
     assert not reopened(storage)[1].damages
 
@@ -266,22 +271,23 @@ def test_without_the_journal_what_has_no_file_any_more_was_settled() -> None:
 
 def test_a_torn_journal_is_no_damage() -> None:
     storage = FaultyStorage()
-    with_open_batch(storage)
-    (path,) = storage.paths(".journal")
-    del storage.content(path)[-1:]
+    spool = with_open_batch(storage)
+    storage.crash_at(storage.operations, torn=True)
+    with pytest.raises(SimulatedCrash):
+        numbered(spool, A, 4, 1, 4)
     spool, recovery, _ = reopened(storage)
     assert not recovery.damages
-    assert not recovery.open_partitions
-    assert places(load(spool)) == [(A, 2), (A, 3), (A, 4), (A, 5)]
+    assert [batch.numbers.first for batch in only(recovery).batches] == [2]
+    assert only(recovery).doubted == ()
 
 
 def test_a_hole_that_a_power_failure_left_in_the_unsynced_tail_is_no_doubt() -> None:
     storage = FaultyStorage()
     spool = with_open_batch(storage, DURABLE)
     (path,) = storage.paths(".journal")
-    start = len(storage.content(path))
+    start = frame_start(storage, path, 99)
     spool.settled(*A, 2, 1)
-    end = len(storage.content(path))
+    end = frame_start(storage, path, 99)
     spool.settled(*A, 3, 1)
     storage.content(path)[start:end] = bytes(end - start)
     _, recovery, _ = reopened(storage, DURABLE)
@@ -293,7 +299,7 @@ def test_a_hole_in_what_was_synced_is_doubt() -> None:
     storage = FaultyStorage()
     spool = with_open_batch(storage, DURABLE)
     (path,) = storage.paths(".journal")
-    start = len(storage.content(path))
+    start = frame_start(storage, path, 99)
     spool.settled(*A, 2, 1)
     numbered(spool, A, 4, 1, 4)
     numbered(spool, A, 5, 1, 5)
@@ -317,7 +323,67 @@ def test_a_journal_that_could_not_be_completed_is_not_written_behind() -> None:
 def test_a_newer_format_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     storage = FaultyStorage()
     with monkeypatch.context() as patch:
-        patch.setattr(journals, "VERSION", 2)
+        patch.setattr(journals, "VERSION", 3)
         opened(storage)
-    with pytest.raises(SpoolOfAnotherVersion, match="has format 2"):
+    with pytest.raises(SpoolOfAnotherVersion, match="has format 3"):
         opened(storage)
+
+
+# --- the first format -------------------------------------------------------------------------------------------------
+
+
+def old_frames(number: int, bodies: list[bytes]) -> bytes:
+    data = b""
+    for body in bodies:
+        data += encode_frame(number, len(data), body).replace(MARK, OLD_MARK).removesuffix(END)
+    return data
+
+
+def old_folder(*, is_torn: bool = False) -> FaultyStorage:
+    """Three records, of which the first is in an open batch; as the first format had it."""
+    entries = [encode_entry(b"orders", 0, entry, NOW_MS, None, b"old", ()) for entry in range(3)]
+    header = struct.pack(">8sHBQ", b"journal ", 1, 0, 12 + 19)
+    fact = bytes(8) + encode_fact(Numbered(A, 0, 1, US, 0, NOW_MS))
+    storage = FaultyStorage()
+    storage.make_directory(DIRECTORY)
+    for name, data in (
+        ("00000000000000000004.journal", old_frames(4, [header, fact])),
+        ("00000000000000000007.records", old_frames(7, entries)[: -5 if is_torn else None]),
+    ):
+        storage.open(f"{DIRECTORY}/{name}", create=True).append(data)
+    return storage
+
+
+@pytest.mark.parametrize("is_torn", [False, True])
+def test_a_folder_of_the_first_format_is_opened(is_torn: bool) -> None:
+    storage = old_folder(is_torn=is_torn)
+    entries = [(A, 1)] if is_torn else [(A, 1), (A, 2)]
+    for _ in range(2):  # by then with a journal of this format
+        spool, recovery, storage = reopened(storage)
+        assert not recovery.damages
+        assert [(one.numbers.first, one.is_complete) for one in only(recovery).batches] == [(0, True)]
+        assert places(load(spool)) == entries
+    assert fill(spool, A) == [len(entries) + 1]
+    spool, recovery, storage = reopened(storage)
+    assert not recovery.damages
+    assert places(load(spool)) == [*entries, (A, len(entries) + 1)]
+
+
+def test_a_file_of_the_first_format_that_is_cut_later_is_named() -> None:
+    _, _, storage = reopened(old_folder())
+    (path,) = storage.paths("7.records")
+    del storage.content(path)[-5:]
+    assert [one.path for one in reopened(storage)[1].damages][-1] == path
+
+
+def test_notes_that_went_with_the_power_are_no_damage() -> None:
+    storage = FaultyStorage()
+    spool = with_open_batch(storage, DURABLE)
+    (path,) = storage.paths(".records")
+    start = frame_start(storage, path, 5)
+    start += FRAME_BYTES + int.from_bytes(storage.content(path)[start + 4 : start + 8])
+    end = frame_start(storage, path, 99)
+    assert start < end
+    storage.content(path)[start:end] = bytes(end - start)
+    assert spool.waiting == 0
+    assert not reopened(storage, DURABLE)[1].damages

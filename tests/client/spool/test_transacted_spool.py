@@ -90,7 +90,7 @@ def test_the_journal_stays_small() -> None:
         (entry,) = append(spool, ORDERS, 1)
         spool.committed({ORDERS: entry + 1}, number)
     (journal,) = storage.paths(".journal")
-    assert len(storage.content(journal)) < 2_000
+    assert len(storage.content(journal).rstrip(b"\0")) < 2_000
 
 
 @pytest.mark.parametrize("other", [None, "billing-2"])

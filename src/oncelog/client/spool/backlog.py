@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from oncelog.client.spool.book import PartitionBook
-from oncelog.client.spool.entry import SpooledRecord, decode_entry
+from oncelog.client.spool.entry import SpooledRecord, decode_entry, decode_note
 from oncelog.client.spool.errors import SpoolReadFailed
 from oncelog.client.spool.frame import decode_frame, missing_bytes
 from oncelog.client.spool.record_files import RecordFile, RecordFiles
@@ -109,10 +109,12 @@ class Backlog:
     def _take_frames(self, record_file: RecordFile, data: memoryview) -> None:
         start = self._position
         while frame := decode_frame(record_file.number, self._position, data[self._position - start :]):
+            self._position = frame.end
+            if decode_note(frame.body) is not None:
+                continue
             record = decode_entry(frame.body)
             if self._is_waiting(record.topic, record.partition, record.entry):
                 self._ahead.append(record)
-            self._position = frame.end
         if self._position == start:
             raise SpoolReadFailed(
                 f"{record_file.path} is damaged at position {start}; make a new producer on the same spool_dir: it"

@@ -4,6 +4,10 @@ int64 entry number    counts the records of one partition, from 0, in the order 
 int64 timestamp       int32 partition
 int32 key length, int32 value length (-1: none), uint32 header count, uint16 topic length
 topic, key, value, then per header: uint32 name length, int32 value length (-1: none), name, value
+
+Between them are notes, which begin with -1 in the place of the entry number:
+
+int64 -1, uint64 number of the journal, uint64 up to where it was written by then
 """
 
 from __future__ import annotations
@@ -16,6 +20,8 @@ from oncelog.types import TopicPartition
 
 _FIXED = struct.Struct(">qqiiiIH")
 _HEADER = struct.Struct(">Ii")
+_NOTE = struct.Struct(">qQQ")
+_NO_ENTRY = -1
 _NONE = -1
 
 
@@ -31,6 +37,25 @@ class SpooledRecord(NamedTuple):
     @property
     def topic_partition(self) -> TopicPartition:
         return TopicPartition(self.topic, self.partition)
+
+
+class JournalNote(NamedTuple):
+    """How far the journal was by then."""
+
+    journal: int
+    end: int
+
+
+def encode_note(note: JournalNote) -> bytes:
+    return _NOTE.pack(_NO_ENTRY, *note)
+
+
+def decode_note(body: memoryview) -> JournalNote | None:
+    """None if it is an entry."""
+    if len(body) != _NOTE.size:
+        return None
+    kind, journal, end = _NOTE.unpack(body)
+    return JournalNote(journal, end) if kind == _NO_ENTRY else None
 
 
 def encode_entry(

@@ -11,6 +11,12 @@ one before it.
     Doubted    they may be stored under numbers that nobody knows any more
     Placed     not of entries: at this offset of this partition lies a position that was committed (`positions`)
 
+and of the files beside the journal, so that one which is cut, gone or older than it should be is noticed:
+
+    Reached    this file of records has frames up to here, at least
+    Removed    this file of records is not needed any more
+    Belongs    transactional.json was written, with this life; or is not there any more
+
 **Only one producer identity is open at a time.** A producer takes a new id or epoch only when no batch anywhere is of
 unknown fate. So a batch numbered under another identity says of all earlier ones that are still open: not stored.
 """
@@ -87,8 +93,34 @@ class Placed:
     count: int = 1
 
 
-Fact = Numbered | Settled | Refused | Voided | Doubted | Placed
-_UNNUMBERED = (Settled, Refused, Voided, Doubted, Placed)
+NO_PARTITION = TopicPartition("", 0)
+"""In facts that speak of files."""
+NO_LIFE = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    partition: TopicPartition
+    first: int  # the file's number
+    count: int  # bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    partition: TopicPartition
+    first: int  # the file's number
+    count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Belongs:
+    partition: TopicPartition
+    first: int  # the life
+    count: int = 1
+
+
+Fact = Numbered | Settled | Refused | Voided | Doubted | Placed | Reached | Removed | Belongs
+_UNNUMBERED = (Settled, Refused, Voided, Doubted, Placed, Reached, Removed, Belongs)
 _KINDS = (Numbered, *_UNNUMBERED)
 
 
@@ -139,6 +171,12 @@ class Fates:
         self.partitions: dict[TopicPartition, PartitionFates] = {}
         self.identity: Identity | None = None
         self.placed: Placed | None = None
+        self.files: dict[int, int] = {}
+        """The files of records that must be there, and up to where they have frames at least."""
+        self.last_file = 0
+        """The highest number that a file of records had."""
+        self.life = NO_LIFE
+        """Of transactional.json, which must be there unless this is `NO_LIFE`."""
 
     def of(self, partition: TopicPartition) -> PartitionFates:
         fates = self.partitions.get(partition)
@@ -147,8 +185,8 @@ class Fates:
         return fates
 
     def apply(self, fact: Fact) -> None:
-        if isinstance(fact, Placed):
-            self.placed = fact
+        if isinstance(fact, Placed | Reached | Removed | Belongs):
+            self._apply_to_files(fact)
             return
         fates = self.of(fact.partition)
         first, end = fact.first, fact.first + fact.count
@@ -169,6 +207,19 @@ class Fates:
                 fates.void(first, end)
                 fates.doubted.add(first, end)
 
+    def _apply_to_files(self, fact: Placed | Reached | Removed | Belongs) -> None:
+        match fact:
+            case Placed():
+                self.placed = fact
+            case Reached(_, number, end):
+                self.files[number] = max(end, self.files.get(number, 0))
+                self.last_file = max(self.last_file, number)
+            case Removed(_, number):
+                self.files.pop(number, None)
+                self.last_file = max(self.last_file, number)
+            case Belongs(_, life):
+                self.life = life
+
     def _use(self, identity: Identity) -> None:
         if identity == self.identity:
             return
@@ -180,6 +231,12 @@ class Fates:
         """Facts that lead to this state from nothing."""
         if self.placed is not None:
             yield self.placed
+        if self.life != NO_LIFE:
+            yield Belongs(NO_PARTITION, self.life)
+        if self.last_file and self.last_file not in self.files:
+            yield Removed(NO_PARTITION, self.last_file)
+        for number, size in self.files.items():
+            yield Reached(NO_PARTITION, number, size)
         for partition, fates in self.partitions.items():
             for first, end in fates.settled:
                 yield Settled(partition, first, end - first)

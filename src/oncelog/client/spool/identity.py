@@ -1,6 +1,7 @@
 """Whose transactions a spool's records are sent in: one small file in its folder.
 
-    transactional.json    {"transactional_id": ..., "spool_id": ..., "topic": ..., "partition": ..., "life": ...}
+    transactional.json    {"transactional_id": ..., "spool_id": ..., "topic": ..., "partition": ..., "life": ...,
+                           "crc32c": ...}
 
 **While the file is there, whatever is not settled was sent in transactions of that id, or not at all**, and its
 position lies in that partition. So the file is written before the first of these transactions, durably, and a folder
@@ -19,10 +20,15 @@ from dataclasses import asdict, dataclass, replace
 from typing import Final
 
 from oncelog.client.spool.errors import SpoolError
+from oncelog.records.kernel import crc32c
 from oncelog.types import TopicPartition
 
 FILE_NAME: Final = "transactional.json"
 ENTRIES_PER_LIFE: Final = 1 << 32
+_WHAT_TO_DO = (
+    "it tells in whose transactions the records beside it were sent. Restore it, or, if they may be stored twice,"
+    " remove it and the journal"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +56,33 @@ class SpoolIdentity:
         return replace(self, life=self.life + 1)
 
     def encode(self) -> bytes:
-        return json.dumps(asdict(self)).encode()
+        return json.dumps(asdict(self) | {"crc32c": self._crc()}).encode()
+
+    def _crc(self) -> int:
+        return crc32c(json.dumps(asdict(self)).encode())
+
+    @classmethod
+    def decode(cls, data: bytes) -> SpoolIdentity:
+        """Raises ValueError or TypeError. The first format had no checksum."""
+        fields = json.loads(data)
+        crc = fields.pop("crc32c", None)
+        identity = cls(**fields)
+        if crc is not None and crc != identity._crc():
+            raise ValueError("its checksum is wrong")
+        return identity
 
 
 def decode_identity(data: bytes, path: str) -> SpoolIdentity:
     try:
-        return SpoolIdentity(**json.loads(data))
-    except (ValueError, TypeError) as error:
-        raise SpoolError(
-            f"{path} cannot be read ({error}): it tells in whose transactions the records beside it were sent. Restore"
-            " it, or, if they may be stored twice, remove it"
-        ) from None
+        return SpoolIdentity.decode(data)
+    except (ValueError, TypeError, AttributeError) as error:
+        raise SpoolError(f"{path} cannot be read ({error}): {_WHAT_TO_DO}") from None
+
+
+def check_life(identity: SpoolIdentity | None, life: int, path: str) -> None:
+    """`life` is what the journal says that the file has. The file is written first, so it may be ahead. Raises
+    SpoolError."""
+    if life >= 0 and identity is None:
+        raise SpoolError(f"{path} is missing: {_WHAT_TO_DO}")
+    if identity is not None and identity.life < life:
+        raise SpoolError(f"{path} is an older copy (life {identity.life}, the journal knows {life}): {_WHAT_TO_DO}")

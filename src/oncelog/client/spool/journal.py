@@ -8,7 +8,8 @@
 A journal appears under its name complete or not at all; the one with the highest number counts, and those before it
 are removed. What it says is trusted as a whole or not at all: a fact that cannot be read may be the one that matters.
 Two things are no damage: a torn tail, because nothing is done on the strength of a fact before it is written; and, if
-the journal was kept by fsync, a tail that no later fact calls durable, because that is what a power failure leaves.
+the journal was kept by fsync, a tail that no later fact calls durable, because that is what a power failure leaves. A
+file that was cut is damage, wherever it was cut (`frame`).
 """
 
 from __future__ import annotations
@@ -20,13 +21,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from oncelog.client.spool.entry import JournalNote
 from oncelog.client.spool.errors import SpoolError, SpoolWriteFailed
 from oncelog.client.spool.facts import Fact, decode_fact, encode_fact
-from oncelog.client.spool.frame import Damage, Frame, encode_frame, walk
+from oncelog.client.spool.frame import Damage, Frame, encode_frame, has_reserve, reserved_end, walk
 from oncelog.log.storage import File, Storage, replace_file
 
 SUFFIX: Final = ".journal"
-VERSION: Final = 1
+VERSION: Final = 2
+"""1: without what is told of files, and in the first format of frames."""
+FIRST_VERSION: Final = 1
 ROLL_BYTES: Final = 1024 * 1024
 """A journal that grew by this much begins anew with what still matters."""
 
@@ -51,6 +55,12 @@ class JournalContents:
     damages: tuple[Damage, ...]
     is_trusted: bool
     """Nothing that mattered is missing from `facts`."""
+    knows_files: bool = False
+    """It tells which files of records there must be."""
+    is_durable: bool = False
+    end: int = 0
+    """Where its last frame ends."""
+    is_cut: bool = False
 
 
 def read_journal(number: int, data: bytes, path: str) -> JournalContents:
@@ -58,9 +68,9 @@ def read_journal(number: int, data: bytes, path: str) -> JournalContents:
     damages = tuple(item for item in items if isinstance(item, Damage) and not item.is_torn)
     header = items[0] if items else None
     if not isinstance(header, Frame) or len(header.body) != _HEADER.size:
-        return JournalContents((), damages, is_trusted=False)
+        return JournalContents((), damages, is_trusted=False, is_cut=not has_reserve(data))
     name, version, is_durable, summary_bytes = _HEADER.unpack(header.body)
-    if name != _NAME or version != VERSION:
+    if name != _NAME or not FIRST_VERSION <= version <= VERSION:
         raise SpoolOfAnotherVersion(
             f"{path} has format {version}, and this oncelog knows {VERSION}; open the spool with the one that wrote it"
         )
@@ -68,9 +78,18 @@ def read_journal(number: int, data: bytes, path: str) -> JournalContents:
     known_durable = max((_SYNCED.unpack_from(frame.body)[0] for frame in frames), default=0)
     lost_at = next((item.position for item in items if isinstance(item, Damage)), len(data))
     is_tail = not damages or (bool(is_durable) and lost_at >= max(summary_bytes, known_durable))
-    is_trusted = is_tail and lost_at >= summary_bytes
+    is_cut = version > FIRST_VERSION and not has_reserve(data)
+    is_trusted = is_tail and lost_at >= summary_bytes and not is_cut
     kept = [frame for frame in frames if frame.position < lost_at] if is_trusted else frames
-    return JournalContents(tuple(decode_fact(frame.body[_SYNCED.size :]) for frame in kept), damages, is_trusted)
+    return JournalContents(
+        facts=tuple(decode_fact(frame.body[_SYNCED.size :]) for frame in kept),
+        damages=damages,
+        is_trusted=is_trusted,
+        knows_files=version > FIRST_VERSION,
+        is_durable=bool(is_durable),
+        end=max(frame.end for frame in (header, *frames)),
+        is_cut=is_cut,
+    )
 
 
 class Journal:
@@ -84,26 +103,37 @@ class Journal:
         self._file: File | None = None
         self._synced_bytes = 0
         self._roll_at = 0
-        self._must_cut = False
+        self._reserved = 0
+        self._is_unclean = False
+        """A failed write may have left something behind the end."""
         self._broken: str | None = None
 
     def begin(self, number: int, summary: Iterable[Fact]) -> None:
         """Write journal `number`, which takes the place of all before it. Raises OSError."""
         path = journal_path(self._directory, number)
         data = _encode_whole(number, [encode_fact(fact) for fact in summary], is_durable=self._is_durable)
-        replace_file(self._storage, path, data, durable=self._is_durable)
+        whole = data + bytes(reserved_end(len(data)) - len(data))
+        replace_file(self._storage, path, whole, durable=self._is_durable)
         self._file, old = self._storage.open(path), self._file
+        self._file.resume(len(data))
         if old is not None:
             old.close()
         self._number = number
+        self._reserved = len(whole)
         self._synced_bytes = self._file.size if self._is_durable else 0
         self._roll_at = self._file.size + ROLL_BYTES
-        self._must_cut = False
+        self._is_unclean = False
 
     @property
     def failure(self) -> str | None:
         """Why nothing can be written any more."""
         return self._broken
+
+    @property
+    def reached(self) -> JournalNote:
+        """How far it is sure to be there."""
+        assert self._file is not None
+        return JournalNote(self._number, self._synced_bytes if self._is_durable else self._file.size)
 
     @property
     def is_due_to_roll(self) -> bool:
@@ -141,20 +171,32 @@ class Journal:
         if self._broken is not None:
             raise SpoolWriteFailed(f"{self._directory}: {self._broken}; close the producer and open the spool again")
         try:
-            if self._must_cut:
-                file.truncate(file.size)
-                self._must_cut = False
+            self._clean(file)
             data = bytearray()
             for fact in facts:
                 body = _SYNCED.pack(self._synced_bytes) + encode_fact(fact)
                 data += encode_frame(self._number, file.size + len(data), body)
+            self._reserve(file, file.size + len(data))
             file.append(data)
         except OSError as error:
-            self._must_cut = True
+            self._is_unclean = True
             with contextlib.suppress(OSError):
-                file.truncate(file.size)
-                self._must_cut = False
+                self._clean(file)
             raise SpoolWriteFailed(f"{journal_path(self._directory, self._number)}: {error}") from error
+
+    def _reserve(self, file: File, size: int) -> None:
+        """Zeros behind what is to be written. If durable, they are on the disk before: a power failure leaves no file
+        that looks cut."""
+        if size >= self._reserved:
+            file.reserve(reserved_end(size))
+            if self._is_durable:
+                file.sync()
+            self._reserved = reserved_end(size)
+
+    def _clean(self, file: File) -> None:
+        if self._is_unclean:
+            file.clear(file.size, self._reserved)
+            self._is_unclean = False
 
     def sync(self) -> None:
         """Return once all facts are on the disk. A failed sync must not be tried again: it would seem to succeed."""

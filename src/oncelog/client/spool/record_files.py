@@ -4,18 +4,23 @@
 
 A file that has reached its size is followed by the next one, and goes when all of its entries are settled. Every
 process begins a file of its own. Owns sizes, rolling and removal; what is settled is told by the books.
+
+The journal tells how far each file goes, and the files tell, in notes between the entries, how far the journal did when
+numbers were written down: so either of them shows that the other is not what it was.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from oncelog.client.spool.book import PartitionBook
+from oncelog.client.spool.entry import JournalNote, encode_note
 from oncelog.client.spool.errors import SpoolFull, SpoolWriteFailed
-from oncelog.client.spool.frame import HEAD_BYTES, Damage, encode_frame
+from oncelog.client.spool.frame import FRAME_BYTES, Damage, encode_frame, reserved_end
 from oncelog.log.storage import File, Storage
 
 SUFFIX: Final = ".records"
@@ -31,7 +36,7 @@ def records_path(directory: str, number: int) -> str:
 
 
 class RecordFile:
-    __slots__ = ("damages", "file", "live", "number", "path", "size", "synced_bytes")
+    __slots__ = ("damages", "file", "live", "number", "path", "reserved", "size", "synced_bytes")
 
     def __init__(self, number: int, path: str, file: File) -> None:
         self.number = number
@@ -39,9 +44,21 @@ class RecordFile:
         self.file = file
         self.size = file.size
         self.synced_bytes = 0
+        self.reserved = 0
+        """How far it goes with its zeros."""
         self.live = 0
         """How many of its entries are not settled."""
         self.damages: list[Damage] = []
+
+    def reserve(self, size: int) -> None:
+        """Zeros behind the frames, if those are to reach to `size`."""
+        if size >= self.reserved:
+            self.file.reserve(reserved_end(size))
+            self.reserved = reserved_end(size)
+
+    def clear(self, position: int) -> None:
+        """Zeros again from there on."""
+        self.file.clear(position, max(self.reserved, reserved_end(position)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +89,11 @@ class RecordFiles:
         self.total_bytes = 0
         self._active: RecordFile | None = None
         self._next_number = 1
-        self._must_cut = False
+        self._is_unclean = False
+        """A failed write may have left something behind the end of the file that grows."""
         self._is_directory_changed = False
+        self.before_growing: Callable[[RecordFile], None] = lambda record_file: None
+        """Called whenever zeros were reserved in a file, before they are written over. May raise SpoolWriteFailed."""
 
     def adopt(self, record_file: RecordFile) -> None:
         """A file of an earlier process. It is only read from now on."""
@@ -83,7 +103,7 @@ class RecordFiles:
 
     def append(self, book: PartitionBook, body: bytes) -> tuple[RecordFile, int]:
         """Write an entry; where it lies. Raises SpoolFull or SpoolWriteFailed, and nothing was written."""
-        size = HEAD_BYTES + len(body)
+        size = FRAME_BYTES + len(body)
         if self.total_bytes + size > self._max_bytes:
             raise SpoolFull(
                 f"the spool {self._directory} holds {self.total_bytes} bytes, and {size} more would exceed"
@@ -93,13 +113,15 @@ class RecordFiles:
         try:
             if active is None or (active.size + size > self._roll_bytes and active.size):
                 active = self._roll()
-            elif self._must_cut:
-                active.file.truncate(active.size)
-                self._must_cut = False
+            elif self._is_unclean:
+                self._clean(active)
             position = active.size
+            if position + size >= active.reserved:
+                active.reserve(position + size)
+                self.before_growing(active)
             active.file.append(encode_frame(active.number, position, body))
         except OSError as error:
-            self._cut_back()
+            self._try_to_clean()
             raise SpoolWriteFailed(
                 f"the record was not accepted, {self._directory} cannot be written: {error}; make room on the disk or"
                 " choose another spool_dir"
@@ -112,23 +134,47 @@ class RecordFiles:
     def _roll(self) -> RecordFile:
         number = self._next_number
         path = records_path(self._directory, number)
-        if self._must_cut and self._active is not None:
-            self._active.file.truncate(self._active.size)
-            self._must_cut = False
+        if self._active is not None:
+            self._clean(self._active)
         active = RecordFile(number, path, self._storage.open(path, create=True))
+        active.file.resume(0)  # it may be there since a try that failed
+        active.size = 0
+        active.reserve(0)
+        self.before_growing(active)
         self._next_number = number + 1
         self._is_directory_changed = True
         self.files[number] = self._active = active
         return active
 
-    def _cut_back(self) -> None:
+    def _clean(self, active: RecordFile) -> None:
+        if self._is_unclean:
+            active.clear(active.size)
+            self._is_unclean = False
+
+    def _try_to_clean(self) -> None:
         """Take away what a failed write may have left; until that succeeds, nothing is written behind it."""
-        if self._active is None:
-            return
-        self._must_cut = True
-        with contextlib.suppress(OSError):
-            self._active.file.truncate(self._active.size)
-            self._must_cut = False
+        if self._active is not None:
+            self._is_unclean = True
+            with contextlib.suppress(OSError):
+                self._clean(self._active)
+
+    def append_note(self, note: JournalNote) -> None:
+        """How far the journal is. Raises OSError or SpoolWriteFailed: then nothing was written."""
+        try:
+            active = self._active or self._roll()
+            self._clean(active)
+            data = encode_frame(active.number, active.size, encode_note(note))
+            active.reserve(active.size + len(data))
+            active.file.append(data)
+        except OSError:
+            self._try_to_clean()
+            raise
+        active.size += len(data)
+        self.total_bytes += len(data)
+
+    @property
+    def active(self) -> RecordFile | None:
+        return self._active
 
     # --- durability -------------------------------------------------------------------------------------------
 
@@ -156,14 +202,19 @@ class RecordFiles:
         for record_file in self.files.values():
             with contextlib.suppress(OSError):
                 if record_file.synced_bytes < record_file.size:
-                    record_file.file.truncate(record_file.synced_bytes)
+                    record_file.clear(record_file.synced_bytes)
 
     # --- space ------------------------------------------------------------------------------------------------
 
-    def remove_settled(self, *, with_active: bool = False) -> None:
-        for number, record_file in list(self.files.items()):
-            if record_file.live or (record_file is self._active and not with_active):
-                continue
+    def settled(self, *, with_active: bool = False) -> list[int]:
+        """The files that are not needed any more."""
+        return [
+            number for number, one in self.files.items() if not one.live and (one is not self._active or with_active)
+        ]
+
+    def remove(self, numbers: list[int]) -> None:
+        for number in numbers:
+            record_file = self.files[number]
             try:
                 self._storage.remove(record_file.path)
             except OSError as error:

@@ -1,12 +1,17 @@
 """Reads a spool as an earlier process left it: what is open, what waits, what is damaged.
 
-It decides nothing about fates: a batch that may be stored is handed out as it was, with its records. It changes files
-only where that is no loss: a torn tail is cut, and bytes that cannot be read are copied to a file beside, named after
-where they were (`00000000000000000012.records.4096.damaged`), so that nothing vanishes without a trace.
+It decides nothing about fates: a batch that may be stored is handed out as it was, with its records. Bytes that cannot
+be read are copied to a file beside, named after where they were (`00000000000000000012.records.4096.damaged`), so that
+nothing vanishes without a trace.
+
+Files vouch for each other. A file of records that the journal knows and that is not there, or ends too early, is named.
+A journal that ends before a note in the records, or does not know a file with records that it would have to know, is
+not the last one that was written, and as good as damaged.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -14,9 +19,10 @@ from dataclasses import dataclass, field, replace
 from oncelog.client.spool import journal as journals
 from oncelog.client.spool import record_files
 from oncelog.client.spool.book import PartitionBook
-from oncelog.client.spool.entry import SpooledRecord, decode_entry, decode_place
+from oncelog.client.spool.entry import JournalNote, SpooledRecord, decode_entry, decode_note, decode_place
 from oncelog.client.spool.facts import Doubted, Fates, Numbered, Settled, fates_of
-from oncelog.client.spool.frame import Damage, walk
+from oncelog.client.spool.frame import OLD_MARK, Damage, Frame, has_reserve, walk
+from oncelog.client.spool.journal import JournalContents
 from oncelog.client.spool.ranges import EntryRanges
 from oncelog.client.spool.record_files import RecordFile, RecordFiles
 from oncelog.log.storage import TEMPORARY_SUFFIX, Storage
@@ -29,14 +35,19 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class DamageReport:
-    """A part of a file that could not be read, and where its bytes are kept."""
+    """A part of a file that could not be read, and where its bytes are kept; or that is not there."""
 
     path: str
     position: int
     size_bytes: int
-    kept_as: str
+    kept_as: str | None
+    """None: there are no bytes to keep."""
 
     def __str__(self) -> str:
+        if self.kept_as is None:
+            size = f" ({self.size_bytes} bytes are gone, or more)" if self.size_bytes else ""
+            what = f"ends at position {self.position}, too early{size}" if self.position else f"is missing{size}"
+            return f"{self.path} {what}: it was cut or removed, or an older copy was put in its place"
         return f"{self.path} is damaged at position {self.position} ({self.size_bytes} bytes, kept as {self.kept_as})"
 
 
@@ -88,6 +99,9 @@ class SpoolReader:
         self._damages: list[DamageReport] = []
         self._lost: dict[TopicPartition, int] = {}
         self._records: dict[TopicPartition, dict[int, SpooledRecord]] = {}
+        self._journal = JournalContents((), (), is_trusted=False)
+        self._note = JournalNote(0, 0)
+        """The latest in the records."""
 
     def read(self) -> Recovery:
         names = self._storage.list_directory(self._directory)
@@ -96,7 +110,11 @@ class SpoolReader:
         is_trusted = self._read_journals(sorted(_numbers_in(names, journals.SUFFIX)), has_records=bool(numbers))
         for number in numbers:
             self._read_records(number, is_last=number == numbers[-1])
-        self._open_books(is_trusted=is_trusted)
+        if is_trusted:
+            self._look_for_missing(numbers)
+        self._open_books(is_trusted=is_trusted and not self._is_outdated())
+        self.fates.files = {number: one.size for number, one in self._files.files.items() if one.live}
+        self.fates.last_file = max(self.fates.last_file, *numbers, 0)
         return self._recovery()
 
     def _remove_temporary(self, names: list[str]) -> None:
@@ -116,9 +134,11 @@ class SpoolReader:
         self.last_journal = numbers[-1]
         path = self.obsolete[-1]
         data = self._storage.read_all(path)
-        contents = journals.read_journal(self.last_journal, data, path)
+        contents = self._journal = journals.read_journal(self.last_journal, data, path)
         for damage in contents.damages:
             self._keep_aside(path, data, damage)
+        if contents.is_cut:
+            self._report(DamageReport(path, len(data), 0, None))
         self.fates = fates_of(contents.facts)
         return contents.is_trusted or not has_records
 
@@ -128,19 +148,64 @@ class SpoolReader:
         path = record_files.records_path(self._directory, number)
         record_file = RecordFile(number, path, self._storage.open(path))
         data = record_file.file.read(0, record_file.size)
-        for item in walk(number, data, may_be_torn=is_last):
-            if not isinstance(item, Damage):
+        reached = self.fates.files.get(number)
+        is_old = data.startswith(OLD_MARK)
+        record_file.size = 0
+        items = list(walk(number, data, may_be_torn=has_reserve(data) or (is_last and is_old and reached is None)))
+        entries_end = max((one.end for one in items if isinstance(one, Frame) and not decode_note(one.body)), default=0)
+        for item in items:
+            if isinstance(item, Frame):
+                is_old |= item.is_old
                 self._found(record_file, item.body)
+                record_file.size = item.end
             elif item.is_torn:
-                logger.info("%s: the last write was never completed; cut at %d", path, item.position)
-                record_file.file.truncate(item.position)
-                record_file.size = item.position
+                logger.info("%s: the last write, at %d, was never completed", path, item.position)
+                if is_old:
+                    record_file.file.truncate(item.position)
+            elif (
+                self._journal.is_durable
+                and item.position >= entries_end
+                and not any(data[item.position :][: item.size_bytes])
+            ):
+                record_file.damages.append(item)  # notes that went with the power: they are not synced
             else:
                 record_file.damages.append(item)
+                record_file.size = item.position + item.size_bytes
                 self._keep_aside(path, data, item)
+        is_cut = not has_reserve(data) and not is_old and (bool(data) or reached is not None)
+        missing_bytes = max((reached or 0) - record_file.size, 0)
+        if is_cut or missing_bytes:
+            self._report(DamageReport(path, record_file.size, missing_bytes, None))
+        if is_cut:
+            with contextlib.suppress(OSError):
+                record_file.reserve(len(data))  # said once
         self._files.adopt(record_file)
 
+    def _look_for_missing(self, numbers: list[int]) -> None:
+        """If the journal is durable, a file may have gone with the power as long as nothing in it was promised."""
+        for number, size_bytes in self.fates.files.items():
+            if number not in numbers and (size_bytes or not self._journal.is_durable):
+                self._report(DamageReport(record_files.records_path(self._directory, number), 0, size_bytes, None))
+
+    def _is_outdated(self) -> bool:
+        """Whether the journal is an older one than the records are. A file that it once knew and that is there again is
+        no sign: its removal was lost with the power."""
+        if not self._journal.knows_files:
+            return False
+        unknown = [one.path for one in self._files.files.values() if one.live and one.number > self.fates.last_file]
+        is_older = (self.last_journal, self._journal.end) < self._note
+        if is_older or unknown:
+            logger.error(
+                "%s/%020d.journal is older than the records (%s): nobody knows what became of them",
+                self._directory, self.last_journal, ", ".join(unknown) or f"they know of {self._note}",
+            )  # fmt: skip
+        return is_older or bool(unknown)
+
     def _found(self, record_file: RecordFile, body: memoryview) -> None:
+        note = decode_note(body)
+        if note is not None:
+            self._note = max(self._note, note)
+            return
         topic, partition, entry = decode_place(body)
         book = self._found_books.get((topic, partition))
         if book is None:
@@ -161,7 +226,9 @@ class SpoolReader:
     def _keep_aside(self, path: str, data: bytes, damage: Damage) -> None:
         kept_as = f"{path}.{damage.position}{DAMAGED_SUFFIX}"
         self._storage.write_atomically(kept_as, data[damage.position : damage.position + damage.size_bytes])
-        report = DamageReport(path, damage.position, damage.size_bytes, kept_as)
+        self._report(DamageReport(path, damage.position, damage.size_bytes, kept_as))
+
+    def _report(self, report: DamageReport) -> None:
         self._damages.append(report)
         logger.error("%s", report)
 

@@ -15,19 +15,34 @@ holds them, which stores how far it came at the brokers, so that the journal is 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from oncelog.client.spool.backlog import Backlog
 from oncelog.client.spool.book import PartitionBook
-from oncelog.client.spool.entry import SpooledRecord, decode_entry, encode_entry
+from oncelog.client.spool.entry import SpooledRecord, decode_entry, decode_note, encode_entry
 from oncelog.client.spool.errors import SpoolError, SpoolWriteFailed
-from oncelog.client.spool.facts import Fact, Fates, Identity, Numbered, Placed, Refused, Settled, Voided
-from oncelog.client.spool.frame import Frame, encode_frame, walk
-from oncelog.client.spool.identity import FILE_NAME, SpoolIdentity, decode_identity
+from oncelog.client.spool.facts import (
+    NO_LIFE,
+    NO_PARTITION,
+    Belongs,
+    Fact,
+    Fates,
+    Identity,
+    Numbered,
+    Placed,
+    Reached,
+    Refused,
+    Removed,
+    Settled,
+    Voided,
+)
+from oncelog.client.spool.frame import Damage, Frame, encode_frame, has_reserve, reserved_end, walk
+from oncelog.client.spool.identity import FILE_NAME, SpoolIdentity, check_life, decode_identity
 from oncelog.client.spool.journal import Journal
-from oncelog.client.spool.record_files import RecordFiles, SyncRequest
+from oncelog.client.spool.record_files import RecordFile, RecordFiles, SyncRequest
 from oncelog.client.spool.recovery import DAMAGED_SUFFIX, Recovery, SpoolReader
 from oncelog.log.storage import Storage
 from oncelog.records.model import Buffer, HeadersInput
@@ -58,6 +73,7 @@ class Spool:
         self._fates: Fates = reader.fates
         self._books: dict[tuple[str, int], PartitionBook] = reader.books
         self._journal = Journal(storage, directory, is_durable=config.is_durable)
+        files.before_growing = self._tell_growth
         self._unwritten: list[Fact] = []
         """Settled in memory; the journal did not take it yet."""
         self._failure: str | None = None
@@ -87,10 +103,11 @@ class Spool:
         path = self._identity_path
         if self._storage.exists(path):
             self.identity = decode_identity(self._storage.read_all(path), path)
+        check_life(self.identity, self._fates.life, path)
         self._journal.begin(reader.last_journal + 1, self._fates.summary())
         for path in reader.obsolete:
             self._storage.remove(path)
-        self._files.remove_settled()
+        self._files.remove(self._files.settled())
 
     # --- sending ----------------------------------------------------------------------------------------------
 
@@ -174,10 +191,18 @@ class Spool:
         if self._failure is not None:
             raise SpoolWriteFailed(self._failure)
         self._write_first(batches)
+        self._note_journal()
+
+    def _note_journal(self) -> None:
+        """An older copy of the journal, which does not know these numbers, must not be taken for the last one."""
+        try:
+            self._files.append_note(self._journal.reached)
+        except OSError as error:
+            raise SpoolWriteFailed(f"{self._directory} cannot be written: {error}") from error
 
     def _write_first(self, facts: Sequence[Fact]) -> None:
         """Facts that count only once they are written."""
-        self._journal.append([*self._unwritten, *facts])
+        self._append_facts([*self._unwritten, *facts])
         if self._config.is_durable:
             self._journal.sync()
         self._unwritten.clear()
@@ -185,6 +210,34 @@ class Spool:
             self._fates.apply(fact)
         if self._journal.is_due_to_roll:
             self._journal.roll(self._fates.summary())
+
+    def _append_facts(self, facts: Sequence[Fact]) -> None:
+        """With them, how far the records are."""
+        active = self._files.active
+        grown = [] if active is None else self._reached(active)
+        self._journal.append([*facts, *grown])
+        for fact in grown:
+            self._fates.apply(fact)
+
+    def _reached(self, record_file: RecordFile) -> list[Fact]:
+        size = self._files.readable_bytes(record_file)
+        return (
+            []
+            if self._fates.files.get(record_file.number) == size
+            else [Reached(NO_PARTITION, record_file.number, size)]
+        )
+
+    def _tell_growth(self, record_file: RecordFile) -> None:
+        """A file of records is in the journal before anything is in the file, and now and then while it grows."""
+        before = self._files.active
+        facts = self._reached(record_file)
+        if before is not None and before is not record_file:
+            facts += self._reached(before)
+        self._journal.append(facts)
+        if self._config.is_durable and record_file.size == 0:
+            self._journal.sync()
+        for fact in facts:
+            self._fates.apply(fact)
 
     def settled(self, topic: str, partition: int, first: int, count: int, *, was_refused: bool = False) -> None:
         """These entries will not be sent again; `was_refused`: they were numbered, and certainly are not stored. Never
@@ -203,7 +256,7 @@ class Spool:
 
     def _write_settled(self, *, may_remove: bool) -> None:
         try:
-            self._journal.append(self._unwritten)
+            self._append_facts(self._unwritten)
             self._unwritten.clear()
             if may_remove:
                 self._remove_settled_files()
@@ -215,7 +268,15 @@ class Spool:
     def _remove_settled_files(self) -> None:
         if self._config.is_durable:
             self._journal.sync()  # else a power failure might find open batches without their records
-        self._files.remove_settled()
+        self._remove(self._files.settled())
+
+    def _remove(self, numbers: list[int]) -> None:
+        """Raises SpoolWriteFailed."""
+        facts = [Removed(NO_PARTITION, number) for number in numbers]
+        self._journal.append(facts)
+        for fact in facts:
+            self._fates.apply(fact)
+        self._files.remove(numbers)
 
     # --- in transactions ----------------------------------------------------------------------------------------
 
@@ -235,6 +296,7 @@ class Spool:
                     " transactional.id and spool.positions.topic once more, flush() and close(); then change them"
                 )
             else:
+                self._write_first([Belongs(NO_PARTITION, NO_LIFE)])
                 self._storage.remove(self._identity_path)
                 self.identity = None
         except OSError as error:
@@ -243,13 +305,13 @@ class Spool:
     def _begin_life(self, identity: SpoolIdentity) -> None:
         self._storage.write_atomically(self._identity_path, identity.encode())
         self.identity = identity
-        skipped: list[Fact] = []
+        skipped: list[Fact] = [Belongs(NO_PARTITION, identity.life)]
         for book in self._books.values():
             before = book.next
             if book.skip_to(identity.first_entry):
                 skipped.append(Settled(book.partition, before, book.next - before))
-        if skipped:
-            self._write_first(skipped)
+        self._write_first(skipped)
+        if len(skipped) > 1:
             self.resolved()
 
     def belong_to(self, identity: SpoolIdentity) -> None:
@@ -259,6 +321,7 @@ class Spool:
             self._storage.write_atomically(self._identity_path, identity.encode())
         except OSError as error:
             raise SpoolWriteFailed(f"{self._identity_path} cannot be written: {error}; nothing was sent") from error
+        self._write_first([Belongs(NO_PARTITION, identity.life)])
         self.identity = identity
 
     @property
@@ -332,6 +395,7 @@ class Spool:
                 for record, body in self._entries_in(number):
                     if record.topic_partition == partition and first <= record.entry < end:
                         data += encode_frame(0, len(data), body)
+            data += bytes(reserved_end(len(data)) - len(data))
             self._storage.write_atomically(path, data)
         except OSError as error:
             raise SpoolWriteFailed(f"{path} cannot be written: {error}; nothing was discarded") from error
@@ -349,7 +413,7 @@ class Spool:
         record_file = self._files.files[number]
         data = record_file.file.read(0, record_file.size)
         for item in walk(number, data, may_be_torn=False):
-            if isinstance(item, Frame):
+            if isinstance(item, Frame) and decode_note(item.body) is None:
                 yield decode_entry(item.body), bytes(item.body)
 
     # --- durability and the end ---------------------------------------------------------------------------------
@@ -373,15 +437,26 @@ class Spool:
     def close(self) -> None:
         """Leave nothing behind that a later process need not know."""
         self._write_settled(may_remove=True)
-        if not self._unwritten:
-            self._files.remove_settled(with_active=True)
+        if not self._unwritten and self._failure is None:
+            with contextlib.suppress(SpoolWriteFailed):
+                self._remove(self._files.settled(with_active=True))
+                if self._files.files:
+                    self._note_journal()
+                    self._append_facts([])
         self._files.close()
         self._journal.close()
 
 
 def read_discarded(data: bytes) -> list[SpooledRecord]:
-    """The records in a file that `discard` wrote."""
-    return [decode_entry(item.body) for item in walk(0, data, may_be_torn=False) if isinstance(item, Frame)]
+    """The records in a file that `discard` wrote. What cannot be read, or was cut off, is told in the log."""
+    items = list(walk(0, data, may_be_torn=False))
+    records = [decode_entry(item.body) for item in items if isinstance(item, Frame)]
+    for item in items:
+        if isinstance(item, Damage):
+            logger.error("discarded records are damaged at position %d (%d bytes)", item.position, item.size_bytes)
+    if not has_reserve(data) and not any(isinstance(item, Frame) and item.is_old for item in items):
+        logger.error("discarded records were cut at position %d, behind %d that are there", len(data), len(records))
+    return records
 
 
 __all__ = [
