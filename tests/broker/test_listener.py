@@ -118,3 +118,41 @@ def test_all_addresses_share_a_port(loop: asyncio.AbstractEventLoop) -> None:
         await listening.settle()
 
     loop.run_until_complete(scenario())
+
+
+def test_a_chosen_port_that_is_taken_on_another_address_is_chosen_again(
+    loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second address has whatever port the system chooses first."""
+    real, taken = module._listening, []
+
+    def listening(family: int, address: tuple[object, ...]) -> socket.socket:
+        if address[1] and not taken:
+            taken.append(address)
+            raise OSError(errno.EADDRINUSE, "Address already in use")
+        return real(family, address)
+
+    async def addresses(*_: object, **__: object) -> list[tuple[object, ...]]:
+        return [(socket.AF_INET, None, None, None, (f"127.0.0.{last}", 0)) for last in (1, 2)]
+
+    async def scenario() -> None:
+        monkeypatch.setattr(module, "_listening", listening)
+        open_ = listener(_Named(loop, addresses), lambda _: True)  # type: ignore[arg-type]
+        port = await open_.listen("somewhere", 0)
+        assert taken
+        assert [await said(port, f"127.0.0.{last}") for last in (1, 2)] == [b"hello", b"hello"]
+        open_.close()
+        await open_.settle()
+
+    loop.run_until_complete(scenario())
+
+
+class _Named:
+    """A loop to which a name means what the test says."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, getaddrinfo: object) -> None:
+        self._loop = loop
+        self.getaddrinfo = getaddrinfo
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._loop, name)

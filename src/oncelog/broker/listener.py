@@ -12,8 +12,8 @@ import contextlib
 import errno
 import logging
 import socket
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 logger = logging.getLogger(__name__)
 
@@ -22,8 +22,12 @@ ACCEPTED_AT_ONCE: Final = 32
 """Connections taken in one turn of the loop; fewer than the descriptors that are reserved, also where these are few."""
 PAUSE_S: Final = 1.0
 """How long nothing is accepted after the system could not: it would only say so again, as fast as it is asked."""
+PORT_ATTEMPTS: Final = 5
+"""A port that the system chooses for one address may be taken on another."""
 NOT_HERE: Final = frozenset({errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL})
 """A machine without IPv6 may still name its addresses."""
+
+Address = tuple[Any, ...]
 
 
 class Listener:
@@ -48,24 +52,21 @@ class Listener:
         """Begin, on all addresses of the host (or of this machine); the port, which is the one asked for unless that
         was 0. Raises OSError."""
         found = await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        try:
-            for family, _, _, _, address in dict.fromkeys(found):
-                try:
-                    listening = _listening(family, (address[0], port, *address[2:]))
-                except OSError as error:
-                    if host is None and self._sockets and error.errno in NOT_HERE:
-                        continue
+        addresses = list(dict.fromkeys((family, address) for family, _, _, _, address in found))
+        for attempt in range(1, PORT_ATTEMPTS + 1):
+            try:
+                self._sockets = _listening_on(addresses, port, may_lack=host is None)
+                break
+            except OSError as error:
+                if port or error.errno != errno.EADDRINUSE or attempt == PORT_ATTEMPTS:
                     raise
-                self._sockets.append(listening)
-                port = listening.getsockname()[1]  # whoever asked for 0 gets one for all addresses
-                if send_buffer_bytes is not None:
-                    listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)  # is inherited
-        except BaseException:
-            self.close()
-            raise
+        if send_buffer_bytes is not None:
+            for listening in self._sockets:
+                listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)  # is inherited
         for listening in self._sockets:
             self._loop.add_reader(listening, self._accept, listening)
-        return port
+        bound: int = self._sockets[0].getsockname()[1]
+        return bound
 
     def close(self) -> None:
         for pause in self._pauses:
@@ -124,7 +125,27 @@ class Listener:
         self._pauses.add(pause)
 
 
-def _listening(family: int, address: tuple[object, ...]) -> socket.socket:
+def _listening_on(addresses: Sequence[tuple[int, Address]], port: int, *, may_lack: bool) -> list[socket.socket]:
+    """All of them on one port, or none. Without a port the system chooses it for the first, and others may have it."""
+    sockets: list[socket.socket] = []
+    problem: OSError | None = None
+    for family, address in addresses:
+        try:
+            sockets.append(_listening(family, (address[0], port, *address[2:])))
+        except OSError as error:
+            problem = error
+            if may_lack and error.errno in NOT_HERE:
+                continue
+            for listening in sockets:
+                listening.close()
+            raise
+        port = sockets[0].getsockname()[1]
+    if problem is not None and not sockets:
+        raise problem
+    return sockets
+
+
+def _listening(family: int, address: Address) -> socket.socket:
     listening = socket.socket(family, socket.SOCK_STREAM)
     try:
         listening.setblocking(False)
