@@ -246,16 +246,28 @@ def test_a_long_answer_is_made_while_others_are_served(server: Server, connect: 
             yield None
         yield [b"long"]
 
-    server.dispatcher.answers = [Piecewise({}, "x", elements()), [b"after"]]
+    server.dispatcher.answers = [Piecewise({}, "x", elements()), [b"other"], [b"after"]]
     client.send()
     client.send()
     assert (made, client.received()) == ([], b"")
     other.send()
-    assert other.received() == b"answer"
+    assert other.received() == b"other"
     while server.loop.soon:
         server.loop.turn()
     assert made == [0, 1, 2]
     assert client.received() == b"longafter"
+
+
+def test_long_answers_of_a_client_are_made_one_at_a_time(server: Server, connect: Connect) -> None:
+    """Those that wait for their turn would take memory: their requests stay in the socket."""
+    client = connect()
+    server.dispatcher.answers = [Piecewise({}, "x", iter([[b"long"]])) for _ in range(3)]  # type: ignore[list-item]
+    for _ in range(3):
+        client.send()
+    assert (server.dispatcher.served, len(server.workbench)) == (1, 1)
+    while server.loop.soon:
+        server.loop.turn()
+    assert client.received() == b"longlonglong"
 
 
 @pytest.mark.parametrize("error", [EncodedTooLarge("more than 5 bytes"), ValueError("a bug")])

@@ -59,6 +59,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._muting: asyncio.TimerHandle | None = None
         self._peer = Peer()
         self._noted_bytes = 0
+        self._is_making = False
         self._goes_on = False
         self.last_active_s = 0.0
 
@@ -160,7 +161,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     @property
     def _is_saturated(self) -> bool:
-        return self._line.is_full or self._write_blocked or self._muting is not None
+        return self._line.is_full or self._write_blocked or self._is_making or self._muting is not None
 
     def _refuse(self, error: MalformedMessage) -> None:
         self._server.metrics.malformed_requests += 1
@@ -217,6 +218,9 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._timers[pending] = timer
 
     def _make(self, header: RequestHeader, making: Making, place: Place, began_s: float) -> None:
+        """One at a time: what is still to be made takes memory as well."""
+        self._is_making = True
+
         def step() -> bool:
             if not self._is_open:
                 return False
@@ -232,6 +236,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
                 self._fail()
                 return False
             if answer is not None:
+                self._is_making = False
                 self._server.answered(header, began_s)
                 self._fill(place, header, answer)
             return answer is None
