@@ -126,12 +126,27 @@ def join(coordinator: Coordinator, member_id: str, regex: str, group_id: str = G
     return Kip848Client(coordinator, member_id, topics=[], regex=regex).beat(group_id=group_id)
 
 
-def test_a_heavy_expression_is_refused_with_a_reason(coordinator: Coordinator, topics: FakeTopics) -> None:
+def test_a_heavy_expression_is_refused_with_a_reason() -> None:
+    topics = FakeTopics()
     topics.create(varied_name(1), 1)
+    coordinator = Coordinator(topics)
     answer = join(coordinator, "a", HEAVY)
     assert answer["error_code"] == InvalidRegularExpression.code
     assert "use fewer repetitions" in str(answer["error_message"])
     assert coordinator.log == []
+
+
+def test_what_turns_out_to_be_heavy_later_is_refused_with_the_next_heartbeat(
+    coordinator: Coordinator, topics: FakeTopics
+) -> None:
+    a = Kip848Client(coordinator, "a", topics=[], regex=SLOW)
+    assert a.beat()["error_code"] == 0
+    for number in range(200):
+        topics.create(varied_name(number), 1)
+    coordinator.topics_changed()
+    answer = a.beat()
+    assert answer["error_code"] == InvalidRegularExpression.code
+    assert "takes too much work" in str(answer["error_message"])
 
 
 def test_the_same_expression_is_matched_once_for_all_members_and_groups(

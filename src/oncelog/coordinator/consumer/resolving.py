@@ -67,12 +67,13 @@ class Resolutions:
 
     def look(self, names: Iterable[str]) -> None:
         """The topics that there are now."""
-        found = set(names)
-        if not self._numbers.keys() <= found:
+        found = dict.fromkeys(names)
+        if not self._numbers.keys() <= found.keys():
             self._numbers = {name: number for name, number in self._numbers.items() if name in found}
-        for name in found.difference(self._numbers):
-            self._last_number += 1
-            self._numbers[name] = self._last_number
+        for name in found:
+            if name not in self._numbers:
+                self._last_number += 1
+                self._numbers[name] = self._last_number
 
     def resolve(self, expression: str, allowance: Allowance) -> bool:
         """Go on with an expression; whether nothing is left to do. Raises InvalidRegularExpression where it is given
