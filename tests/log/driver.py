@@ -186,7 +186,7 @@ class Driver:
     def _forget_what_was_never_durable(self) -> None:
         end = self.log.log_end_offset
         assert end >= self.recovery_point, "what was flushed is there"
-        self.acknowledged = [sent for sent in self.acknowledged if sent.base_offset < end]
+        self.acknowledged = [sent for sent in self.acknowledged if sent.base_offset + len(sent.values) <= end]
         self.markers = [offset for offset in self.markers if offset < end]
 
     # --- invariants ---

@@ -110,6 +110,7 @@ def test_a_crash_comes_back_to_the_silence_of_the_last_snapshot(life: Life) -> N
     life.log.roll(life.now_ms)
     append(life.log, make_batch([b"of somebody else"]), life.now_ms)
     life.log.close(clean=False, now_ms=life.now_ms)
+    life.storage.remove(f"{DIRECTORY}/oncelog-manifest")  # it knows of no clean stop
     life.open(START_MS, clean=True)  # the snapshot is believed: in a real crash, once a flush has gone beyond it
     assert life.log.expire_producers(START_MS + 4 * HOUR_MS - 1) == 0
     assert life.log.expire_producers(START_MS + 4 * HOUR_MS) == 1

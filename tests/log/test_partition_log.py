@@ -542,7 +542,9 @@ def test_a_flush_makes_the_log_durable_and_moves_the_recovery_point() -> None:
         assert after.log_end_offset >= 60
     second = log.flush_request()
     assert second is not None
-    assert [repr(file) for file in second.files] == [f"FaultyFile('{log.active_segment.path}')"], "only what is new"
+    manifest = f"{DIRECTORY}/oncelog-manifest"
+    paths = [log.active_segment.path, manifest]
+    assert [repr(file) for file in second.files] == [f"FaultyFile('{path}')" for path in paths], "only what is new"
     second.run()
     log.flushed(second, START_MS)
     assert log.flush_request() is None

@@ -9,6 +9,7 @@ import pytest
 from oncelog.log.config import COMPACT, LogConfig
 from oncelog.log.leader_epochs import EpochEntry
 from oncelog.log.partition_log import PartitionLog
+from oncelog.log.recovery import DamagedLog
 from oncelog.log.transaction_index import AbortedTransaction
 from oncelog.records.batch import ControlMarker
 from tests.log.driver import DIRECTORY, PARTITION, START_MS, append, make_batch, read_records
@@ -45,6 +46,12 @@ def written(count: int = COUNT, *, clean: bool = False) -> FaultyStorage:
     for sequence in range(count):
         append(log, batch_of(sequence), leader_epoch=sequence * 2 // count)
     log.close(clean=clean, now_ms=START_MS)
+    return storage
+
+
+def forget_manifest(storage: FaultyStorage) -> FaultyStorage:
+    """As Kafka, or an older oncelog, leaves a folder."""
+    storage.remove(f"{DIRECTORY}/oncelog-manifest")
     return storage
 
 
@@ -222,9 +229,10 @@ def test_a_broken_snapshot_is_never_believed(caplog: pytest.LogCaptureFixture) -
     assert "rebuilding producers" in caplog.text
     assert log.recovery.broken_snapshots == (COUNT,)
     assert log.recovery.snapshot_offset == log.active_segment.base_offset
-    holds(log, COUNT)
+    log.close(clean=True, now_ms=START_MS)
     again = open_log(storage, clean=True)
     assert again.recovery.snapshot_offset == COUNT, "a good one has taken its place"
+    holds(again, COUNT)
 
 
 def test_without_any_snapshot_the_whole_log_is_replayed() -> None:
@@ -288,25 +296,37 @@ def test_a_torn_transaction_index_is_rebuilt_even_after_a_clean_stop() -> None:
 
 def test_the_start_offset_is_the_checkpoint_or_the_first_segment() -> None:
     storage = written()
+    forget_manifest(storage)
     assert open_log(storage.after_kill(), log_start_offset=17).log_start_offset == 17
+    forget_manifest(storage)
     storage.remove(storage.paths(".log")[0])
     log = open_log(storage, log_start_offset=3)
     assert log.log_start_offset == log.segments[0].base_offset == 13
     assert log.leader_epochs.entries[0] == EpochEntry(0, 13)
 
 
-def test_a_log_that_ends_before_its_start_starts_over() -> None:
-    log = open_log(written(), log_start_offset=1000)
+def test_a_log_that_ends_before_its_start_starts_over_and_keeps_the_records(caplog: pytest.LogCaptureFixture) -> None:
+    storage = forget_manifest(written())
+    logs = storage.paths(".log")
+    log = open_log(storage, log_start_offset=1000)
+    assert "starting over" in caplog.text
+    assert storage.paths(".before-start") == [f"{path}.before-start" for path in logs]
     assert (log.log_start_offset, log.log_end_offset) == (1000, 1000)
     assert append(log, make_batch([b"x"])).base_offset == 1000
 
 
-def test_a_clean_flag_that_lies_is_noticed_at_the_tail() -> None:
+@pytest.mark.parametrize("has_manifest", [True, False])
+def test_a_tail_that_is_torn_after_a_clean_stop_is_not_cut_off(has_manifest: bool) -> None:
     storage = written(clean=True)
-    del storage.content(storage.paths(".log")[-1])[-5:]
-    log = open_log(storage, clean=True)
-    assert not log.recovery.clean
-    holds(log, COUNT - 1)
+    if not has_manifest:
+        forget_manifest(storage)
+    path = storage.paths(".log")[-1]
+    content = storage.content(path)
+    del content[-5:]
+    left = bytes(content)
+    with pytest.raises(DamagedLog, match="oncelog doctor data"):
+        open_log(storage, clean=True)
+    assert storage.content(path) == left
 
 
 def test_recovery_is_the_same_in_small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -357,7 +377,7 @@ def test_what_was_cut_off_does_not_come_back_with_the_power() -> None:
 
 
 def test_a_snapshot_that_the_log_no_longer_leads_on_from_is_not_believed() -> None:
-    storage = written(clean=True)
+    storage = forget_manifest(written(clean=True))
     first, second, third = storage.paths(".log")[:3]
     for path in (first, second):
         storage.remove(path)
@@ -381,6 +401,6 @@ def test_snapshots_above_the_recovery_point_are_written_again() -> None:
 
 
 def test_a_log_that_starts_over_forgets_its_producers() -> None:
-    log = open_log(written(), log_start_offset=1000)
+    log = open_log(forget_manifest(written()), log_start_offset=1000)
     assert len(log.producers) == 0
     assert append(log, batch_of(COUNT + 5)).base_offset == 1000

@@ -121,6 +121,13 @@ class FaultyStorage:
             survivor._names[path] = survivor._durable_names[path] = survived
         return survivor
 
+    def copy(self) -> FaultyStorage:
+        """Another disk with the same files, to be damaged on its own."""
+        other = FaultyStorage()
+        other._directories = set(self._directories)
+        other._names = {path: Inode(bytearray(inode.cached)) for path, inode in self._names.items()}
+        return other
+
     def _begin(self, what: str, path: str) -> Fault | None:
         """Count an operation and return the fault that strikes it, unless that is an error which it raises at once."""
         if self._dead:
@@ -164,7 +171,8 @@ class FaultyStorage:
 
     def list_directory(self, path: str) -> list[str]:
         self._end(self._begin("list", path))
-        return sorted(name.rpartition("/")[2] for name in self._names if name.rpartition("/")[0] == path)
+        names = [*self._names, *self._directories]
+        return sorted(name.rpartition("/")[2] for name in names if name.rpartition("/")[0] == path)
 
     def make_directory(self, path: str) -> None:
         fault = self._begin("make_directory", path)

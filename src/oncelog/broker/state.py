@@ -422,7 +422,12 @@ class BrokerState:
             return None
 
         self.logs = LogManager.open(
-            self.storage, self.config.log_dir, config_of=config_of, now_ms=now_ms, parallel_map=parallel_map
+            self.storage,
+            self.config.log_dir,
+            config_of=config_of,
+            now_ms=now_ms,
+            parallel_map=parallel_map,
+            kafka_epoch=self.controller.kafka_epoch,
         )
         for topic in self.controller.state.topics.values():
             # A crash may have come between the record of a topic and its folders.

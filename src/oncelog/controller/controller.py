@@ -18,7 +18,7 @@ from oncelog.controller.features import METADATA_VERSION, missing_features
 from oncelog.controller.identity import Identity, check_noted
 from oncelog.controller.metadata_log import METADATA_PARTITION, MetadataLog
 from oncelog.controller.producer_ids import ProducerIds, reserve_block
-from oncelog.controller.quorum_state import read_quorum_state
+from oncelog.controller.quorum_state import NO_EPOCH, read_quorum_state
 from oncelog.controller.records import DamagedMetadata, MetadataRecord
 from oncelog.controller.snapshot import BOOTSTRAP_FILE, DamagedSnapshot, decode_snapshot
 from oncelog.controller.state import ControllerState, Outcome
@@ -35,13 +35,20 @@ T = TypeVar("T")
 
 class Controller:
     def __init__(
-        self, state: ControllerState, log: MetadataLog, node_id: int, max_bytes_between_snapshots: int
+        self,
+        state: ControllerState,
+        log: MetadataLog,
+        node_id: int,
+        max_bytes_between_snapshots: int,
+        kafka_epoch: int = NO_EPOCH,
     ) -> None:
         self.state = state
         self._log = log
         self._node_id = node_id
         self._max_bytes_between_snapshots = max_bytes_between_snapshots
         self._producer_ids = ProducerIds()
+        self.kafka_epoch = kafka_epoch
+        """The last one in which an Apache Kafka led this folder. A higher one than before: it has run here since."""
 
     @classmethod
     def open(
@@ -49,19 +56,19 @@ class Controller:
     ) -> Controller:
         """Raises UnreadableMetadata, UnservableMetadata and KafkaStorageError."""
         try:
-            state, log = cls._load(storage, data_directory, identity, now_ms)
+            state, log, kafka_epoch = cls._load(storage, data_directory, identity, now_ms)
             first_records = _first_records(storage, data_directory, state, identity)
         except DamagedMetadata as error:
             raise DamagedMetadata(f"{error}. {see_doctor(data_directory)}") from error
         log.settle(now_ms)
-        controller = cls(state, log, identity.node_id, max_bytes_between_snapshots)
+        controller = cls(state, log, identity.node_id, max_bytes_between_snapshots, kafka_epoch)
         controller._begin(first_records, now_ms)
         return controller
 
     @staticmethod
     def _load(
         storage: Storage, data_directory: str, identity: Identity, now_ms: int
-    ) -> tuple[ControllerState, MetadataLog]:
+    ) -> tuple[ControllerState, MetadataLog, int]:
         directory = f"{data_directory}/{METADATA_PARTITION}"
         noted = read_noted(storage, data_directory)
         check_noted(identity, noted.identity, data_directory)
@@ -83,7 +90,7 @@ class Controller:
             storage, data_directory, state, log.removed_topics, metadata_end_offset=log.end_offset, is_whole=is_ours
         )
         check_servable(state, identity)
-        return state, log
+        return state, log, quorum.leader_epoch
 
     def _begin(self, first_records: list[MetadataRecord], now_ms: int) -> None:
         """Make the metadata complete, and this node the leader of every partition."""

@@ -99,7 +99,9 @@ class MetadataLog:
         checked, snapshots, start_offset = check_metadata(
             storage, directory, state, noted=noted, was_stopped_cleanly=was_stopped_cleanly
         )
-        log = PartitionLog.open(storage, directory, METADATA_PARTITION, LOG_CONFIG, now_ms=now_ms, clean=False)
+        log = PartitionLog.open(
+            storage, directory, METADATA_PARTITION, LOG_CONFIG, now_ms=now_ms, clean=False, keeps_manifest=False
+        )
         log.advance_high_watermark(log.log_end_offset)
         used = max(last_epoch, log.leader_epochs.latest_epoch, *(snapshot.epoch for snapshot in snapshots))
         metadata_log = cls(storage, directory, log, snapshots, used + 1, durable_end)

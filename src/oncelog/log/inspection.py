@@ -1,4 +1,4 @@
-"""What is wrong with the files of a partition, or of a data folder: the questions that opening asks, without opening.
+"""What is wrong with the files of a partition or of a data folder: what opening would ask, without opening.
 
 Owns the words in which damage at rest is told (`Finding`), and looking for it. Everything here but `accept_loss` only
 reads, so it may be asked about a folder that nobody should touch; no broker may run on the folder meanwhile.

@@ -11,6 +11,7 @@ Owns the meaning of `.deleted`, `.cleaned`, `.swap` and `.tmp` after a crash, wh
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from oncelog.log.batch_scan import hop_batches
 from oncelog.log.segment_files import (
@@ -26,8 +27,17 @@ from oncelog.log.storage import TEMPORARY_SUFFIX, Storage
 logger = logging.getLogger(__name__)
 
 
-def settle_interrupted(storage: Storage, directory: str) -> list[str]:
-    """Leave only complete files in the directory; their names."""
+BeforeSwap = Callable[[list[int], int, int], None]
+"""Told, before a compaction is finished, where its segments begin and which range of offsets they replace."""
+
+
+def _nothing(starts: list[int], first: int, end: int) -> None:
+    """Nobody needs to know."""
+
+
+def settle_interrupted(storage: Storage, directory: str, before_swap: BeforeSwap = _nothing) -> list[str]:
+    """Leave only complete files in the directory; their names. Indexes without a segment are left to
+    `remove_orphans`: they may be all that is left of one that ought to be there."""
     names = storage.list_directory(directory)
     removed = {name for name in names if name.endswith((DELETED_SUFFIX, TEMPORARY_SUFFIX, CLEANED_SUFFIX))}
     cleaned = [offset_of(name) or 0 for name in names if name.endswith(CLEANED_SUFFIX)]
@@ -36,12 +46,11 @@ def settle_interrupted(storage: Storage, directory: str) -> list[str]:
         removed.update(name for name in swaps if (offset_of(name) or 0) >= min(cleaned))
     _remove(storage, directory, removed)
     if remaining := [name for name in swaps if name not in removed]:
-        _finish_swaps(storage, directory, remaining, set(names) - removed)
-    _remove_orphans(storage, directory)
+        _finish_swaps(storage, directory, remaining, set(names) - removed, before_swap)
     return storage.list_directory(directory)
 
 
-def _finish_swaps(storage: Storage, directory: str, swaps: list[str], names: set[str]) -> None:
+def _finish_swaps(storage: Storage, directory: str, swaps: list[str], names: set[str], before_swap: BeforeSwap) -> None:
     segments = [name for name in swaps if name.endswith(LOG_SUFFIX + SWAP_SUFFIX)]
     starts = [offset_of(name) or 0 for name in segments]
     ends = [_next_offset(storage, f"{directory}/{name}") for name in segments]
@@ -52,6 +61,7 @@ def _finish_swaps(storage: Storage, directory: str, swaps: list[str], names: set
             if name.endswith(SEGMENT_SUFFIXES) and min(starts) <= (offset_of(name) or 0) < max(ends)
         }
         logger.info("%s: finishing a compaction that replaces %d files", directory, len(replaced))
+        before_swap(starts, min(starts), max(ends))
         _remove(storage, directory, replaced)
     # The `.log` last: until it has its name, the next start finds the `.swap` and does all of this again.
     for name in sorted(swaps, key=lambda name: name.endswith(LOG_SUFFIX + SWAP_SUFFIX)):
@@ -66,12 +76,12 @@ def _next_offset(storage: Storage, path: str) -> int:
     return next_offset
 
 
-def _remove_orphans(storage: Storage, directory: str) -> None:
-    """Indexes whose segment is gone: its `.log` goes first when it is removed."""
-    names = storage.list_directory(directory)
+def remove_orphans(storage: Storage, directory: str, names: list[str]) -> list[str]:
+    """Remove indexes whose segment is gone, as its `.log` goes first when it is removed; the other names."""
     logs = {offset_of(name) for name in names if name.endswith(LOG_SUFFIX)}
     orphans = {name for name in names if name.endswith(SEGMENT_SUFFIXES) and offset_of(name) not in logs}
     _remove(storage, directory, orphans)
+    return [name for name in names if name not in orphans]
 
 
 def _remove(storage: Storage, directory: str, names: set[str]) -> None:

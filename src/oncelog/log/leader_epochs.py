@@ -12,6 +12,7 @@ epoch ended learns from it how far its log agrees with ours. It never reads the 
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -82,6 +83,10 @@ class LeaderEpochCache:
         """Note an epoch found in the log during recovery; `save` writes them all at once."""
         if epoch > self._latest_epoch:
             self._set(self._with(epoch, start_offset))
+
+    def restore(self, entries: Iterable[EpochEntry]) -> None:
+        """Make these the only ones, where the file cannot be believed."""
+        self._write(list(entries))
 
     def save(self) -> None:
         self._write(self._entries)

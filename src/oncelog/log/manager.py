@@ -5,6 +5,9 @@ so in values (flushes, removals, a cleaning round) whose `run` may be called in 
 through a method. It starts no thread, reads no clock, and holds no lock on the directory: those are the shell's. Which
 partitions ought to exist, and with which settings, is the controller's to say.
 
+A partition that ought to be here and has lost its folder, or lacks what it was promised to hold, is reported and not
+served; it is never replaced by an empty one.
+
 Recovery after a crash reads whatever lies above the recovery points. They move when flushes end, and are written down
 by `checkpoint`; a stale one costs time, never data.
 
@@ -27,7 +30,9 @@ from oncelog.log.cleaner import CleanedGroup, CleaningRound
 from oncelog.log.cleaning_schedule import CleaningSchedule
 from oncelog.log.config import LogConfig
 from oncelog.log.flush_schedule import FlushSchedule, LogFlush
+from oncelog.log.manifest import NO_KAFKA_EPOCH, CorruptManifest, read_manifest
 from oncelog.log.partition_log import PartitionLog
+from oncelog.log.partition_register import PartitionRegister, Registered
 from oncelog.log.segment_files import Removal
 from oncelog.log.storage import Storage
 from oncelog.types import TopicPartition
@@ -102,8 +107,18 @@ class _Managed(NamedTuple):
 
 
 class LogManager:
-    def __init__(self, storage: Storage, directory: str, *, flushes: FlushSchedule, cleaning: CleaningSchedule) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        directory: str,
+        *,
+        flushes: FlushSchedule,
+        cleaning: CleaningSchedule,
+        kafka_epoch: int = NO_KAFKA_EPOCH,
+    ) -> None:
         self._storage = storage
+        self._kafka_epoch = kafka_epoch
+        self._register = PartitionRegister(storage, directory)
         self._directory = directory
         self._flushes = flushes
         self._cleaning = cleaning
@@ -112,6 +127,7 @@ class LogManager:
         self._folder_removals: list[FolderRemoval] = []
         self._recovery_points: dict[TopicPartition, int] = {}  # as they stand in the file
         self._log_start_offsets: dict[TopicPartition, int] = {}
+        self._aside: set[TopicPartition] = set()
         self.report = OpenReport(clean=False)
 
     # --- opening ---
@@ -126,14 +142,20 @@ class LogManager:
         now_ms: int,
         parallel_map: ParallelMap = map,
         flushes: FlushSchedule | None = None,
+        kafka_epoch: int = NO_KAFKA_EPOCH,
     ) -> LogManager:
-        """Open every log of the directory. One that cannot be opened is reported, and does not stop the others."""
+        """Open every log of the directory. One that cannot be opened is reported, and does not stop the others.
+
+        `kafka_epoch` is the last one in which an Apache Kafka led this directory (`quorum-state`).
+        """
         cleaning = CleaningSchedule(storage, directory)
-        manager = cls(storage, directory, flushes=flushes or FlushSchedule(), cleaning=cleaning)
+        flushes = flushes or FlushSchedule()
+        manager = cls(storage, directory, flushes=flushes, cleaning=cleaning, kafka_epoch=kafka_epoch)
         try:
             storage.make_directory(directory)
             manager._load_checkpoints()
             found = manager._find_folders(config_of, now_ms)
+            manager._find_lost_folders(found, config_of)
             manager.report.clean = checkpoints.take_clean_shutdown(storage, directory)
         except OSError as error:
             raise KafkaStorageError(f"cannot open the data directory {directory}: {error}") from error
@@ -167,21 +189,68 @@ class LogManager:
             try:
                 config = config_of(topic_partition, topic_id)
             except KafkaStorageError as error:
-                logger.error("%s is offline: %s", topic_partition, error)
-                self.report.failed[topic_partition] = error
-                continue
+                topic_id = self._manifest_topic_id(path)
+                config = config_of(topic_partition, topic_id) if topic_id is not None else None
+                if config is None:
+                    self._fail(topic_partition, error)
+                    continue
+                self._restore_topic_id(path, topic_id)
             if config is None:
                 self._set_aside(topic_partition, path, topic_id)
+                self._aside.add(topic_partition)
             else:
                 found.append(_Found(topic_partition, path, topic_id, config))
         return found
 
+    def _fail(self, topic_partition: TopicPartition, error: KafkaStorageError) -> None:
+        logger.error("%s is offline: %s", topic_partition, error)
+        self.report.failed[topic_partition] = error
+
     def _read_topic_id(self, path: str) -> UUID | None:
+        """From `partition.metadata`, or if that is lost from the manifest: a folder without an id would be taken for
+        that of any topic of its name."""
         try:
-            return checkpoints.read_topic_id(self._storage, path)
+            topic_id = checkpoints.read_topic_id(self._storage, path)
         except CorruptCheckpoint as error:
-            logger.warning("going on without a topic id: %s", error)
+            logger.warning("%s", error)
+            topic_id = None
+        if topic_id is None and (topic_id := self._manifest_topic_id(path)) is not None:
+            self._restore_topic_id(path, topic_id)
+        return topic_id
+
+    def _manifest_topic_id(self, path: str) -> UUID | None:
+        try:
+            manifest = read_manifest(self._storage, path)
+        except CorruptManifest:
             return None
+        return manifest.topic_id if manifest is not None else None
+
+    def _restore_topic_id(self, path: str, topic_id: UUID | None) -> None:
+        assert topic_id is not None, "only an id that is known can be restored"
+        logger.warning("%s: its topic id is lost or damaged; writing down %s, which its manifest has", path, topic_id)
+        checkpoints.write_topic_id(self._storage, path, topic_id)
+
+    def _find_lost_folders(self, found: list[_Found], config_of: ConfigOf) -> None:
+        """Report every partition that ought to exist, was here, and has no folder any more. Where oncelog has not run
+        before, the recovery points tell who was here."""
+        registered = self._register.load()
+        was_here = registered
+        if was_here is None:
+            was_here = {Registered(topic_partition, NO_TOPIC_ID) for topic_partition in self._recovery_points}
+        is_here = {folder.topic_partition for folder in found} | self.report.failed.keys() | self._aside
+        for topic_partition, topic_id in sorted(was_here):
+            if topic_partition not in is_here and _ought_to_exist(config_of, topic_partition, topic_id):
+                self._fail(topic_partition, self._lost_folder(topic_partition))
+        kept = {each for each in was_here if each.topic_partition in self.report.failed}
+        kept |= {Registered(each.topic_partition, each.topic_id) for each in found if each.topic_id is not None}
+        self._register.replace(registered, kept)
+
+    def _lost_folder(self, topic_partition: TopicPartition) -> KafkaStorageError:
+        path = f"{self._directory}/{folders.name_of(topic_partition)}"
+        held = self._recovery_points.get(topic_partition, 0)
+        return KafkaStorageError(
+            f"the folder {path} is missing, with at least {held} offsets. {folders.see_doctor(self._directory)}"
+        )
 
     def _set_aside(self, topic_partition: TopicPartition, path: str, topic_id: UUID | None) -> None:
         """Nobody knows this partition. Its data may be all that is left of something, so it is kept, out of the way."""
@@ -208,17 +277,19 @@ class LogManager:
                 clean=self.report.clean,
                 recovery_point=self._recovery_points.get(folder.topic_partition, 0),
                 log_start_offset=self._log_start_offsets.get(folder.topic_partition),
+                topic_id=folder.topic_id,
+                kafka_epoch=self._kafka_epoch,
             )
         except KafkaStorageError as error:
             return folder, error
         except OncelogError as error:
-            return folder, KafkaStorageError(f"cannot make sense of the log in {folder.path}: {error}")
+            seen = folders.see_doctor(self._directory)
+            return folder, KafkaStorageError(f"cannot make sense of the log in {folder.path}: {error}. {seen}")
         return folder, log
 
     def _note_opened(self, folder: _Found, opened: PartitionLog | KafkaStorageError) -> None:
         if isinstance(opened, KafkaStorageError):
-            logger.error("%s is offline: %s", folder.topic_partition, opened)
-            self.report.failed[folder.topic_partition] = opened
+            self._fail(folder.topic_partition, opened)
             return
         self._add(_Managed(opened, folder.path, folder.topic_id))
         self.report.scanned_bytes += opened.recovery.scanned_bytes
@@ -255,9 +326,19 @@ class LogManager:
         try:
             self._storage.make_directory(path)
             checkpoints.write_topic_id(self._storage, path, topic_id)
+            self._register.add(Registered(topic_partition, topic_id))
         except OSError as error:
             raise KafkaStorageError(f"cannot create the log of {topic_partition}: {error}") from error
-        log = PartitionLog.open(self._storage, path, topic_partition, config, now_ms=now_ms, clean=False)
+        log = PartitionLog.open(
+            self._storage,
+            path,
+            topic_partition,
+            config,
+            now_ms=now_ms,
+            clean=False,
+            topic_id=topic_id,
+            kafka_epoch=self._kafka_epoch,
+        )
         self._add(_Managed(log, path, topic_id))
         return log
 
@@ -288,9 +369,11 @@ class LogManager:
         delay_ms = managed.log.config.file_delete_delay_ms if managed is not None else 0
         try:
             retired = self._rename_folder(path, folders.retired_name(topic_partition, topic_id, folders.DELETE_SUFFIX))
+            self._folder_removals.append(FolderRemoval(self._storage, retired, now_ms + delay_ms))
+        except FileNotFoundError:
+            logger.warning("the folder of %s was missing already", topic_partition)
         except OSError as error:
             raise KafkaStorageError(f"cannot delete the log of {topic_partition}: {error}") from error
-        self._folder_removals.append(FolderRemoval(self._storage, retired, now_ms + delay_ms))
         self._forget(topic_partition, now_ms)
 
     def _forget(self, topic_partition: TopicPartition, now_ms: int) -> None:
@@ -377,6 +460,9 @@ class LogManager:
                 checkpoints.write_offsets(self._storage, self._directory, RECOVERY_POINT_FILE, recovery_points)
                 self._recovery_points = recovery_points
             if start_offsets != self._log_start_offsets:
+                for topic_partition, offset in start_offsets.items():  # the manifest must not know less than this file
+                    if offset != self._log_start_offsets.get(topic_partition) and topic_partition in self._logs:
+                        self._logs[topic_partition].sync_manifest()
                 checkpoints.write_offsets(self._storage, self._directory, LOG_START_OFFSET_FILE, start_offsets)
                 self._log_start_offsets = start_offsets
         except OSError as error:
@@ -399,6 +485,13 @@ class LogManager:
             except OSError as error:
                 raise KafkaStorageError(f"cannot promise a clean stop of {self._directory}: {error}") from error
         return is_clean
+
+
+def _ought_to_exist(config_of: ConfigOf, topic_partition: TopicPartition, topic_id: UUID) -> bool:
+    try:
+        return config_of(topic_partition, topic_id if topic_id != NO_TOPIC_ID else None) is not None
+    except (KafkaStorageError, FileNotFoundError):
+        return False  # another topic has the name by now
 
 
 def _close(log: PartitionLog, now_ms: int) -> bool:

@@ -19,12 +19,14 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
+from uuid import UUID
 
 from oncelog.errors import KafkaStorageError, OffsetOutOfRange, RecordListTooLarge
 from oncelog.log.config import LogConfig
 from oncelog.log.file_slice import EMPTY, FileSlice
 from oncelog.log.flush import FlushRequest, Unsynced
 from oncelog.log.leader_epochs import EpochEndOffset, LeaderEpochCache
+from oncelog.log.manifest import NO_KAFKA_EPOCH, ManifestFile
 from oncelog.log.producer_state import AppendOrigin, Duplicate, ProducerStateManager
 from oncelog.log.recovery import LoadedLog, LogLoader, RecoveryReport, aborted_transaction, restore_producers
 from oncelog.log.retention import deletable_count
@@ -62,6 +64,7 @@ class PartitionLog:
         self._directory = directory
         self._segments: Segments = loaded.segments
         self._snapshots: SnapshotFiles = loaded.snapshots
+        self._manifest: ManifestFile | None = loaded.manifest
         self._removals: list[Removal] = []
         self._unsynced = Unsynced()
         for path in loaded.written:
@@ -97,8 +100,15 @@ class PartitionLog:
         clean: bool,
         recovery_point: int = 0,
         log_start_offset: int | None = None,
+        topic_id: UUID | None = None,
+        kafka_epoch: int = NO_KAFKA_EPOCH,
+        keeps_manifest: bool = True,
     ) -> PartitionLog:
-        """Open or create the log in `directory`. Not `clean` means: believe nothing above `recovery_point` unread."""
+        """Open or create the log in `directory`. Not `clean` means: believe nothing above `recovery_point` unread.
+
+        `kafka_epoch` is the last one in which an Apache Kafka led this folder: a manifest from before is not believed.
+        Raises DamagedLog if something is missing that was promised to be there.
+        """
         loader = LogLoader(
             storage,
             directory,
@@ -108,9 +118,11 @@ class PartitionLog:
             clean=clean,
             recovery_point=recovery_point,
             log_start_offset=log_start_offset or 0,
+            manifest=ManifestFile(storage, directory, topic_id, kafka_epoch) if keeps_manifest else None,
         )
         try:
             log = cls(storage, directory, topic_partition, config, loader.load())
+            log._begin_manifest()
         except OSError as error:
             raise KafkaStorageError(f"cannot open the log of {topic_partition} in {directory}: {error}") from error
         log._last_flush_ms = now_ms
@@ -269,6 +281,7 @@ class PartitionLog:
         self._snapshots.write(self.log_end_offset, self.producers.entries(), now_ms)
         segment = self._new_segment(self.log_end_offset, now_ms)
         segment.create()
+        self._write_manifest([*self._segments.sealed, active], segment)
         active.seal()
         self._segments.add(segment)
         self._is_rolling = False
@@ -396,8 +409,9 @@ class PartitionLog:
     def _advance_log_start(self, offset: int) -> None:
         if offset <= self.log_start_offset:
             return
-        with self._storage_errors("write the leader epochs of"):
+        with self._storage_errors("write the start offset of"):
             self.leader_epochs.truncate_from_start(offset)
+            self._write_manifest(log_start_offset=offset)
         self._unsynced.written(self.leader_epochs.path)
         self.log_start_offset = offset
         self.high_watermark = max(self.high_watermark, offset)
@@ -434,6 +448,7 @@ class PartitionLog:
             deleted = self._segments.sealed[:count]
             if deleted:
                 self._advance_log_start(self._segments.end_offset(deleted[-1], self.log_end_offset))
+                self._write_manifest(self._segments.sealed[count:])
                 self._segments.remove(deleted)
                 self._retire(deleted, now_ms)
                 self._snapshots.remove_below(self._segments.first.base_offset)
@@ -461,6 +476,7 @@ class PartitionLog:
         self._announce_swap(new)
         try:
             self._segments.replace(old, new)
+            self._write_manifest()
             self._retire(old, now_ms)
             for segment in new:
                 segment.change_suffix(SWAP_SUFFIX, "")
@@ -501,6 +517,7 @@ class PartitionLog:
         self._truncations += 1
         above = [segment for segment in self._segments if segment.base_offset >= offset]
         kept = [segment for segment in self._segments if segment.base_offset < offset]
+        self._cut_manifest(kept, offset)
         for segment in reversed(above):  # the last one first: a crash must not leave a hole
             segment.release()
             for path in segment.file_paths():
@@ -515,6 +532,7 @@ class PartitionLog:
         self._segments = Segments(kept)
         self._unsynced.written(self.leader_epochs.path, *kept[-1].file_paths())
         self._forget_above(self.log_end_offset, now_ms)
+        self._write_manifest()
 
     def _forget_above(self, end_offset: int, now_ms: int) -> None:
         self.leader_epochs.truncate_from_end(end_offset)
@@ -561,10 +579,20 @@ class PartitionLog:
         went offline meanwhile promises nothing any more."""
         if self.offline:
             return
-        if request.truncations == self._truncations:
-            self.recovery_point = max(self.recovery_point, request.offset)
         self._unsynced.settle(request.settles)
         self._last_flush_ms = now_ms
+        if request.truncations == self._truncations and request.offset > self.recovery_point:
+            self._advance_recovery_point(request.offset)
+
+    def _advance_recovery_point(self, offset: int) -> None:
+        """Once the sealed segments are durable the manifest may promise them."""
+        are_sealed_durable = self.recovery_point < self._segments.active.base_offset <= offset
+        self.recovery_point = offset
+        if are_sealed_durable and self._manifest is not None and not self._manifest.is_closed:
+            try:
+                self._write_manifest()
+            except OSError as error:
+                logger.warning("%s promises less than it could: %s", self._manifest.path, error)
 
     def flush_failed(self, error: Exception) -> None:
         """A request has failed. The disk may have dropped what it could not write, so nothing here is sure any more;
@@ -577,6 +605,53 @@ class PartitionLog:
     def give_up(self, what: str, error: Exception) -> None:
         """Whoever owns this log cannot go on with it: serve nothing more of it until a restart."""
         self._go_offline(what, error)
+
+    # --- the manifest: what the next start must find ---
+
+    def _begin_manifest(self) -> None:
+        """After a clean stop the manifest stands as it is, until something changes that it speaks of."""
+        found = self.recovery
+        is_as_it_was = found.clean and not found.rebuilt_indexes and not found.broken_snapshots
+        if self._manifest is not None and not (is_as_it_was and self._manifest.is_closed):
+            self._write_manifest()
+
+    def _write_manifest(
+        self,
+        sealed: Sequence[Segment] | None = None,
+        active: Segment | None = None,
+        *,
+        log_start_offset: int | None = None,
+        end_offset: int | None = None,
+    ) -> None:
+        """Describe the log as it is, or as it is about to be; closed, if `end_offset` is given."""
+        manifest = self._manifest
+        if manifest is None:
+            return
+        described = manifest.describe(
+            self._segments.sealed if sealed is None else sealed,
+            self._segments.active if active is None else active,
+            self._snapshots,
+            self.leader_epochs,
+            log_start_offset=self.log_start_offset if log_start_offset is None else log_start_offset,
+            flushed_below=self.recovery_point,
+            end_offset=end_offset,
+        )
+        if manifest.replace(described):
+            self._unsynced.written(manifest.path)
+
+    def sync_manifest(self) -> None:
+        """Return once the manifest is on the disk, and with it the log's start. Raises KafkaStorageError."""
+        if self._manifest is not None:
+            with self._storage_errors("sync the manifest of"):
+                self._storage.open(self._manifest.path).sync()
+                self._storage.sync_directory(self._directory)
+
+    def _cut_manifest(self, kept: Sequence[Segment], end_offset: int) -> None:
+        """Promise only what a truncation will leave."""
+        manifest = self._manifest
+        if manifest is not None and manifest.written is not None:
+            manifest.replace(manifest.written.cut([segment.base_offset for segment in kept], end_offset))
+            self._unsynced.written(manifest.path)
 
     # --- the end ---
 
@@ -596,12 +671,14 @@ class PartitionLog:
             self._segments.active.release()
 
     def _close_cleanly(self, now_ms: int) -> None:
-        if not self._touched and self.log_end_offset in self._snapshots.offsets:
+        is_noted = self._manifest is None or self._manifest.is_closed
+        if is_noted and not self._touched and self.log_end_offset in self._snapshots.offsets:
             return
         active = self._segments.active
         active.complete_time_index()
         active.write_out_indexes()
         self._snapshots.write(self.log_end_offset, self.producers.entries(), now_ms)
+        self._write_manifest(end_offset=self.log_end_offset)
         self._unsynced.written(*active.file_paths(), self._snapshots.path(self.log_end_offset))
         request = self._request(self._segments.from_offset(self.recovery_point), self.log_end_offset)
         request.run()

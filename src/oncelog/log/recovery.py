@@ -5,6 +5,10 @@ every batch is read and its checksum verified; the first bad one ends the log, a
 it only headers are read, and only as far back as the newest good producer snapshot. It never looks at a clock, and
 writes nothing that the log did not already say.
 
+What the manifest, the recovery point or a clean stop promised must be there: a log that ends before that, or lacks a
+segment, was damaged at rest. It is not opened (`DamagedLog`) and not cut, so that what is missing can be put back. What
+lies above all promises may be cut: after a loss of power it is legitimately torn, and nothing on the disk knows better.
+
 Kafka's names: LogLoader, ProducerStateManager.truncateAndReload, UnifiedLog.rebuildProducerState.
 """
 
@@ -14,27 +18,40 @@ import logging
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from oncelog.errors import CorruptMessage, InvalidRecord
+from oncelog.errors import CorruptMessage, InvalidRecord, KafkaStorageError
 from oncelog.log.batch_scan import ScannedBatches, scan_batches
 from oncelog.log.checkpoints import CorruptCheckpoint
 from oncelog.log.config import LogConfig
+from oncelog.log.folders import see_doctor
 from oncelog.log.index import MAX_RELATIVE_OFFSET, CorruptIndex
-from oncelog.log.interrupted import settle_interrupted
+from oncelog.log.interrupted import remove_orphans, settle_interrupted
 from oncelog.log.leader_epochs import LeaderEpochCache
+from oncelog.log.manifest import UNKNOWN, IndexCounts, Manifest, ManifestFile
 from oncelog.log.producer_state import KEPT_BATCHES, CompletedTransaction, ProducerStateManager
 from oncelog.log.segment import Segment
 from oncelog.log.segment_files import LOG_SUFFIX, offset_of
 from oncelog.log.segments import Segments
 from oncelog.log.snapshot_files import SnapshotFiles
-from oncelog.log.storage import File, Storage
+from oncelog.log.storage import File, Storage, directory_of
 from oncelog.log.transaction_index import AbortedTransaction, CorruptTransactionIndex
 from oncelog.records.batch import BatchHeader, read_control_marker
 from oncelog.records.model import CONTROL_MASK, TRANSACTIONAL_MASK
 from oncelog.types import NO_LEADER_EPOCH, NO_PRODUCER_ID, TopicPartition
 
 logger = logging.getLogger(__name__)
+
+ASIDE_SUFFIX: Final = ".before-start"
+"""Of segments that a start offset without a checksum put out of use. Neither Kafka nor we look at them again."""
+
+
+class DamagedLog(KafkaStorageError):
+    """Files of a log are not what they were promised to be. It is left as it is, and not served."""
+
+
+def damaged(directory: str, what: str) -> DamagedLog:
+    return DamagedLog(f"{directory} is damaged: {what}. {see_doctor(directory_of(directory))}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +77,7 @@ class LoadedLog(NamedTuple):
     recovery_point: int
     written: list[str]  # files that recovery wrote and nobody has synced
     report: RecoveryReport
+    manifest: ManifestFile | None
 
 
 class LogLoader:
@@ -76,6 +94,7 @@ class LogLoader:
         clean: bool,
         recovery_point: int,
         log_start_offset: int,
+        manifest: ManifestFile | None = None,
     ) -> None:
         self._storage = storage
         self._directory = directory
@@ -84,6 +103,8 @@ class LogLoader:
         self._recovery_point = recovery_point
         self._log_start_offset = log_start_offset
         self._report = RecoveryReport(clean)
+        self._manifest = manifest
+        self._must_reach = recovery_point
         self._epochs = LeaderEpochCache(storage, directory)
         self._epochs_changed = False
         self._scanned: list[Segment] = []
@@ -93,24 +114,23 @@ class LogLoader:
 
     def load(self) -> LoadedLog:
         self._storage.make_directory(self._directory)
-        names = settle_interrupted(self._storage, self._directory)
-        snapshots = SnapshotFiles(self._storage, self._directory, names)
+        if self._manifest is not None:
+            self._manifest.load()
+        names = settle_interrupted(self._storage, self._directory, self._note_swap)
         found = [offset_of(name) for name in names if name.endswith(LOG_SUFFIX)]
         segments = [self._segment(offset) for offset in sorted(offset for offset in found if offset is not None)]
+        self._check_promises(segments)
+        snapshots = SnapshotFiles(self._storage, self._directory, remove_orphans(self._storage, self._directory, names))
+        if self._claims is not None:
+            snapshots.expect(self._claims.snapshot_crcs)
         if segments:
             snapshots.remove_below(segments[0].base_offset)
         epochs_known = self._load_epochs()
         end_offset = self._open_segments(segments, snapshots) if segments else self._log_start_offset
+        if end_offset < self._must_reach:
+            raise self._ends_early(end_offset)
         if end_offset < self._log_start_offset:
-            logger.warning(
-                "%s: the log ends at %d, before its start offset %d; starting over",
-                self._directory,
-                end_offset,
-                self._log_start_offset,
-            )
-            self._remove_segments(segments)
-            snapshots.remove(snapshots.offsets)
-            self._producers.load(())
+            self._start_over(segments, snapshots, end_offset)
             segments, end_offset = [], self._log_start_offset
         if not segments:
             segments = [self._segment(self._log_start_offset)]
@@ -119,6 +139,89 @@ class LogLoader:
         if not epochs_known and len(self._scanned) < len(ordered):
             self._rebuild_epochs(ordered)
         return self._loaded(ordered, snapshots, end_offset)
+
+    # --- what was promised ---
+
+    @property
+    def _claims(self) -> Manifest | None:
+        return self._manifest.written if self._manifest is not None else None
+
+    def _note_swap(self, starts: list[int], first: int, end: int) -> None:
+        if self._manifest is not None and self._claims is not None:
+            self._manifest.replace(self._claims.swapped(starts, first, end))
+
+    def _check_promises(self, segments: list[Segment]) -> None:
+        """Compare with the manifest what can be compared without reading a segment."""
+        claims = self._claims
+        if claims is None:
+            return
+        contradiction = claims.contradiction(segment.base_offset for segment in segments)
+        if contradiction is not None:
+            raise damaged(self._directory, contradiction)
+        if self._log_start_offset > claims.log_start_offset:
+            raise damaged(
+                self._directory,
+                f"the checkpoint of start offsets says that it starts at {self._log_start_offset}, its manifest "
+                f"{claims.log_start_offset}",
+            )
+        self._log_start_offset = claims.log_start_offset
+        self._must_reach = max(self._must_reach, claims.flushed_below)
+        if claims.is_closed and (self._report.clean or self._recovery_point >= claims.end_offset):
+            self._check_closed(claims, segments)
+        elif self._report.clean:
+            self._doubt_clean_stop("its manifest knows of no clean stop")
+
+    def _check_closed(self, claims: Manifest, segments: list[Segment]) -> None:
+        """The log was closed, with all of it on the disk: it may have grown since, but not shrunk."""
+        last = claims.segments[-1]
+        path = next(segment.path for segment in segments if segment.base_offset == last.base_offset)
+        size_bytes = self._storage.status(path).size_bytes
+        if size_bytes < last.size_bytes:
+            raise damaged(self._directory, f"{path} has {size_bytes} bytes, {last.size_bytes} when it was closed")
+        self._must_reach = max(self._must_reach, claims.end_offset)
+        later = [segment for segment in segments if segment.base_offset > last.base_offset]
+        has_grown = any(self._storage.status(segment.path).size_bytes for segment in later)  # else a roll had failed
+        if size_bytes > last.size_bytes or has_grown:
+            self._doubt_clean_stop(f"{path} has {size_bytes} bytes, {last.size_bytes} when it was closed")
+
+    def _doubt_clean_stop(self, why: str) -> None:
+        """A clean stop was marked, but not of this log as it is now."""
+        if self._report.clean:
+            logger.warning("%s: recovering it in spite of the mark of a clean stop: %s", self._directory, why)
+            self._report = replace(self._report, clean=False)
+
+    def _start_over(self, segments: list[Segment], snapshots: SnapshotFiles, end_offset: int) -> None:
+        """Everything in the log lies before its start: a power loss took what came after. Without a manifest only a
+        file without a checksum says so, therefore the records are kept, under names that nobody reads."""
+        what = f"it ends at {end_offset}, before its start offset {self._log_start_offset}"
+        if self._report.clean:
+            raise damaged(self._directory, what)
+        if self._claims is not None:
+            logger.warning("%s: %s; starting over", self._directory, what)
+            self._manifest_cut([], end_offset)
+        else:
+            logger.error("%s: %s; starting over, its files end with %s now", self._directory, what, ASIDE_SUFFIX)
+            for segment in segments:
+                self._storage.rename(segment.path, segment.path + ASIDE_SUFFIX)
+        self._remove_segments(segments)
+        snapshots.remove(snapshots.offsets)
+        self._producers.load(())
+
+    def _manifest_cut(self, kept: list[Segment], end_offset: int) -> None:
+        """Before segments are removed: what the manifest names must be there."""
+        if self._manifest is not None and self._claims is not None:
+            self._manifest.replace(self._claims.cut([segment.base_offset for segment in kept], end_offset))
+
+    def _check_size(self, segment: Segment) -> None:
+        """A sealed segment below the recovery point is as long as it was when it was sealed."""
+        entry = self._claims.entry(segment.base_offset) if self._claims is not None else None
+        if entry is not None and entry.size_bytes not in (UNKNOWN, segment.size_bytes):
+            raise damaged(self._directory, f"{segment.path} has {segment.size_bytes} bytes, not {entry.size_bytes}")
+
+    def _ends_early(self, end_offset: int) -> DamagedLog:
+        return damaged(
+            self._directory, f"it ends at offset {end_offset}, though everything below {self._must_reach} was stored"
+        )
 
     def _segment(self, base_offset: int) -> Segment:
         return Segment(self._storage, self._directory, base_offset, self._config, now_ms=self._now_ms)
@@ -143,6 +246,7 @@ class LogLoader:
             recovery_point,
             self._written(segments, snapshots),
             self._report,
+            self._manifest,
         )
 
     def _written(self, segments: Segments, snapshots: SnapshotFiles) -> list[str]:
@@ -166,14 +270,18 @@ class LogLoader:
             try:
                 end_offset = self._open_growing(segments[-1])
             except CorruptMessage as error:
-                logger.warning("%s: closed cleanly, yet: %s", segments[-1].path, error)
-                self._report = replace(self._report, clean=False)
-                trusted -= 1
+                raise damaged(self._directory, f"{segments[-1].path} was closed cleanly, yet: {error}") from error
             else:
+                self._check_end(end_offset)
                 self._restore_producers(segments, snapshots, end_offset)
                 return end_offset
         self._restore_producers(segments[:trusted], snapshots, segments[trusted].base_offset)
         return self._scan_segments(segments, trusted, snapshots)
+
+    def _check_end(self, end_offset: int) -> None:
+        claims = self._claims
+        if claims is not None and end_offset != claims.end_offset:
+            raise damaged(self._directory, f"it was closed at offset {claims.end_offset}, and ends at {end_offset}")
 
     def _trusted_count(self, segments: list[Segment]) -> int:
         """How many segments lie wholly below the recovery point; all, after a clean stop.
@@ -188,15 +296,32 @@ class LogLoader:
     def _open_sealed(self, segment: Segment, end_offset: int) -> None:
         try:
             segment.open_sealed(end_offset)
+            self._check_indexes(segment)
         except CorruptIndex as error:
+            self._check_size(segment)
             self._rebuild_indexes(segment, error)
+        else:
+            self._check_size(segment)
+
+    def _check_indexes(self, segment: Segment) -> None:
+        """Raise CorruptIndex if an index lost entries. A time index without its last one makes a segment look older
+        than it is, to whoever looks for a time and to retention."""
+        entry = self._claims.entry(segment.base_offset) if self._claims is not None else None
+        if entry is None or entry.size_bytes == UNKNOWN:
+            return
+        found = IndexCounts.of(segment)
+        if found != entry.indexes:
+            raise CorruptIndex(f"{segment.offset_index.path}: {found} is not the {entry.indexes} that was written")
 
     def _open_growing(self, segment: Segment) -> int:
         try:
-            return segment.open_growing()
+            end_offset = segment.open_growing()
+            if self._report.clean:
+                self._check_indexes(segment)
         except CorruptIndex as error:
             self._rebuild_indexes(segment, error)
             return segment.open_growing()
+        return end_offset
 
     def _rebuild_indexes(self, segment: Segment, error: CorruptIndex) -> None:
         logger.warning("%s: rebuilding its indexes: %s", segment.path, error)
@@ -223,6 +348,9 @@ class LogLoader:
             self._note_rebuilt(segment)
             torn_bytes = file_bytes - segment.size_bytes
             if torn_bytes or self._is_hole(segment, end_offset, following):
+                if end_offset < self._must_reach:
+                    raise self._ends_early(end_offset)
+                self._manifest_cut(segments[: position + 1], end_offset)
                 logger.warning("%s: cutting off %d bytes after offset %d", segment.path, torn_bytes, end_offset - 1)
                 self._report = replace(self._report, truncated_bytes=torn_bytes)
                 self._remove_segments(following)
@@ -283,7 +411,7 @@ class LogLoader:
     def _check_transaction_indexes(self, segments: list[Segment], snapshots: SnapshotFiles) -> None:
         for position, segment in enumerate(segments):
             try:
-                segment.transaction_index.entries()
+                self._check_aborted(segment)
             except CorruptTransactionIndex as error:
                 logger.warning("%s: rebuilding its transaction index: %s", segment.path, error)
                 self._restore_producers(segments[:position], snapshots, segment.base_offset)
@@ -291,12 +419,29 @@ class LogLoader:
                 replay.segment(segment, segment.base_offset)
                 segment.transaction_index.replace(replay.aborted)
 
+    def _check_aborted(self, segment: Segment) -> None:
+        """Raise CorruptTransactionIndex unless the index is the one that the manifest knows."""
+        found = segment.transaction_index.checksum()
+        entry = self._claims.entry(segment.base_offset) if self._claims is not None else None
+        known = entry.aborted if entry is not None else None
+        if known is not None and known != found:
+            raise CorruptTransactionIndex(
+                f"{segment.transaction_index.path}: {found.entries} entries with CRC {found.crc:08x} are not the "
+                f"{known.entries} with CRC {known.crc:08x} that were written"
+            )
+
     def _load_epochs(self) -> bool:
+        known = self._claims.epochs if self._claims is not None else ()
         try:
-            return self._epochs.load()
+            is_there = self._epochs.load()
         except CorruptCheckpoint as error:
             logger.warning("rebuilding the leader epochs from the log: %s", error)
-            return False
+            is_there = False
+        if self._epochs.entries[: len(known)] == known:
+            return is_there
+        logger.warning("%s: not the leader epochs that were written; restoring them", self._epochs.path)
+        self._epochs.restore(known)
+        return True
 
     def _rebuild_epochs(self, segments: Iterable[Segment]) -> None:
         """Read them from the batches, unless the first batch says that this log has none."""
@@ -320,12 +465,17 @@ class ProducerReplay:
         self.aborted: list[AbortedTransaction] = []
 
     def segment(self, segment: Segment, start_offset: int) -> None:
-        """Replay the batches from `start_offset` on, reading headers only."""
+        """Replay the batches from `start_offset` on; raise CorruptMessage at one that is bad, instead of going on as if
+        what it held had never been."""
         found = segment.find_batch(start_offset)
         if found is None:
             return
-        for scanned in scan_batches(segment.file(), found.position, segment.size_bytes, verify_crc=False):
+        position = found.position
+        for scanned in scan_batches(segment.file(), position, segment.size_bytes, verify_crc=True):
             self.batches(scanned, scanned.headers)
+            position = scanned.end_position
+        if position != segment.size_bytes:
+            raise CorruptMessage(f"{segment.path} has no good batch at position {position}")
 
     def batches(self, scanned: ScannedBatches, headers: list[BatchHeader]) -> None:
         """Replay the batches with these headers, the first of `scanned`."""

@@ -142,8 +142,16 @@ class Segment:
             if header.max_timestamp > newest.timestamp:
                 newest = TimestampOffset(header.max_timestamp, header.last_offset)
         self.time_index.check(next_offset)
+        self._check_last_time()
         self._max_timestamp = newest
         return next_offset
+
+    def _check_last_time(self) -> None:
+        """Raise CorruptIndex if the batch that the time index ends with does not agree."""
+        last = self.time_index.last_entry()
+        found = self._find_batch(last.offset) if last.timestamp != NO_TIMESTAMP else None
+        if last.timestamp != NO_TIMESTAMP and (found is None or found.header.max_timestamp != last.timestamp):
+            raise CorruptIndex(f"{self.time_index.path}: offset {last.offset} has not time {last.timestamp}")
 
     def _load_status(self) -> None:
         self.size_bytes, self.modified_ms = self._storage.status(self.path)
@@ -377,7 +385,7 @@ class Segment:
 
     def find_timestamp(self, timestamp: int, start_offset: int) -> FoundTimestamp | None:
         """The first record at or after `start_offset` that is not older than `timestamp`."""
-        entry = self.time_index.lookup(timestamp)
+        entry = self._lookup_time(timestamp)
         found = self.find_batch(max(entry.offset, start_offset))
         if found is None:
             return None
@@ -387,6 +395,18 @@ class Segment:
                     if record.timestamp_ms >= timestamp and record.offset >= start_offset:
                         return FoundTimestamp(record.timestamp_ms, record.offset, header.leader_epoch)
         return None
+
+    def _lookup_time(self, timestamp: int) -> TimestampOffset:
+        """The last entry of the time index at or below `timestamp`, if the batch it names agrees: one that leads too
+        far hides records."""
+        entry = self.time_index.lookup(timestamp)
+        if entry.timestamp == NO_TIMESTAMP:
+            return entry
+        found = self.find_batch(entry.offset)
+        if found is not None and found.header.max_timestamp == entry.timestamp:
+            return entry
+        self._repair(CorruptIndex(f"{self.time_index.path}: offset {entry.offset} has not time {entry.timestamp}"))
+        return self.time_index.lookup(timestamp)
 
     def find_max_timestamp(self) -> FoundTimestamp | None:
         """The first record that has the newest timestamp of the segment."""
@@ -398,7 +418,11 @@ class Segment:
         return FoundTimestamp(record.timestamp_ms, record.offset, found.header.leader_epoch)
 
     def records_at(self, position: int, header: BatchHeader) -> list[Record]:
-        return decode_records(self.file().read(position, header.size_bytes))
+        """Raises CorruptMessage if the batch is damaged: nobody who gets an answer made of it could tell."""
+        batch = self.file().read(position, header.size_bytes)
+        if not kernel.scan(batch, 0, len(batch), True)[0]:
+            raise CorruptMessage(f"{self.path} has no good batch at position {position}")
+        return decode_records(batch)
 
     # --- scanning and cutting ---
 

@@ -3,6 +3,9 @@
 Owns the entry format and the file. It is written only when a marker aborts a transaction, so most segments have no
 such file. It never judges transactions: the producer state says which ended and how.
 
+Unlike the other indexes it is no hint: a lost entry hands aborted records to readers, and nothing would notice. So the
+manifest has its `Checksum`, and opening a log compares it.
+
     int16 version = 0, int64 producer id, int64 first offset, int64 last offset (the marker's), int64 last stable offset
 """
 
@@ -14,6 +17,7 @@ from typing import Final, NamedTuple
 
 from oncelog.errors import OncelogError
 from oncelog.log.storage import Storage
+from oncelog.records.kernel import crc32c
 
 VERSION: Final = 0
 
@@ -31,6 +35,11 @@ class AbortedTransaction(NamedTuple):
     first_offset: int
     last_offset: int
     last_stable_offset: int
+
+
+class Checksum(NamedTuple):
+    entries: int
+    crc: int  # CRC32C of the file's bytes
 
 
 class TransactionIndex:
@@ -68,6 +77,11 @@ class TransactionIndex:
             entries.append(entry)
         return entries
 
+    def checksum(self) -> Checksum:
+        """Of all entries; raise CorruptTransactionIndex if the file cannot be believed."""
+        entries = self.entries()
+        return Checksum(len(entries), crc32c(_encode(entries)) if entries else 0)
+
     def append(self, transaction: AbortedTransaction) -> None:
         """Add one. Readers know of it from here on; if this raises, the file will have it after `write_out`."""
         self.entries().append(transaction)
@@ -92,7 +106,7 @@ class TransactionIndex:
         if entries:
             file = self._storage.open(self.path, create=True)
             file.truncate(0)
-            file.append(b"".join(_ENTRY.pack(VERSION, *entry) for entry in entries))
+            file.append(_encode(entries))
         else:
             self._storage.remove(self.path)
         self._entries = entries
@@ -114,3 +128,7 @@ class TransactionIndex:
             if entry.last_stable_offset >= end_offset:
                 return found, True
         return found, False
+
+
+def _encode(entries: Iterable[AbortedTransaction]) -> bytes:
+    return b"".join(_ENTRY.pack(VERSION, *entry) for entry in entries)

@@ -41,8 +41,11 @@ class LogReading:
             self._offset = end
         elif not headers:
             raise CorruptMessage(f"{self._log.topic_partition} is damaged at offset {self._offset}")
-        position = 0
+        position = after = 0  # the checksum of a batch does not cover its offset
         for header in headers:
+            if header.next_offset <= self._offset or header.next_offset > end or header.base_offset < after:
+                raise CorruptMessage(f"{self._log.topic_partition} has offset {header.base_offset} after {after - 1}")
+            after = header.next_offset
             yield header, memoryview(data)[position : position + header.size_bytes]
             position += header.size_bytes
-            self._offset = max(self._offset, header.next_offset)
+            self._offset = header.next_offset

@@ -1,0 +1,294 @@
+"""What ought to be in a partition's folder: oncelog's own file beside Kafka's, which makes damage at rest noticeable.
+
+Owns the format of `oncelog-manifest` and when two of its claims contradict the disk. A missing segment, a shortened
+file, a lost transaction index or a snapshot of another time look like nothing at all to whoever only lists the folder:
+only what was noted before tells. Kafka ignores the file, and a manifest from before Kafka ran here is not believed.
+
+It is replaced whenever the list of segments or the log's start changes, and at a clean close, and synced with the next
+flush. The order makes a crash harmless: a file is created before the manifest names it, and taken out of the manifest
+before it is removed. So what the manifest names is there. Sizes are promises only below `flushed_below`: what was never
+synced, a power loss may take.
+
+    oncelog-manifest 1 9ae0daaf     version, CRC32C of all that follows
+    topic 0f3c...                   the topic's id, 32 hex digits; `-` if unknown
+    kafka-epoch 0                   of the last Apache Kafka that led this folder before this was written
+    log-start 17
+    flushed-below 250               was on the disk
+    end 312                         of the log at a clean close; -1 while it is open
+    snapshot 3735928559             CRC32C of the producers' snapshot at `end`; -1 if unknown
+    epoch 0 0                       leader epoch, start offset; one line each
+    segment 0 1000 2 77 88 4 5 1700000000000    one line each, the last one grows; -1 is unknown
+                                    base offset, bytes, entries and CRC32C of .txnindex, CRC32C of .snapshot,
+                                    entries of .index and .timeindex, newest timestamp
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from oncelog.errors import OncelogError
+from oncelog.log.leader_epochs import EpochEntry, LeaderEpochCache
+from oncelog.log.segment import Segment
+from oncelog.log.snapshot_files import UNKNOWN_CRC, SnapshotFiles
+from oncelog.log.storage import Storage, replace_file
+from oncelog.log.transaction_index import Checksum
+from oncelog.records.kernel import crc32c
+
+logger = logging.getLogger(__name__)
+
+FILE_NAME: Final = "oncelog-manifest"
+VERSION: Final = 1
+UNKNOWN: Final = -1
+NOT_CLOSED: Final = -1
+
+NO_KAFKA_EPOCH: Final = 0
+"""No Apache Kafka has ever led this data folder."""
+
+
+class CorruptManifest(OncelogError):
+    """The file is not a whole manifest. Nothing of it is believed."""
+
+
+class IndexCounts(NamedTuple):
+    index_entries: int
+    time_index_entries: int
+    newest_timestamp: int
+
+    @classmethod
+    def of(cls, segment: Segment) -> IndexCounts:
+        """Of a segment whose indexes are complete."""
+        last = segment.time_index.last_entry()
+        return cls(segment.offset_index.count, segment.time_index.count, last.timestamp)
+
+
+class SegmentEntry(NamedTuple):
+    """One segment as it was left; UNKNOWN where that is not known, as of one that grows."""
+
+    base_offset: int
+    size_bytes: int = UNKNOWN
+    aborted_count: int = UNKNOWN
+    aborted_crc: int = UNKNOWN
+    snapshot_crc: int = UNKNOWN_CRC
+    index_entries: int = UNKNOWN
+    time_index_entries: int = UNKNOWN
+    newest_timestamp: int = UNKNOWN
+
+    @property
+    def indexes(self) -> IndexCounts:
+        return IndexCounts(self.index_entries, self.time_index_entries, self.newest_timestamp)
+
+    @property
+    def aborted(self) -> Checksum | None:
+        return None if self.aborted_count == UNKNOWN else Checksum(self.aborted_count, self.aborted_crc)
+
+
+class Manifest(NamedTuple):
+    segments: tuple[SegmentEntry, ...]
+    log_start_offset: int
+    flushed_below: int
+    epochs: tuple[EpochEntry, ...] = ()
+    end_offset: int = NOT_CLOSED
+    snapshot_crc: int = UNKNOWN_CRC
+    topic_id: UUID | None = None
+    kafka_epoch: int = NO_KAFKA_EPOCH
+
+    @property
+    def is_closed(self) -> bool:
+        return self.end_offset != NOT_CLOSED
+
+    @property
+    def snapshot_crcs(self) -> dict[int, int]:
+        """By the offset of the snapshot, where known."""
+        crcs = {entry.base_offset: entry.snapshot_crc for entry in self.segments}
+        if self.is_closed:
+            crcs[self.end_offset] = self.snapshot_crc
+        return {offset: crc for offset, crc in crcs.items() if crc != UNKNOWN_CRC}
+
+    def entry(self, base_offset: int) -> SegmentEntry | None:
+        return next((entry for entry in self.segments if entry.base_offset == base_offset), None)
+
+    def is_stale(self, kafka_epoch: int) -> bool:
+        """Whether Apache Kafka has led this folder since: what it did there is not in this manifest."""
+        return kafka_epoch > self.kafka_epoch
+
+    def swapped(self, starts: Iterable[int], first: int, end: int) -> Manifest:
+        """As a compaction left it that put segments at `starts` in the place of all in [first, end)."""
+        kept = [entry for entry in self.segments if not first <= entry.base_offset < end]
+        new = [SegmentEntry(start) for start in starts]
+        return self._replace(segments=tuple(sorted([*kept, *new])))
+
+    def cut(self, base_offsets: Iterable[int], end_offset: int) -> Manifest:
+        """With only these segments, of which the last one grows on from `end_offset`."""
+        kept = set(base_offsets)
+        entries = [entry for entry in self.segments if entry.base_offset in kept]
+        if entries:
+            entries[-1] = SegmentEntry(entries[-1].base_offset, snapshot_crc=entries[-1].snapshot_crc)
+        return self._replace(
+            segments=tuple(entries), flushed_below=min(self.flushed_below, end_offset), end_offset=NOT_CLOSED
+        )
+
+    # --- against the disk ---
+
+    def contradiction(self, base_offsets: Iterable[int]) -> str | None:
+        """What is wrong with a folder that holds these segments. Older ones than the first named wait to be removed,
+        newer ones than the last were begun after this was written."""
+        found = set(base_offsets)
+        named = {entry.base_offset for entry in self.segments}
+        missing = sorted(named - found)
+        if missing:
+            gone = ", ".join(f"{offset:020d}.log" for offset in missing[:MAX_NAMED])
+            return f"{len(missing)} of {len(named)} segments are missing: {gone}"
+        odd = sorted(offset for offset in found - named if named and min(named) < offset < max(named))
+        if odd:
+            return f"segment {odd[0]:020d}.log does not belong here"
+        return None
+
+
+MAX_NAMED: Final = 5
+"""Missing segments that an error names: the first ones tell which part is gone."""
+
+
+def encode(manifest: Manifest) -> bytes:
+    topic_id = manifest.topic_id.hex if manifest.topic_id is not None else "-"
+    lines = [
+        f"topic {topic_id}",
+        f"kafka-epoch {manifest.kafka_epoch}",
+        f"log-start {manifest.log_start_offset}",
+        f"flushed-below {manifest.flushed_below}",
+        f"end {manifest.end_offset}",
+        f"snapshot {manifest.snapshot_crc}",
+        *(f"epoch {epoch} {start}" for epoch, start in manifest.epochs),
+        *("segment " + " ".join(map(str, entry)) for entry in manifest.segments),
+    ]
+    body = "".join(f"{line}\n" for line in lines).encode()
+    return f"{FILE_NAME} {VERSION} {crc32c(body):08x}\n".encode() + body
+
+
+def decode(data: bytes) -> Manifest:
+    """Raises CorruptManifest."""
+    first, _, body = data.partition(b"\n")
+    try:
+        name, version, crc = first.decode().split(" ")
+        if name != FILE_NAME or int(version) != VERSION:
+            raise CorruptManifest(f"{first!r} is not the first line of a manifest of version {VERSION}")
+        if int(crc, 16) != crc32c(body):
+            raise CorruptManifest(f"the stored CRC is {crc}, the bytes give {crc32c(body):08x}")
+        return _parse(body.decode())
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptManifest(f"not a manifest: {error!r}") from error
+
+
+def _parse(body: str) -> Manifest:
+    single: dict[str, str] = {}
+    epochs, segments = [], []
+    for line in body.splitlines():
+        key, _, value = line.partition(" ")
+        if key == "segment":
+            segments.append(SegmentEntry(*map(int, value.split(" "))))
+        elif key == "epoch":
+            epochs.append(EpochEntry(*map(int, value.split(" "))))
+        else:
+            single[key] = value
+    return Manifest(
+        tuple(segments),
+        int(single["log-start"]),
+        int(single["flushed-below"]),
+        tuple(epochs),
+        int(single["end"]),
+        int(single["snapshot"]),
+        None if single["topic"] == "-" else UUID(hex=single["topic"]),
+        int(single["kafka-epoch"]),
+    )
+
+
+def read_manifest(storage: Storage, directory: str) -> Manifest | None:
+    """None if there is none, as in a folder that Kafka or an older oncelog left. Raises CorruptManifest."""
+    path = f"{directory}/{FILE_NAME}"
+    return decode(storage.read_all(path)) if storage.exists(path) else None
+
+
+class ManifestFile:
+    """The manifest of an open log. It notes what sealed segments are once: they do not change any more."""
+
+    __slots__ = ("_entries", "_kafka_epoch", "_storage", "_topic_id", "_written", "path")
+
+    def __init__(self, storage: Storage, directory: str, topic_id: UUID | None, kafka_epoch: int) -> None:
+        self._storage = storage
+        self._topic_id = topic_id
+        self._kafka_epoch = kafka_epoch
+        self._entries: dict[Segment, SegmentEntry] = {}
+        self._written: Manifest | None = None
+        self.path = f"{directory}/{FILE_NAME}"
+
+    @property
+    def written(self) -> Manifest | None:
+        """What the file says, as far as it is believed."""
+        return self._written
+
+    @property
+    def is_closed(self) -> bool:
+        return self._written is not None and self._written.is_closed
+
+    def load(self) -> None:
+        """Read what the last run left. One that cannot be believed counts as none."""
+        directory = self.path.rpartition("/")[0]
+        try:
+            found = read_manifest(self._storage, directory)
+        except CorruptManifest as error:
+            logger.warning("%s: writing it anew from what is there: %s", self.path, error)
+            return
+        if found is not None and found.is_stale(self._kafka_epoch):
+            logger.info("%s: Apache Kafka has run here since; writing it anew", self.path)
+        elif found is not None:
+            self._written = found._replace(topic_id=found.topic_id or self._topic_id)
+
+    def replace(self, manifest: Manifest) -> bool:
+        """Write it, without waiting for the disk, unless it stands there already; whether it was written."""
+        manifest = manifest._replace(topic_id=self._topic_id, kafka_epoch=self._kafka_epoch)
+        if manifest == self._written:
+            return False
+        replace_file(self._storage, self.path, encode(manifest), durable=False)
+        self._written = manifest
+        return True
+
+    def describe(
+        self,
+        sealed: Iterable[Segment],
+        active: Segment,
+        snapshots: SnapshotFiles,
+        epochs: LeaderEpochCache,
+        *,
+        log_start_offset: int,
+        flushed_below: int,
+        end_offset: int | None = None,
+    ) -> Manifest:
+        """The manifest of a log as it is; with `end_offset`, as a clean close leaves it."""
+        entries = {segment: self._entries.get(segment) or _entry_of(segment, snapshots) for segment in sealed}
+        self._entries = entries
+        if end_offset is None:
+            last = SegmentEntry(active.base_offset, snapshot_crc=snapshots.crc(active.base_offset))
+        else:
+            last = _entry_of(active, snapshots)
+        return Manifest(
+            (*entries.values(), last),
+            log_start_offset,
+            flushed_below,
+            epochs.entries,
+            NOT_CLOSED if end_offset is None else end_offset,
+            UNKNOWN_CRC if end_offset is None else snapshots.crc(end_offset),
+        )
+
+
+def _entry_of(segment: Segment, snapshots: SnapshotFiles) -> SegmentEntry:
+    aborted = segment.transaction_index.checksum()
+    return SegmentEntry(
+        segment.base_offset,
+        segment.size_bytes,
+        aborted.entries,
+        aborted.crc,
+        snapshots.crc(segment.base_offset),
+        *IndexCounts.of(segment),
+    )

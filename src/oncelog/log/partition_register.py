@@ -1,0 +1,76 @@
+"""Which partitions have a folder in a data directory: oncelog's own file, so that a lost folder is told from a new one.
+
+Owns the format of `oncelog-partitions`. A partition whose topic exists but whose folder does not was either created
+just before a crash, and its folder still has to be made, or its folder is lost with all its records: only a note from
+after its creation tells which. A line is added for each folder, after it was made, and never taken back: the topic's id
+in it tells a topic from one that had its name before. The file is written anew at a start if it says too much.
+
+    orders 0 0f3c9a... 9ae0daaf     topic, partition, topic id, CRC32C of the line so far
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from oncelog.log.storage import Storage, replace_file
+from oncelog.records.kernel import crc32c
+from oncelog.types import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+FILE_NAME: Final = "oncelog-partitions"
+
+
+class Registered(NamedTuple):
+    topic_partition: TopicPartition
+    topic_id: UUID
+
+
+class PartitionRegister:
+    def __init__(self, storage: Storage, directory: str) -> None:
+        self._storage = storage
+        self._path = f"{directory}/{FILE_NAME}"
+        self._is_whole = True
+
+    def load(self) -> set[Registered] | None:
+        """Every partition that had a folder; None if there is no such file. Damaged lines are left out, with a
+        warning: of those partitions, a lost folder may go unnoticed until the next `replace`."""
+        if not self._storage.exists(self._path):
+            self._is_whole = False
+            return None
+        lines = self._storage.read_all(self._path).decode(errors="replace").splitlines()
+        found = {registered for line in lines if (registered := _decode(line)) is not None}
+        self._is_whole = len(found) == len(lines)
+        if not self._is_whole:
+            logger.warning("%s: %d of %d lines cannot be believed", self._path, len(lines) - len(found), len(lines))
+        return found
+
+    def add(self, registered: Registered) -> None:
+        """Note that the partition has a folder."""
+        self._storage.open(self._path, create=True).append(_encode(registered))
+
+    def replace(self, found: Collection[Registered] | None, known: Collection[Registered]) -> None:
+        """Make `known` all that the file says, unless that is what was `found` in it."""
+        if not self._is_whole or found != known:
+            replace_file(self._storage, self._path, b"".join(map(_encode, sorted(known))), durable=True)
+            self._is_whole = True
+
+
+def _encode(registered: Registered) -> bytes:
+    topic_partition, topic_id = registered
+    text = f"{topic_partition.topic} {topic_partition.partition} {topic_id.hex}"
+    return f"{text} {crc32c(text.encode()):08x}\n".encode()
+
+
+def _decode(line: str) -> Registered | None:
+    text, _, crc = line.rpartition(" ")
+    try:
+        if int(crc, 16) != crc32c(text.encode()):
+            return None
+        topic, partition, topic_id = text.split(" ")
+        return Registered(TopicPartition(topic, int(partition)), UUID(hex=topic_id))
+    except ValueError:
+        return None

@@ -1,0 +1,283 @@
+"""Damage at rest: every file of a partition's folder and every checkpoint beside it, deleted, emptied, cut, flipped or
+put back as it was before, after a clean stop and after a kill. What is served is right, or the partition is offline and
+says so; nothing aborted is ever handed out, and no offset is given out twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, cast
+from uuid import UUID
+
+import pytest
+
+from oncelog.errors import CorruptMessage, KafkaStorageError
+from oncelog.log.config import LogConfig
+from oncelog.log.manager import LogManager
+from oncelog.log.partition_log import PartitionLog
+from oncelog.records import kernel
+from oncelog.records.batch import ControlMarker
+from oncelog.types import TopicPartition
+from tests.log.driver import START_MS, append, make_batch
+from tests.support.faulty_storage import FaultyStorage
+
+DAMAGED, OTHER = TopicPartition("orders", 0), TopicPartition("other", 0)
+TOPIC_IDS = {DAMAGED: UUID(int=11), OTHER: UUID(int=22)}
+CONFIG = LogConfig(segment_bytes=1000, index_interval_bytes=150, retention_ms=-1, file_delete_delay_ms=0)
+PRODUCER, TRANSACTIONAL = 9, 77
+FOLDER = "data"
+BATCH_OFFSET_BYTES, UNCOVERED_BYTES = 8, 21
+"""Of a batch's header: the base offset, and all that its checksum does not cover."""
+
+
+def config_of(topic_partition: TopicPartition, topic_id: UUID | None) -> LogConfig | None:
+    known = TOPIC_IDS.get(topic_partition)
+    if topic_id not in (None, known):
+        raise KafkaStorageError(f"the id {topic_id} is nobody's")
+    return CONFIG if known is not None else None
+
+
+def open_manager(storage: FaultyStorage) -> LogManager:
+    manager = LogManager.open(storage, FOLDER, config_of=config_of, now_ms=START_MS)
+    for log in manager.logs.values():
+        log.advance_high_watermark(log.log_end_offset)
+    return manager
+
+
+class Writer:
+    """Writes plain records of one producer and transactions of another, every second of which is aborted."""
+
+    def __init__(self) -> None:
+        self.sequences = {PRODUCER: 0, TRANSACTIONAL: 0}
+        self.transactions = 0
+
+    def write(self, log: PartitionLog, rounds: int, leader_epoch: int) -> None:
+        for _ in range(rounds):
+            self.append(log, PRODUCER, leader_epoch)
+            self.append(log, TRANSACTIONAL, leader_epoch)
+            self.append(log, PRODUCER, leader_epoch)
+            marker = ControlMarker(commit=self.transactions % 2 == 0, coordinator_epoch=0)
+            log.append_marker(
+                marker, producer_id=TRANSACTIONAL, producer_epoch=0, leader_epoch=leader_epoch, now_ms=START_MS
+            )
+            self.transactions += 1
+            log.advance_high_watermark(log.log_end_offset)
+
+    def append(self, log: PartitionLog, producer_id: int, leader_epoch: int) -> None:
+        append(log, self.next_batch(producer_id), leader_epoch=leader_epoch)
+        self.sequences[producer_id] += 1
+
+    def next_batch(self, producer_id: int, ago: int = 0) -> bytearray:
+        sequence = self.sequences[producer_id] - ago
+        return make_batch(
+            [b"%d-%d" % (producer_id, sequence) + b"." * 40],
+            producer_id=producer_id,
+            sequence=sequence,
+            timestamp_ms=START_MS + 10 * sequence,
+            transactional=producer_id == TRANSACTIONAL,
+        )
+
+
+def flush_sealed(log: PartitionLog) -> None:
+    request = log.flush_due(START_MS)
+    assert request is not None
+    request.run()
+    log.flushed(request, START_MS)
+
+
+def answers(log: PartitionLog) -> dict[str, object]:
+    """Everything that clients may ask."""
+    end = log.log_end_offset
+    return {
+        "start": log.log_start_offset,
+        "end": end,
+        "records": list(batches(log)),
+        "aborted": sorted(log.aborted_transactions(log.log_start_offset, end)),
+        "stable": log.last_stable_offset,
+        "epochs": log.leader_epochs.entries,
+        "times": [log.find_offset_by_timestamp(START_MS + 10 * step) for step in range(0, 60, 3)],
+        "newest": log.max_timestamp(),
+    }
+
+
+def batches(log: PartitionLog) -> Iterator[tuple[int, bytes]]:
+    """As a client reads: from the start, and it verifies every checksum."""
+    offset = log.log_start_offset
+    while offset < log.log_end_offset:
+        data = log.read(offset, 300, upper_bound=log.log_end_offset).read_all()
+        headers, good_bytes = kernel.scan(data, 0, len(data), True)
+        if good_bytes != len(data) or not headers or headers[-1].next_offset <= offset:
+            raise ClientSeesIt
+        position = 0
+        for header in headers:
+            yield header.base_offset, bytes(data[position + UNCOVERED_BYTES : position + header.size_bytes])
+            position += header.size_bytes
+            offset = header.next_offset
+
+
+class ClientSeesIt(Exception):
+    """A client's checksum tells."""
+
+
+@dataclass
+class Template:
+    """A data folder, an older state of the same, and what its partitions answer."""
+
+    disk: FaultyStorage
+    older: FaultyStorage
+    writer: Writer
+    answers: dict[TopicPartition, dict[str, object]]
+    is_killed: bool
+
+    def files(self) -> list[str]:
+        """Every file of the damaged partition and of the data folder."""
+        return [path for path in self.disk.paths("") if path.rpartition("/")[0] in (FOLDER, f"{FOLDER}/{DAMAGED}")]
+
+
+def make_template(*, is_killed: bool) -> Template:
+    disk = FaultyStorage()
+    manager = open_manager(disk)
+    writer = Writer()
+    for topic_partition, topic_id in TOPIC_IDS.items():
+        manager.create(topic_partition, topic_id, CONFIG, START_MS)
+    writer.write(manager.logs[DAMAGED], 10, leader_epoch=0)
+    Writer().write(manager.logs[OTHER], 3, leader_epoch=0)
+    manager.logs[DAMAGED].delete_records(5)
+    manager.stop(START_MS)
+    older = disk.copy()
+    manager = open_manager(disk)
+    log = manager.logs[DAMAGED]
+    log.delete_records(7)
+    writer.write(log, 8, leader_epoch=2)
+    for _ in range(5):  # so that a producer's last batches are known, whatever is asked
+        writer.append(log, PRODUCER, 2)
+    log.advance_high_watermark(log.log_end_offset)
+    flush_sealed(log)
+    manager.checkpoint()
+    found = {topic_partition: answers(log) for topic_partition, log in manager.logs.items()}
+    if not is_killed:
+        manager.stop(START_MS)
+    return Template(disk.copy(), older, writer, found, is_killed)
+
+
+@pytest.fixture(scope="module", params=["stopped", "killed"])
+def template(request: pytest.FixtureRequest) -> Template:
+    return make_template(is_killed=request.param == "killed")
+
+
+def verdict(template: Template, disk: FaultyStorage, *, may_end_early: bool) -> str:
+    """Open a damaged folder and judge it: `right`, `offline`, `seen by a client` or what is wrong."""
+    manager = open_manager(disk)
+    if OTHER not in manager.logs or answers(manager.logs[OTHER]) != template.answers[OTHER]:
+        return "damage to one partition changed another"
+    if DAMAGED in manager.report.failed:
+        return "offline" if "oncelog doctor" in str(manager.report.failed[DAMAGED]) else "does not say what to do"
+    log = manager.logs[DAMAGED]
+    try:
+        return compare(template, log, answers(log), may_end_early=may_end_early)
+    except (ClientSeesIt, CorruptMessage):
+        return "seen by a client"
+
+
+def compare(template: Template, log: PartitionLog, found: dict[str, object], *, may_end_early: bool) -> str:
+    expected = template.answers[DAMAGED]
+    if may_end_early and log.log_end_offset < cast(int, expected["end"]):
+        return "right" if is_prefix(found, expected) else "not what was there before"
+    if differing := [key for key in expected if found[key] != expected[key]]:
+        return f"wrong {differing}: {[found[key] for key in differing]}"
+    for ago in range(1, 6):
+        if not append(log, template.writer.next_batch(PRODUCER, ago), leader_epoch=2).duplicate:
+            return "a retry is stored twice"
+    return "right"
+
+
+def is_prefix(found: dict[str, object], expected: dict[str, object]) -> bool:
+    records, all_records = cast(list[object], found["records"]), cast(list[object], expected["records"])
+    aborted = [each for each in cast(Any, expected["aborted"]) if each.last_offset < found["end"]]
+    return records == all_records[: len(records)] and found["aborted"] == aborted
+
+
+Damage = Callable[[bytes], Iterator[bytes]]
+
+
+def emptied(content: bytes) -> Iterator[bytes]:
+    yield b""
+
+
+def cut(content: bytes) -> Iterator[bytes]:
+    for kept in {len(content) // 2, max(len(content) - 1, 0), max(len(content) - 34, 0)}:
+        yield content[:kept]
+
+
+def flipped(content: bytes) -> Iterator[bytes]:
+    """Every second byte of a text, some of others; not a batch's offset and leader epoch, which no checksum covers."""
+    size = len(content)
+    is_text = content.isascii() and content.endswith(b"\n")
+    some = {BATCH_OFFSET_BYTES + 3, 16, 18, 20, 22, 33, 40, size - 20, size - 1}
+    for position in range(0, size, 2) if is_text else sorted(some & set(range(size))):
+        changed = bytearray(content)
+        changed[position] ^= 1 + position % 4
+        yield bytes(changed)
+
+
+def may_end_early(template: Template, path: str) -> bool:
+    """Bytes cut from the growing segment after a kill cannot be told from a write that the kill interrupted."""
+    logs = [each for each in template.files() if each.endswith(".log")]
+    return template.is_killed and path == logs[-1]
+
+
+def judge(template: Template, path: str, content: bytes | None) -> str:
+    disk = template.disk.copy()
+    if content is None:
+        disk.remove(path)
+    else:
+        disk.content(path)[:] = content
+    return verdict(template, disk, may_end_early=may_end_early(template, path))
+
+
+FINE = {"right", "offline", "seen by a client"}
+
+
+@pytest.mark.parametrize("damage", [emptied, cut, flipped])
+def test_no_damage_goes_unnoticed(damage: Damage, template: Template) -> None:
+    verdicts = {}
+    for path in template.files():
+        content = bytes(template.disk.content(path))
+        for number, changed in enumerate(damage(content)):
+            if changed != content:
+                verdicts[f"{path} {number}"] = judge(template, path, changed)
+    assert {what: found for what, found in verdicts.items() if found not in FINE} == {}
+
+
+def test_no_lost_file_goes_unnoticed(template: Template) -> None:
+    verdicts = {path: judge(template, path, None) for path in template.files()}
+    assert {what: found for what, found in verdicts.items() if found not in FINE} == {}
+    assert {verdicts[path] for path in verdicts if path.endswith((".txnindex", ".snapshot", "index"))} == {"right"}
+    lost = {verdicts[path] for path in verdicts if path.endswith(".log")}
+    assert lost == {"offline"}
+
+
+def test_no_older_version_goes_unnoticed(template: Template) -> None:
+    """Each file as it was after the run before; and the mark of that run's clean stop."""
+    both = set(template.older.paths("")) & {*template.files(), f"{FOLDER}/.kafka_cleanshutdown"}
+    verdicts = {}
+    for path in sorted(both):
+        disk = template.disk.copy()
+        disk.open(path, create=True)
+        disk.content(path)[:] = template.older.content(path)
+        verdicts[path] = verdict(template, disk, may_end_early=False)
+    assert {what: found for what, found in verdicts.items() if found not in FINE} == {}
+    assert verdicts[f"{FOLDER}/.kafka_cleanshutdown"] == "right"
+
+
+def test_a_lost_folder_is_not_taken_for_a_new_one(template: Template) -> None:
+    disk = template.disk.copy()
+    disk.remove_directory(f"{FOLDER}/{DAMAGED}")
+    assert verdict(template, disk, may_end_early=False) == "offline"
+    manager = open_manager(disk)
+    with pytest.raises(KafkaStorageError, match="is missing, with at least"):
+        manager.create(DAMAGED, TOPIC_IDS[DAMAGED], CONFIG, START_MS)
+
+
+def test_without_damage_all_is_right(template: Template) -> None:
+    assert verdict(template, template.disk.copy(), may_end_early=False) == "right"
