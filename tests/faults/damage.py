@@ -435,6 +435,8 @@ KINDS = [
     FileKind("`.snapshot`", ("orders-0/*.snapshot", "newest:orders-0/*.snapshot", "newest:stock-0/*.snapshot")),
     FileKind("`leader-epoch-checkpoint`", ("orders-0/leader-epoch-checkpoint",)),
     FileKind("`partition.metadata`", ("orders-0/partition.metadata",)),
+    FileKind("`oncelog-manifest`", ("orders-0/oncelog-manifest", "prices-0/oncelog-manifest")),
+    FileKind("`oncelog-partitions`", ("oncelog-partitions",)),
 ]
 
 

@@ -42,7 +42,8 @@ def test_nothing_is_wrong_with_what_is_not_damaged(scene: Scene, place: Path) ->
         assert outcome(scene, copied(source, place / "workshop"), "") == "right"
 
 
-PENDING = [KINDS[4], *KINDS[12:]]  # what a partition's own files are damaged by is not all noticed yet
+PENDING = [kind for kind in KINDS if kind.title == "`.log`, sealed"]
+"""No checksum covers the offset and the leader epoch of a batch: where compaction left gaps, nothing can tell."""
 
 
 @pytest.mark.parametrize(

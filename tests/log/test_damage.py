@@ -129,6 +129,10 @@ class Template:
     answers: dict[TopicPartition, dict[str, object]]
     is_killed: bool
 
+    @property
+    def segments(self) -> int:
+        return len([path for path in self.files() if path.endswith(".log")])
+
     def files(self) -> list[str]:
         """Every file of the damaged partition and of the data folder."""
         return [path for path in self.disk.paths("") if path.rpartition("/")[0] in (FOLDER, f"{FOLDER}/{DAMAGED}")]
@@ -149,9 +153,13 @@ def make_template(*, is_killed: bool) -> Template:
     log = manager.logs[DAMAGED]
     log.delete_records(7)
     writer.write(log, 8, leader_epoch=2)
-    for _ in range(5):  # so that a producer's last batches are known, whatever is asked
+    writer.write(log, 1, leader_epoch=2)
+    log.roll(START_MS)
+    writer.write(log, 1, leader_epoch=2)
+    for _ in range(2):
         writer.append(log, PRODUCER, 2)
     log.advance_high_watermark(log.log_end_offset)
+    assert log.active_segment.transaction_index.entries()
     flush_sealed(log)
     manager.checkpoint()
     found = {topic_partition: answers(log) for topic_partition, log in manager.logs.items()}

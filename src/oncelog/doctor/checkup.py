@@ -27,8 +27,9 @@ from oncelog.controller.takeover import UnservableMetadata, check_known_folders,
 from oncelog.doctor.repairs import AcceptLoss, RebuildMetadata, Repair, RestoreIdentity, RestoreTopicId, SetAside
 from oncelog.log.checkpoints import CLEAN_SHUTDOWN_FILE, CorruptCheckpoint
 from oncelog.log.folders import STRAY_SUFFIX, name_of, partition_of
-from oncelog.log.inspection import NO_KAFKA_EPOCH, Finding, Severity, inspect_data_folder
+from oncelog.log.inspection import Finding, Severity, inspect_data_folder
 from oncelog.log.leader_epochs import LeaderEpochCache
+from oncelog.log.manifest import NO_KAFKA_EPOCH
 from oncelog.log.storage import Storage
 from oncelog.types import TopicPartition
 

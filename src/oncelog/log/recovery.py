@@ -65,6 +65,8 @@ class RecoveryReport:
     rebuilt_indexes: tuple[int, ...] = ()
     snapshot_offset: int | None = None
     broken_snapshots: tuple[int, ...] = ()
+    mended: tuple[tuple[str, str], ...] = ()
+    """Files that were put right, and what was wrong with each."""
 
 
 class LoadedLog(NamedTuple):
@@ -188,6 +190,7 @@ class LogLoader:
         """A clean stop was marked, but not of this log as it is now."""
         if self._report.clean:
             logger.warning("%s: recovering it in spite of the mark of a clean stop: %s", self._directory, why)
+            self._note_mended(self._directory, f"a clean stop was marked, but {why}")
             self._report = replace(self._report, clean=False)
 
     def _start_over(self, segments: list[Segment], snapshots: SnapshotFiles, end_offset: int) -> None:
@@ -265,7 +268,6 @@ class LogLoader:
         for position, segment in enumerate(segments[:-1]):
             if position < trusted:
                 self._open_sealed(segment, segments[position + 1].base_offset)
-        self._check_transaction_indexes(segments[:trusted], snapshots)
         if trusted == len(segments):
             try:
                 end_offset = self._open_growing(segments[-1])
@@ -273,8 +275,10 @@ class LogLoader:
                 raise damaged(self._directory, f"{segments[-1].path} was closed cleanly, yet: {error}") from error
             else:
                 self._check_end(end_offset)
+                self._check_transaction_indexes(segments, snapshots)
                 self._restore_producers(segments, snapshots, end_offset)
                 return end_offset
+        self._check_transaction_indexes(segments[:trusted], snapshots)
         self._restore_producers(segments[:trusted], snapshots, segments[trusted].base_offset)
         return self._scan_segments(segments, trusted, snapshots)
 
@@ -307,7 +311,7 @@ class LogLoader:
         """Raise CorruptIndex if an index lost entries. A time index without its last one makes a segment look older
         than it is, to whoever looks for a time and to retention."""
         entry = self._claims.entry(segment.base_offset) if self._claims is not None else None
-        if entry is None or entry.size_bytes == UNKNOWN:
+        if entry is None or entry.index_entries == UNKNOWN:
             return
         found = IndexCounts.of(segment)
         if found != entry.indexes:
@@ -325,8 +329,12 @@ class LogLoader:
 
     def _rebuild_indexes(self, segment: Segment, error: CorruptIndex) -> None:
         logger.warning("%s: rebuilding its indexes: %s", segment.path, error)
+        self._note_mended(segment.path, str(error))
         segment.rebuild_indexes()
         self._note_rebuilt(segment)
+
+    def _note_mended(self, path: str, what: str) -> None:
+        self._report = replace(self._report, mended=(*self._report.mended, (path, what)))
 
     def _note_rebuilt(self, segment: Segment) -> None:
         self._report = replace(self._report, rebuilt_indexes=(*self._report.rebuilt_indexes, segment.base_offset))
@@ -368,6 +376,9 @@ class LogLoader:
         Only compaction leaves gaps that belong there, perhaps under a policy of former times."""
         if not following or end_offset >= following[0].base_offset or self._config.compacts:
             return False
+        sealed = self._claims.segments[:-1] if self._claims is not None else ()
+        if (segment.base_offset, segment.size_bytes) in ((entry.base_offset, entry.size_bytes) for entry in sealed):
+            return False  # it was never longer: the loss of what came after it was accepted
         return not _was_compacted(segment)
 
     def _scan_segment(self, segment: Segment, next_offset: int) -> tuple[int, int]:
@@ -414,6 +425,7 @@ class LogLoader:
                 self._check_aborted(segment)
             except CorruptTransactionIndex as error:
                 logger.warning("%s: rebuilding its transaction index: %s", segment.path, error)
+                self._note_mended(segment.transaction_index.path, str(error))
                 self._restore_producers(segments[:position], snapshots, segment.base_offset)
                 replay = ProducerReplay(self._producers, self._now_ms)
                 replay.segment(segment, segment.base_offset)
@@ -440,6 +452,7 @@ class LogLoader:
         if self._epochs.entries[: len(known)] == known:
             return is_there
         logger.warning("%s: not the leader epochs that were written; restoring them", self._epochs.path)
+        self._note_mended(self._epochs.path, "not the leader epochs that were written")
         self._epochs.restore(known)
         return True
 

@@ -474,6 +474,14 @@ class Segment:
         logger.warning("rebuilding the indexes of %s: %s", self.path, error)
         self.rebuild_indexes()
 
+    def _check_order(self, headers: list[BatchHeader], next_offset: int) -> int:
+        """The offset after these batches; raise CorruptMessage if theirs do not grow, which no checksum covers."""
+        for header in headers:
+            if header.base_offset < next_offset or header.last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
+                raise CorruptMessage(f"{self.path} has offset {header.base_offset} where {next_offset} is due")
+            next_offset = header.next_offset
+        return next_offset
+
     def rebuild_indexes(self) -> None:
         """Write both indexes anew from the batches, under other names until they are complete: half a time index
         would make the segment look older than it is."""
@@ -484,7 +492,9 @@ class Segment:
             for index in indexes:
                 index.path += TEMPORARY_SUFFIX
             self._restart_indexes()
+            next_offset = self.base_offset
             for scanned in scan_batches(self.file(), 0, size_bytes, verify_crc=False):
+                next_offset = self._check_order(scanned.headers, next_offset)
                 self.note_scanned(scanned.headers)
             self.complete_time_index()
             for index, path in zip(indexes, paths, strict=True):
