@@ -37,3 +37,11 @@ def test_one_that_fails_goes_to_the_end_of_the_line() -> None:
     missing.forget(SECOND)
     assert missing.next_due(MAX_RETRY_MS) == FIRST
     assert (len(missing), FIRST in missing, SECOND in missing) == (1, True, False)
+
+
+def test_many_that_fail_together_are_one_failure() -> None:
+    missing = MissingLogs()
+    for index in range(50):
+        assert missing.failed(TopicPartition("orders", index), 1_000)
+    assert missing.next_due(1_000 + FIRST_RETRY_MS - 1) is None
+    assert missing.next_due(1_000 + FIRST_RETRY_MS) == FIRST

@@ -32,8 +32,9 @@ class MissingLogs:
         is_news = partition not in self._missing
         self._missing.pop(partition, None)
         self._missing[partition] = None
-        self._next_try_ms = steady_ms + self._wait_ms
-        self._wait_ms = min(2 * self._wait_ms, MAX_RETRY_MS)
+        if self.is_due(steady_ms):  # else it is one more of a request that makes many
+            self._next_try_ms = steady_ms + self._wait_ms
+            self._wait_ms = min(2 * self._wait_ms, MAX_RETRY_MS)
         return is_news
 
     def made(self, partition: TopicPartition) -> bool:
