@@ -8,6 +8,7 @@ which measures how long others wait meanwhile.
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import resource
 import socket
@@ -20,7 +21,7 @@ from tests.support.batches import ZSTD, make_batch
 from tests.support.groups import await_coordinator, commit_request, heartbeat_request, join_request
 from tests.support.process import BrokerProcess
 from tests.support.raw import ConnectionClosedError, Message, RawClient, encode_header, encode_request
-from tests.support.requests import create_topic, fetch_request, produce_request
+from tests.support.requests import await_leaders, create_topic, fetch_request, produce_request
 
 Attack = Callable[[BrokerProcess], None]
 ATTACKS: dict[str, Attack] = {}
@@ -304,6 +305,26 @@ def descriptors_exhausted(broker: BrokerProcess) -> None:
             assert ask(early, request)
     finally:
         resource.prlimit(broker.pid, resource.RLIMIT_NOFILE, before)
+
+
+@attack
+def no_descriptor_left_at_all(broker: BrokerProcess) -> None:
+    """Not even those that are reserved. What was promised meanwhile is there afterwards, without anybody's doing."""
+    before = resource.prlimit(broker.pid, resource.RLIMIT_NOFILE)
+    with RawClient(broker.address) as first, RawClient(broker.address) as second, RawClient(broker.address) as third:
+        for client in (first, second, third):
+            client.request("api_versions", 0)
+        in_use = len(os.listdir(f"/proc/{broker.pid}/fd"))
+        resource.prlimit(broker.pid, resource.RLIMIT_NOFILE, (in_use, before[1]))
+        try:
+            new = {"name": "promised", "num_partitions": 3, "replication_factor": 1}
+            ask(first, encode_request("create_topics", 7, {"topics": [new], "timeout": 1000}))
+            ask(second, encode_request("describe_cluster", 0, {}))
+            ask(third, encode_request("list_transactions", 0, {}))
+        finally:
+            resource.prlimit(broker.pid, resource.RLIMIT_NOFILE, before)
+    with RawClient(broker.address) as client:
+        await_leaders(client, "promised", 3)
 
 
 @attack

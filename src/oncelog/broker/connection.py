@@ -22,6 +22,7 @@ from oncelog.broker.request import CLOSE, NO_REPLY, Chunks, Peer, Pending, Piece
 from oncelog.broker.unfinished_frames import MIN_COUNTED_BYTES
 from oncelog.broker.workbench import SLICE_S
 from oncelog.errors import KafkaStorageError
+from oncelog.log.storage import is_out_of_descriptors
 from oncelog.wire.codec import MalformedMessage, Message
 from oncelog.wire.encoder import EncodedTooLarge
 from oncelog.wire.frame import FrameAssembler, RequestHeader
@@ -104,8 +105,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
                     self._serve(frame)
         except MalformedMessage as error:
             self._refuse(error)
-        except Exception:
-            self._fail()
+        except Exception as error:
+            self._fail(error)
         self._note_unfinished(self._frames.pending_bytes)
         self._go_on_later()
         self._balance_reading()
@@ -167,7 +168,10 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._server.metrics.malformed_requests += 1
         self.hang_up(str(error))
 
-    def _fail(self) -> None:
+    def _fail(self, error: Exception) -> None:
+        if is_out_of_descriptors(error):  # what the request needs is loaded when it is first used
+            self.hang_up("no descriptor was left to serve it with")
+            return
         logger.exception("bug: a request or its answer could not be dealt with")
         self.hang_up("the broker failed; its log says why")
 
@@ -232,8 +236,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
             except EncodedTooLarge as error:
                 self.hang_up(str(error))
                 return False
-            except Exception:
-                self._fail()
+            except Exception as error:
+                self._fail(error)
                 return False
             if answer is not None:
                 self._is_making = False
@@ -261,8 +265,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
             return self._server.dispatcher.frame(header, answer)
         except EncodedTooLarge as error:
             self.hang_up(str(error))
-        except Exception:
-            self._fail()
+        except Exception as error:
+            self._fail(error)
         return None
 
     def _note_held(self) -> None:
@@ -302,8 +306,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
                     break
         except MalformedMessage as error:
             self._refuse(error)
-        except Exception:
-            self._fail()
+        except Exception as error:
+            self._fail(error)
         self._go_on_later()
         self._balance_reading()
 

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from oncelog.broker.request import Answer, Chunks, Peer, Piecewise, Request
 from oncelog.broker.request_bounds import check_size, max_elements, name_once
-from oncelog.errors import KafkaError, UnknownServerError
+from oncelog.errors import KafkaError, KafkaStorageError, UnknownServerError
+from oncelog.log.storage import is_out_of_descriptors
 from oncelog.wire import codec
 from oncelog.wire.api import SUPPORTED, ApiKey
 from oncelog.wire.codec import MalformedMessage, Message
@@ -119,7 +120,9 @@ class Dispatcher:
             return self._top_level_error(request, error)
         except MalformedMessage:
             raise
-        except Exception:
+        except Exception as error:
+            if is_out_of_descriptors(error):
+                return self._top_level_error(request, KafkaStorageError("the broker has no descriptor left; try again"))
             logger.exception("bug: %s v%d failed", api_name(request.api_key), request.version)
             return self._top_level_error(request, UnknownServerError("the broker failed; its log says why"))
 
