@@ -53,6 +53,7 @@ COMPILED = [
     "broker.lookout",
     "broker.connection",
     "broker.dispatch",
+    "broker.handlers.heavy_batches",
     "broker.handlers.produce",
 ]
 

@@ -48,6 +48,7 @@ SUITES = {
     "broker.lookout": "broker/test_lookout.py",
     "broker.connection": None,
     "broker.dispatch": "broker/test_dispatch.py",
+    "broker.handlers.heavy_batches": "broker/handlers/test_heavy_batches.py",
     "broker.handlers.produce": "broker/handlers/test_produce.py",
 }
 

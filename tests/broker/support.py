@@ -16,6 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from oncelog.broker.config import BrokerConfig, Endpoint
 from oncelog.broker.dispatch import Dispatcher
 from oncelog.broker.group_commit import GroupCommit
+from oncelog.broker.off_loop import OffLoop
 from oncelog.broker.request import Answer, Peer, Pending, Piecewise
 from oncelog.broker.state import BrokerState
 from oncelog.log.storage import Storage
@@ -183,6 +184,7 @@ class Desk:
         self.broker.timers = self.alarms
         self.threads = Threads(self.alarms.turn)
         self.broker.group_commit = GroupCommit(self.threads.run_in_thread)
+        self.broker.off_loop = OffLoop(self.threads.run_in_thread)
         self.dispatcher = Dispatcher(self.broker)
         self.peer = Peer()
 

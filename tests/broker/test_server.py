@@ -21,12 +21,13 @@ import uvloop
 
 from oncelog.broker.answer_line import MAX_PENDING_ANSWERS
 from oncelog.broker.lookout import LOOK_S
+from oncelog.broker.off_loop import INLINE_BYTES
 from oncelog.broker.server import DataFolderInUse, Server, data_folder_lock
 from oncelog.broker.steady_time import SteadyTime
 from oncelog.clock import wall_ms
 from oncelog.log.storage import FileStorage
 from tests.broker.support import Desk, MetricsPage, await_that
-from tests.support.batches import make_batch, read_records
+from tests.support.batches import ZSTD, make_batch, read_records
 from tests.support.broker import OncelogBroker
 from tests.support.process import BrokerProcess
 from tests.support.raw import ConnectionClosedError, Message, RawClient, decode_response, encode_header, encode_request
@@ -123,6 +124,30 @@ def test_pipelined_requests_are_answered_in_order(client: RawClient, new_topic: 
             assert answer["topics"][0]["partitions"][0]["offset"] == produced, "it saw what came before it, and no more"
         elif api == "fetch":
             assert len(read_records(answer["responses"][0]["partitions"][0]["records"])) == produced
+
+
+@pytest.mark.parametrize("acks", [-1, 0])
+def test_nothing_overtakes_a_batch_that_is_judged_off_the_loop(client: RawClient, new_topic: Topics, acks: int) -> None:
+    """An idempotent producer has several batches under way, all on one connection."""
+    topic = new_topic()
+    create_topic(client, topic)
+    sizes = [INLINE_BYTES + 1, 1, 1, INLINE_BYTES + 1, 1]
+    batches = [
+        make_batch([bytes(size)], codec=ZSTD, producer_id=7, epoch=0, sequence=sequence)
+        for sequence, size in enumerate(sizes)
+    ]
+    frames = [
+        encode_request("produce", 9, produce_request(topic, batch, acks=acks), correlation_id=number)
+        for number, batch in enumerate(batches)
+    ]
+    frames.append(encode_request("list_offsets", 7, offsets_request(topic), correlation_id=len(frames)))
+    client.send_bytes(b"".join(frames))
+    for number in range(len(batches) if acks else 0):
+        correlation_id, answer = decode_response("produce", 9, client.receive_frame())
+        partition = answer["responses"][0]["partition_responses"][0]
+        assert (correlation_id, partition["error_code"], partition["base_offset"]) == (number, 0, number)
+    correlation_id, answer = decode_response("list_offsets", 7, client.receive_frame())
+    assert (correlation_id, answer["topics"][0]["partitions"][0]["offset"]) == (len(batches), len(batches))
 
 
 def test_requests_behind_a_long_poll_wait_for_it(client: RawClient, measured: BrokerProcess, new_topic: Topics) -> None:

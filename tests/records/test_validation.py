@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oncelog.errors import KafkaError
-from oncelog.records.batch import build_batch
+from oncelog.records.batch import HEADER_SIZE, build_batch
 from oncelog.records.validation import MAX_RECORD_ERRORS, BatchRules, ValidatedBatch, validate_client_batch
 from oncelog.types import TimestampType, TopicPartition
 from tests.records.strategies import BATCHES_OF_ROWS, damaged, quick
@@ -48,7 +48,8 @@ class TestAccepted:
         batch = build_batch(ROWS, codec=codec, producer_id=4, producer_epoch=0, base_sequence=0)
         before = bytes(batch)
         validated = validate_client_batch(memoryview(batch), rules=RULES)
-        assert validated == ValidatedBatch(kernel.parse_header(batch), NOW_MS, 1)
+        unfolded = len(build_batch(ROWS)) - HEADER_SIZE
+        assert validated == ValidatedBatch(kernel.parse_header(batch), NOW_MS, 1, unfolded)
         assert batch == before
 
     @quick

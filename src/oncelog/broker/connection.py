@@ -18,7 +18,7 @@ from oncelog.broker.answer_line import AnswerLine, Place
 from oncelog.broker.dispatch import HOT_DECODERS
 from oncelog.broker.outbox import Outbox
 from oncelog.broker.quota.meter import Meter
-from oncelog.broker.request import CLOSE, NO_REPLY, Chunks, Peer, Pending, Piecewise
+from oncelog.broker.request import CLOSE, NO_REPLY, Chunks, CloseConnection, NoReply, Peer, Pending, Piecewise, Silent
 from oncelog.broker.unfinished_frames import MIN_COUNTED_BYTES
 from oncelog.broker.workbench import SLICE_S
 from oncelog.errors import KafkaStorageError
@@ -58,6 +58,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._is_leaving = False
         self._reading_paused = False
         self._muting: asyncio.TimerHandle | None = None
+        self._holding: Pending | None = None
         self._peer = Peer()
         self._noted_bytes = 0
         self._is_making = False
@@ -162,7 +163,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     @property
     def _is_saturated(self) -> bool:
-        return self._line.is_full or self._write_blocked or self._is_making or self._muting is not None
+        is_busy = self._is_making or self._holding is not None
+        return is_busy or self._line.is_full or self._write_blocked or self._muting is not None
 
     def _refuse(self, error: MalformedMessage) -> None:
         self._server.metrics.malformed_requests += 1
@@ -207,14 +209,21 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self.mute(int(min(pause_s, MAX_PAUSE_S) * 1000))
 
     def _await(self, header: RequestHeader, pending: Pending, place: Place, began_s: float) -> None:
-        def completed(answer: Message | Chunks) -> None:
+        def completed(answer: Message | Chunks | Silent) -> None:
             timer = self._timers.pop(pending, None)
             if timer is not None:
                 timer.cancel()
+            if self._holding is pending:
+                self._holding = None
+            if answer is CLOSE:
+                self.hang_up("a request with acks=0 failed")
+                return
             self._server.answered(header, began_s)
             self._fill(place, header, answer)
 
         pending.on_complete = completed
+        if pending.holds_connection:
+            self._holding = pending
         timer = None
         if pending.deadline_ms is not None and pending.expire is not None:
             delay_s = max(0.0, (pending.deadline_ms - self._server.now_ms()) / 1000)
@@ -247,13 +256,14 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
         self._server.workbench.add(step)
 
-    def _fill(self, place: Place, header: RequestHeader, answer: Message | Chunks) -> None:
-        chunks = self._framed(header, answer)
+    def _fill(self, place: Place, header: RequestHeader, answer: Message | Chunks | Silent) -> None:
+        chunks: Chunks | None = [] if isinstance(answer, NoReply | CloseConnection) else self._framed(header, answer)
         if chunks is None:
             return
         self._line.fill(place, chunks)
         for ready in self._line.take_ready():
-            self._send(ready)
+            if ready:
+                self._send(ready)
         self._note_held()
         if self._reading_paused:
             # Not at once: whoever completed this is in the middle of serving somebody else's request.

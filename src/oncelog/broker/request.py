@@ -90,11 +90,21 @@ class Pending:
     deadline_ms: int | None = None
     expire: Callable[[], None] | None = None
     abandon: Callable[[], None] | None = None
-    on_complete: Callable[[Message | Chunks], None] | None = None
+    on_complete: Callable[[Message | Chunks | Silent], None] | None = None
     amend: Callable[[Message], None] | None = None
     """What the handler adds to an answer that somebody else completes."""
+    holds_connection: bool = False
+    """What the client has sent after this request is not looked at before it is done."""
 
-    def complete(self, answer: Message | Chunks) -> None:
+    def follow(self, answer: Answer) -> None:
+        """Complete with an answer, or when that completes."""
+        assert not isinstance(answer, Piecewise), "what came of waiting is short"
+        if isinstance(answer, Pending):
+            answer.on_complete = self.complete
+        else:
+            self.complete(answer)
+
+    def complete(self, answer: Message | Chunks | Silent) -> None:
         assert self.on_complete is not None, "completed before the connection took it over"
         if self.amend is not None and isinstance(answer, dict):
             self.amend(answer)
@@ -112,4 +122,7 @@ class Piecewise:
     elements: Iterator[Message]
 
 
-Answer = Message | Chunks | Piecewise | Pending | Literal[NoReply.NO_REPLY] | Literal[CloseConnection.CLOSE]
+Silent = Literal[NoReply.NO_REPLY] | Literal[CloseConnection.CLOSE]
+"""How a request with `acks=0` ends."""
+
+Answer = Message | Chunks | Piecewise | Pending | Silent

@@ -1,7 +1,7 @@
 """The broker's shell: listener, signals, timers and threads around `BrokerState`. No rule of Kafka's is decided here.
 
 One thread runs the loop and everything that changes state. A small pool runs what may take long and touches nothing
-that changes: flushes, compaction, recovery.
+that changes: flushes, compaction, recovery, decompressing much at once.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from oncelog.broker.housekeeping import Housekeeping
 from oncelog.broker.listener import Listener
 from oncelog.broker.lookout import Lookout
 from oncelog.broker.metrics_endpoint import MetricsEndpoint, serve_metrics
+from oncelog.broker.off_loop import OffLoop
 from oncelog.broker.state import BrokerState
 from oncelog.broker.steady_time import SteadyTime
 from oncelog.broker.unfinished_frames import UnfinishedFrames
@@ -46,7 +47,8 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-BACKGROUND_THREADS = 2
+BACKGROUND_THREADS = 3
+"""One compacts, one decompresses what is too much for the loop, and a flush need not wait for either."""
 STOP_THREADS = 16
 """Closing a log waits for the disk; disks take many waiters at once."""
 OUT_OF_DESCRIPTORS = "the descriptors left are reserved for the broker's own work; allow more (ulimit -n)"
@@ -292,6 +294,7 @@ async def _serve(
         loop.add_signal_handler(number, stopped.set)
     server = Server(broker, loop, pool, steady_time)
     broker.group_commit = GroupCommit(server.run_in_thread)
+    broker.off_loop = OffLoop(server.run_in_thread)
     broker.timers = server
     endpoint = await server.listen()
     broker.endpoint = broker.config.advertised or endpoint

@@ -11,14 +11,16 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable
 from itertools import groupby
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 from uuid import UUID
 
 from oncelog.broker.config import BROKER_KEYS, BrokerConfig, BrokerConfigSchema, Endpoint
 from oncelog.broker.fetch_session import FetchSessionCache, PartitionKey
 from oncelog.broker.group_commit import GroupCommit
+from oncelog.broker.lookup_memory import LookupMemory
 from oncelog.broker.metrics import BrokerMetrics
 from oncelog.broker.missing_logs import MissingLogs
+from oncelog.broker.off_loop import OffLoop
 from oncelog.broker.purgatory import FetchPurgatory
 from oncelog.broker.quota.client_quotas import ClientQuotas
 from oncelog.broker.quota.window import Window
@@ -55,6 +57,10 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 SESSION_ID_MASK = 2**31 - 1
+
+MAX_DECOMPRESSED_BYTES: Final = 64 * 1024 * 1024
+"""What the records of one batch may decompress to: all of it is in memory for a moment, for zstd twice. More only where
+the topic's `max.message.bytes` is larger."""
 
 
 TOPIC_RECORDS = frozenset({RecordType.TOPIC, RecordType.PARTITION, RecordType.REMOVE_TOPIC})
@@ -98,6 +104,8 @@ class BrokerState:
         self.config_schema = BrokerConfigSchema(lambda: self.config)
         self.metrics = BrokerMetrics()
         self.purgatory = FetchPurgatory()
+        self.off_loop = OffLoop()  # the server puts one with threads in its place
+        self.timestamp_lookups = LookupMemory()
         window = Window(config.quota_window_num, config.quota_window_size_seconds * 1000)
         self.quotas = ClientQuotas(window, controller.state.client_quotas, self.metrics.throttled)
         self.fetch_sessions = FetchSessionCache(
@@ -204,11 +212,11 @@ class BrokerState:
         return self.config.log_config(self.controller.state.configs(ConfigResource(ResourceType.TOPIC, topic)))
 
     def batch_rules(self, log: PartitionLog, wall_ms: int) -> BatchRules:
-        """What a client's batch must fulfil. Compressed or not, it carries no more than a request could."""
+        """What a client's batch must fulfil. Compressed, it carries no more than a request could."""
         config = log.config
         return BatchRules(  # by position: it is made for every batch, and names cost time
             config.max_message_bytes,
-            self.config.socket_request_max_bytes,
+            min(self.config.socket_request_max_bytes, max(MAX_DECOMPRESSED_BYTES, config.max_message_bytes)),
             wall_ms,
             config.compacts,
             config.message_timestamp_type,

@@ -30,7 +30,7 @@ from oncelog.log.manifest import NO_KAFKA_EPOCH, ManifestFile
 from oncelog.log.producer_state import AppendOrigin, Duplicate, ProducerStateManager
 from oncelog.log.recovery import LoadedLog, LogLoader, RecoveryReport, aborted_transaction, restore_producers
 from oncelog.log.retention import deletable_count
-from oncelog.log.segment import FoundTimestamp, Segment
+from oncelog.log.segment import BatchSearch, FoundTimestamp, Segment, search_batch
 from oncelog.log.segment_files import CLEANED_SUFFIX, SWAP_SUFFIX, Removal, mark_deleted
 from oncelog.log.segments import Segments
 from oncelog.log.snapshot_files import SnapshotFiles
@@ -341,21 +341,21 @@ class PartitionLog:
                     break
         return aborted
 
-    def find_offset_by_timestamp(self, timestamp: int) -> FoundTimestamp | None:
-        """The first record that is not older than `timestamp`, as ListOffsets asks."""
+    def find_offset_by_timestamp(self, timestamp: int, search: BatchSearch = search_batch) -> FoundTimestamp | None:
+        """The first record that is not older than `timestamp`, as ListOffsets asks. `search` looks into a batch."""
         with self._storage_errors("look for a timestamp in"):
             for segment in self._segments.from_offset(self.log_start_offset):
                 if segment.largest_timestamp() >= timestamp:
-                    found = segment.find_timestamp(timestamp, self.log_start_offset)
+                    found = segment.find_timestamp(timestamp, self.log_start_offset, search)
                     if found is not None:
                         return found
         return None
 
-    def max_timestamp(self) -> FoundTimestamp | None:
+    def max_timestamp(self, search: BatchSearch = search_batch) -> FoundTimestamp | None:
         """The first record that has the newest timestamp of the log."""
         segments = self._segments.from_offset(self.log_start_offset)
         with self._storage_errors("look for the newest timestamp in"):
-            return max(segments, key=lambda segment: segment.max_timestamp().timestamp).find_max_timestamp()
+            return max(segments, key=lambda segment: segment.max_timestamp().timestamp).find_max_timestamp(search)
 
     def end_offset_for_epoch(self, epoch: int) -> EpochEndOffset:
         """The last epoch not after `epoch` that this log knows, and where it ended: (-1, -1) if none."""

@@ -12,7 +12,7 @@ Kafka's names: LogSegment, FileRecords.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from oncelog.errors import CorruptMessage
@@ -37,7 +37,7 @@ from oncelog.log.segment_files import (
 from oncelog.log.storage import TEMPORARY_SUFFIX, File, Storage
 from oncelog.log.transaction_index import TransactionIndex
 from oncelog.records import kernel
-from oncelog.records.batch import HEADER_SIZE, MAGIC, BatchHeader, Buffer, Record, decode_records
+from oncelog.records.batch import HEADER_SIZE, MAGIC, BatchHeader, Buffer, records_payload
 from oncelog.types import NO_TIMESTAMP
 
 logger = logging.getLogger(__name__)
@@ -58,6 +58,33 @@ class FoundTimestamp(NamedTuple):
     timestamp: int
     offset: int
     leader_epoch: int
+
+
+class StoredBatch(NamedTuple):
+    """A batch in its file, which stays readable for as long as this is held."""
+
+    file: File
+    position: int
+    header: BatchHeader
+
+    def read(self) -> bytes:
+        return self.file.read(self.position, self.header.size_bytes)
+
+
+BatchSearch = Callable[[StoredBatch, int | None, int], tuple[int, int] | None]
+"""Finds time and offset of the first record of a batch that is neither older than a timestamp nor before an offset.
+Without a timestamp: of its newest record."""
+
+
+def search_batch(batch: StoredBatch, timestamp: int | None, start_offset: int) -> tuple[int, int] | None:
+    """Raises CorruptMessage if the batch is damaged: nobody who gets an answer made of it could tell."""
+    data = batch.read()
+    if not kernel.scan(data, 0, len(data), True)[0]:
+        raise CorruptMessage(f"no good batch at position {batch.position} of {batch.file!r}")
+    payload = records_payload(data, batch.header)
+    if timestamp is None:
+        return kernel.find_newest(payload, batch.header)
+    return kernel.find_timestamp(payload, batch.header, timestamp, start_offset)
 
 
 class Segment:
@@ -383,17 +410,20 @@ class Segment:
         newest = self.max_timestamp().timestamp
         return newest if newest >= 0 else self.modified_ms
 
-    def find_timestamp(self, timestamp: int, start_offset: int) -> FoundTimestamp | None:
+    def find_timestamp(
+        self, timestamp: int, start_offset: int, search: BatchSearch = search_batch
+    ) -> FoundTimestamp | None:
         """The first record at or after `start_offset` that is not older than `timestamp`."""
         entry = self._lookup_time(timestamp)
         found = self.find_batch(max(entry.offset, start_offset))
         if found is None:
             return None
-        for position, header in hop_batches(self.file(), found.position, self.size_bytes):
+        file = self.file()
+        for position, header in hop_batches(file, found.position, self.size_bytes):
             if header.max_timestamp >= timestamp:
-                for record in self.records_at(position, header):
-                    if record.timestamp_ms >= timestamp and record.offset >= start_offset:
-                        return FoundTimestamp(record.timestamp_ms, record.offset, header.leader_epoch)
+                record = search(StoredBatch(file, position, header), timestamp, start_offset)
+                if record is not None:
+                    return FoundTimestamp(*record, header.leader_epoch)
         return None
 
     def _lookup_time(self, timestamp: int) -> TimestampOffset:
@@ -408,21 +438,14 @@ class Segment:
         self._repair(CorruptIndex(f"{self.time_index.path}: offset {entry.offset} has not time {entry.timestamp}"))
         return self.time_index.lookup(timestamp)
 
-    def find_max_timestamp(self) -> FoundTimestamp | None:
+    def find_max_timestamp(self, search: BatchSearch = search_batch) -> FoundTimestamp | None:
         """The first record that has the newest timestamp of the segment."""
         newest = self.max_timestamp()
         found = self.find_batch(newest.offset) if newest.timestamp >= 0 else None
         if found is None:
             return None
-        record = max(self.records_at(*found), key=lambda record: record.timestamp_ms)
-        return FoundTimestamp(record.timestamp_ms, record.offset, found.header.leader_epoch)
-
-    def records_at(self, position: int, header: BatchHeader) -> list[Record]:
-        """Raises CorruptMessage if the batch is damaged: nobody who gets an answer made of it could tell."""
-        batch = self.file().read(position, header.size_bytes)
-        if not kernel.scan(batch, 0, len(batch), True)[0]:
-            raise CorruptMessage(f"{self.path} has no good batch at position {position}")
-        return decode_records(batch)
+        record = search(StoredBatch(self.file(), *found), None, found.header.base_offset)
+        return None if record is None else FoundTimestamp(*record, found.header.leader_epoch)
 
     # --- scanning and cutting ---
 

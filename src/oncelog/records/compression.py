@@ -41,6 +41,8 @@ LZ4_FIRST_THOROUGH_LEVEL = 2  # below it, lz4 has one fast mode
 GZIP_MAGIC = b"\x1f\x8b"
 GZIP_WINDOW_BITS = 31  # the largest window, and zlib's sign for gzip's header and trailer
 GZIP_STEP_BYTES = 256 * 1024  # read, and written, before the interpreter's lock is asked for again
+FIRST_OUTPUT_BYTES = 128 * 1024  # a block of zstd
+FIRST_OUTPUT_RATIO = 32  # hardly anything compresses better
 MAX_CLEARED_BYTES = 1024 * 1024
 OUTPUT_FULL = "failed to write whole buffer"  # cramjam's words when the output does not fit
 
@@ -97,18 +99,26 @@ def decompress(codec: int, data: Buffer, *, max_bytes: int, for_all: bool = Fals
 
 
 def _decompress_bounded(codec: int, data: Buffer, bound: int, max_bytes: int) -> memoryview:
-    """lz4 and zstd: their frames tell how many bytes there can be."""
+    """lz4 and zstd: their frames tell how many bytes there can be. That is far too much for a small batch in a frame of
+    large lz4 blocks, so less is tried before it, once."""
     import cramjam
 
     decompress_into = cramjam.lz4.decompress_into if codec == LZ4 else cramjam.zstd.decompress_into
-    output = _room_for(min(bound, max_bytes))
-    try:
-        written = decompress_into(data, output)
-    except cramjam.DecompressionError as error:
-        if bound > max_bytes and OUTPUT_FULL in str(error):
-            raise _bomb(codec, max_bytes) from error
-        raise _garbage(codec, error) from error
-    return memoryview(output)[:written]
+    most = min(bound, max_bytes)
+    capacity = min(most, max(FIRST_OUTPUT_BYTES, FIRST_OUTPUT_RATIO * len(data)))
+    while True:
+        output = _room_for(capacity)
+        try:
+            written = decompress_into(data, output)
+        except cramjam.DecompressionError as error:
+            if OUTPUT_FULL not in str(error):
+                raise _garbage(codec, error) from error
+            if capacity == most:
+                raise _bomb(codec, max_bytes) if bound > max_bytes else _garbage(codec, error) from error
+            capacity = most
+            del output
+        else:
+            return memoryview(output)[:written]
 
 
 def _room_for(size_bytes: int) -> bytearray | mmap:

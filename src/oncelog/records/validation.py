@@ -83,6 +83,8 @@ class ValidatedBatch(NamedTuple):
     header: BatchHeader
     max_timestamp: int
     offset_of_max_timestamp_delta: int
+    unfolded_bytes: int = 0
+    """Of its records when they are decompressed."""
 
 
 def validate_client_batch(buffer: Buffer, *, rules: BatchRules) -> ValidatedBatch:
@@ -111,7 +113,7 @@ def validate_client_batch(buffer: Buffer, *, rules: BatchRules) -> ValidatedBatc
         raise InvalidTimestamp("the timestamp type of a batch from a client is CREATE_TIME, found LOG_APPEND_TIME")
     if (rules.require_keys and checked.null_keys) or not _are_in_range(checked, rules):
         raise _refusal(payload, header, rules)
-    return ValidatedBatch(header, checked.max_timestamp, checked.offset_delta_of_max)
+    return ValidatedBatch(header, checked.max_timestamp, checked.offset_delta_of_max, len(payload))
 
 
 def _only_batch(buffer: Buffer) -> BatchHeader:

@@ -3,18 +3,28 @@
 Versions: 2 adds the isolation level; 4 leader epochs; 6 is flexible; each of these asks for one more special offset:
 7 the record with the newest timestamp, 8 the first on local disk, 9 the last in tiered storage, 11 the first not yet
 uploaded there. 10 adds a timeout for tiered storage, which does not exist here: its two offsets are answered with -1.
+
+A record is found by its timestamp inside a batch, which may have to be decompressed for it. More than the loop's share
+of that is done in a thread; the answers are remembered. A partition that is asked for twice, also under two mentions of
+its topic, is answered once, with INVALID_REQUEST, as Kafka does.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Hashable
 from enum import IntEnum
+from functools import partial
 from typing import TYPE_CHECKING
 
-from oncelog.broker.request import Request
+from oncelog.broker.off_loop import INLINE_BYTES
+from oncelog.broker.request import Answer, Pending, Request
 from oncelog.errors import InvalidRequest, KafkaError, UnsupportedVersion
 from oncelog.log.partition_log import PartitionLog
-from oncelog.types import NO_LEADER_EPOCH, NO_OFFSET, NO_TIMESTAMP, IsolationLevel
+from oncelog.log.segment import StoredBatch, search_batch
+from oncelog.records import compression, frames
+from oncelog.records.model import HEADER_SIZE
+from oncelog.types import NO_LEADER_EPOCH, NO_OFFSET, NO_TIMESTAMP, IsolationLevel, TopicPartition
 from oncelog.wire.api import ApiKey
 from oncelog.wire.codec import Message
 
@@ -46,44 +56,146 @@ Found = tuple[int, int, int]
 NOTHING: Found = (NO_TIMESTAMP, NO_OFFSET, NO_LEADER_EPOCH)
 
 
-def handle(broker: BrokerState, request: Request) -> Message:
-    return {"topics": [_answer_topic(broker, request, topic) for topic in request.body["topics"]]}
+def handle(broker: BrokerState, request: Request) -> Answer:
+    return _LookUps(broker, request).answer()
 
 
-def _answer_topic(broker: BrokerState, request: Request, topic: Message) -> Message:
-    times_asked = Counter(partition["partition_index"] for partition in topic["partitions"])
-    partitions = {partition["partition_index"]: partition for partition in topic["partitions"]}
-    answers = []
-    for index, partition in partitions.items():
+class _MustWait(Exception):
+    """The batch that holds the answer is not for the loop; this is what finds it."""
+
+    def __init__(self, key: Hashable, work: Callable[[], tuple[int, int] | None]) -> None:
+        super().__init__()
+        self.key = key
+        self.work = work
+
+
+class _LookUps:
+    """The questions of a request, one after the other. What must be decompressed for one and is too much for the loop
+    is done elsewhere; then that question is asked again, and the answer is known."""
+
+    def __init__(self, broker: BrokerState, request: Request) -> None:
+        self._broker = broker
+        self._request = request
+        asked = [(topic["name"], each) for topic in request.body["topics"] for each in topic["partitions"]]
+        self._times_asked = Counter((name, each["partition_index"]) for name, each in asked)
+        self._asked = iter({(name, each["partition_index"]): each for name, each in asked}.items())
+        self._answers: dict[str, list[Message]] = {topic["name"]: [] for topic in request.body["topics"]}
+        self._known: dict[Hashable, tuple[int, int] | None] = {}
+        self._inline_left = INLINE_BYTES
+        self._pending: Pending | None = None
+        self._is_abandoned = False
+        self._is_answered = False
+
+    def answer(self) -> Answer:
+        self._go_on()
+        if self._is_answered:
+            return self._message()
+        self._pending = Pending(abandon=self._abandon, holds_connection=True)
+        return self._pending
+
+    def _abandon(self) -> None:
+        self._is_abandoned = True
+
+    def _message(self) -> Message:
+        return {"topics": [{"name": name, "partitions": found} for name, found in self._answers.items()]}
+
+    def _go_on(self) -> None:
+        for (name, _), partition in self._asked:
+            if not self._look_up(name, partition):
+                return
+        self._is_answered = True
+        if self._pending is not None:
+            self._pending.abandon = None
+            self._pending.complete(self._message())
+
+    def _look_up(self, name: str, partition: Message) -> bool:
+        """Whether it is answered; else it will be, and the rest after it."""
+        index = partition["partition_index"]
         try:
-            if times_asked[index] > 1:
-                raise InvalidRequest(f"partition {index} is asked for {times_asked[index]} times")
-            timestamp, offset, epoch = _find(broker, request, topic["name"], partition)
-            answers.append({"partition_index": index, "timestamp": timestamp, "offset": offset, "leader_epoch": epoch})
+            times_asked = self._times_asked[name, index]
+            if times_asked > 1:
+                raise InvalidRequest(f"partition {index} of {name} is asked for {times_asked} times")
+            timestamp, offset, epoch = self._find(name, partition)
+        except _MustWait as wait:
+            self._broker.off_loop.run(wait.work, partial(self._found, wait.key, name, partition))
+            return False
         except KafkaError as error:
-            answers.append({"partition_index": index, "error_code": error.code})
-    return {"name": topic["name"], "partitions": answers}
+            self._answers[name].append({"partition_index": index, "error_code": error.code})
+        else:
+            self._answers[name].append(
+                {"partition_index": index, "timestamp": timestamp, "offset": offset, "leader_epoch": epoch}
+            )
+        return True
 
+    def _found(
+        self, key: Hashable, name: str, partition: Message, found: tuple[int, int] | None, error: KafkaError | None
+    ) -> None:
+        if self._is_abandoned:
+            return
+        if error is not None:
+            self._answers[name].append({"partition_index": partition["partition_index"], "error_code": error.code})
+            self._go_on()
+            return
+        self._broker.timestamp_lookups.remember(key, found)
+        self._known[key] = found
+        if self._look_up(name, partition):
+            self._go_on()
 
-def _find(broker: BrokerState, request: Request, name: str, partition: Message) -> Found:
-    index, timestamp = partition["partition_index"], partition["timestamp"]
-    if timestamp < 0 and request.version < FIRST_VERSIONS.get(timestamp, request.version + 1):
-        raise UnsupportedVersion(f"timestamp {timestamp} has no meaning in version {request.version}")
-    log = broker.partition(name, index)
-    broker.check_leader_epoch(name, index, partition["current_leader_epoch"])
-    readable_end = _readable_end(log, request.body["isolation_level"])
-    if timestamp == SpecialTimestamp.LATEST:
-        return NO_TIMESTAMP, readable_end, broker.leader_epoch(name, index)
-    if timestamp in (SpecialTimestamp.EARLIEST, SpecialTimestamp.EARLIEST_LOCAL):
-        epoch = log.leader_epochs.entries[0].epoch if log.leader_epochs.entries else broker.leader_epoch(name, index)
-        return NO_TIMESTAMP, log.log_start_offset, epoch
-    if timestamp in (SpecialTimestamp.LATEST_TIERED, SpecialTimestamp.EARLIEST_PENDING_UPLOAD):
-        return NOTHING
-    is_newest = timestamp == SpecialTimestamp.MAX_TIMESTAMP
-    found = log.max_timestamp() if is_newest else log.find_offset_by_timestamp(timestamp)
-    if found is None or found.offset >= readable_end:
-        return NOTHING
-    return found.timestamp, found.offset, found.leader_epoch
+    def _find(self, name: str, partition: Message) -> Found:
+        broker, request = self._broker, self._request
+        index, timestamp = partition["partition_index"], partition["timestamp"]
+        if timestamp < 0 and request.version < FIRST_VERSIONS.get(timestamp, request.version + 1):
+            raise UnsupportedVersion(f"timestamp {timestamp} has no meaning in version {request.version}")
+        log = broker.partition(name, index)
+        broker.check_leader_epoch(name, index, partition["current_leader_epoch"])
+        readable_end = _readable_end(log, request.body["isolation_level"])
+        if timestamp == SpecialTimestamp.LATEST:
+            return NO_TIMESTAMP, readable_end, broker.leader_epoch(name, index)
+        if timestamp in (SpecialTimestamp.EARLIEST, SpecialTimestamp.EARLIEST_LOCAL):
+            entries = log.leader_epochs.entries
+            return NO_TIMESTAMP, log.log_start_offset, entries[0].epoch if entries else broker.leader_epoch(name, index)
+        if timestamp in (SpecialTimestamp.LATEST_TIERED, SpecialTimestamp.EARLIEST_PENDING_UPLOAD):
+            return NOTHING
+        search = partial(self._search, log.topic_partition)
+        if timestamp == SpecialTimestamp.MAX_TIMESTAMP:
+            found = log.max_timestamp(search)
+        else:
+            found = log.find_offset_by_timestamp(timestamp, search)
+        if found is None or found.offset >= readable_end:
+            return NOTHING
+        return found.timestamp, found.offset, found.leader_epoch
+
+    def _search(
+        self, log: TopicPartition, batch: StoredBatch, timestamp: int | None, start_offset: int
+    ) -> tuple[int, int] | None:
+        """What `search_batch` finds: remembered, or found now if that costs little, or else elsewhere."""
+        header = batch.header
+        first_offset = max(start_offset, header.base_offset)
+        key = (log, header.base_offset, header.crc, header.size_bytes, timestamp, first_offset)
+        if key in self._known:
+            return self._known[key]
+        remembered = self._broker.timestamp_lookups
+        if key in remembered:
+            return remembered[key]
+        if not self._is_for_the_loop(batch):
+            raise _MustWait(key, partial(search_batch, batch, timestamp, first_offset))
+        found = search_batch(batch, timestamp, first_offset)
+        if header.codec != compression.NONE:
+            remembered.remember(key, found)
+        return found
+
+    def _is_for_the_loop(self, batch: StoredBatch) -> bool:
+        header = batch.header
+        cost = header.size_bytes
+        if cost <= self._inline_left and header.codec != compression.NONE:
+            try:
+                cost += frames.readable_size_bound(header.codec, memoryview(batch.read())[HEADER_SIZE:])
+            except KafkaError:
+                return False  # another broker has stored it: nobody knows what comes out
+        if cost > self._inline_left:
+            return False
+        self._inline_left -= cost
+        return True
 
 
 def _readable_end(log: PartitionLog, isolation_level: int) -> int:

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from oncelog.broker.handlers.heavy_batches import Judged, Judging, heavy_batches, judge
 from oncelog.broker.handlers.transactional_produce import perform_in_transaction
 from oncelog.broker.request import CLOSE, NO_REPLY, Answer, Pending, Request
 from oncelog.controller.topic_names import INTERNAL_TOPICS
@@ -23,17 +24,12 @@ from oncelog.errors import (
     InvalidRequiredAcks,
     InvalidTopicException,
     KafkaError,
-    MessageTooLarge,
     NotEnoughReplicas,
     TransactionalIdAuthorizationFailed,
     UnknownTopicId,
     UnsupportedVersion,
 )
-from oncelog.log.config import LogConfig
 from oncelog.log.partition_log import Appended, PartitionLog
-from oncelog.records import compression, kernel
-from oncelog.records.batch import recompress
-from oncelog.records.validation import BatchRules, ValidatedBatch, validate_client_batch
 from oncelog.types import NO_OFFSET, NO_TIMESTAMP, TopicPartition
 from oncelog.wire.api import ApiKey
 from oncelog.wire.produce import (
@@ -56,7 +52,6 @@ FIRST_BY_PROTOCOL_2 = 12
 PROTOCOL_1, PROTOCOL_2 = 1, 2
 ACKS_NONE, ACKS_LEADER, ACKS_ALL = 0, 1, -1
 ANY_ACKS = (ACKS_NONE, ACKS_LEADER, ACKS_ALL)
-PRODUCER_DECIDES, UNCOMPRESSED = "producer", "uncompressed"
 MAX_RECORD_ERRORS = 10_000
 """Named in one answer. Each takes some hundred bytes, and what is at fault may be compressed a thousandfold."""
 NOTHING_REFUSED: Mapping[TopicPartition, KafkaError] = {}
@@ -126,6 +121,8 @@ class Appends:
         self._refused = NOTHING_REFUSED
         self._unflushed: list[Unflushed] = []
         self._record_errors_left = MAX_RECORD_ERRORS
+        self._judged: dict[int, Judged | KafkaError] | None = None
+        self._heavy: list[tuple[str, ProducePartition]] | None = None
 
     @property
     def is_answered(self) -> bool:
@@ -134,8 +131,43 @@ class Appends:
     def perform(self, refused: Mapping[TopicPartition, KafkaError] = NOTHING_REFUSED) -> Answer:
         """Append to all partitions but those that are refused for transactional batches."""
         self._refused = refused
-        topics = [self._topic(position, topic) for position, topic in enumerate(self._produce.topics)]
-        return self._answer(topics)
+        return self._perform_later() if self.is_heavy else self._perform()
+
+    @property
+    def is_heavy(self) -> bool:
+        """The loop may not do all of it: it takes a while, and what the client sends next must wait."""
+        if self._heavy is None:
+            self._heavy = heavy_batches(self._broker, self._produce)
+        return bool(self._heavy)
+
+    def _perform(self) -> Answer:
+        return self._answer([self._topic(position, topic) for position, topic in enumerate(self._produce.topics)])
+
+    def _perform_later(self) -> Answer:
+        """What is heavy is judged first, off the loop; then all is appended as ever."""
+        pending = Pending(holds_connection=True)
+        at_once: list[Answer] = []
+
+        def judged(found: dict[int, Judged | KafkaError]) -> None:
+            pending.abandon = None  # or the request, and all of its bytes, would refer to themselves
+            self._judged = found
+            answer = self._perform()
+            if pending.on_complete is None:
+                at_once.append(answer)
+            else:
+                pending.follow(answer)
+
+        assert self._heavy is not None
+        judging = Judging(self._broker, self._heavy, self._wall_ms, judged)
+        try:
+            judging.start()
+        except KafkaError as error:
+            return self.refuse(error)
+        if at_once:
+            return at_once[0]
+        if self.is_answered:  # else the client may have gone, and wants it done all the same
+            pending.abandon = judging.abandon
+        return pending
 
     def refuse(self, error: KafkaError) -> Answer:
         """Nothing is appended."""
@@ -207,11 +239,13 @@ class Appends:
                 f"min.insync.replicas of {name} is {log.config.min_insync_replicas}, and this cluster has one node"
             )
         batch = partition.records if partition.records is not None else memoryview(b"")
-        rules = broker.batch_rules(log, self._wall_ms)
-        validated = validate_client_batch(batch, rules=rules)
+        known = None if self._judged is None else self._judged.get(id(partition))
+        if known is None:
+            known = judge(batch, broker.batch_rules(log, self._wall_ms), log.config)
+        elif isinstance(known, KafkaError):
+            raise known
+        batch, validated = known
         transaction_version = self._enter_transaction(log) if validated.header.is_transactional else PROTOCOL_1
-        if log.config.compression_type != PRODUCER_DECIDES:
-            batch, validated = _as_topic_compresses(log, batch, validated, rules)
         appended = log.append(
             batch,
             validated,
@@ -237,37 +271,3 @@ class Appends:
         if refusal is not None:
             raise refusal
         return PROTOCOL_2 if self._version >= FIRST_BY_PROTOCOL_2 else PROTOCOL_1
-
-
-def _as_topic_compresses(
-    log: PartitionLog, batch: memoryview, validated: ValidatedBatch, rules: BatchRules
-) -> tuple[memoryview, ValidatedBatch]:
-    """`compression.type` other than `producer` is the topic's word: the batch is stored as it says."""
-    wanted = log.config.compression_type
-    codec = compression.NONE if wanted == UNCOMPRESSED else compression.codec_named(wanted)
-    if codec == validated.header.codec:
-        return batch, validated
-    rebuilt = memoryview(
-        recompress(
-            batch,
-            validated.header,
-            codec,
-            max_decompressed_bytes=rules.max_decompressed_bytes,
-            level=_compression_level(log.config, codec),
-        )
-    )
-    if len(rebuilt) > rules.max_message_bytes:
-        raise MessageTooLarge(
-            f"with the topic's compression.type, {wanted}, the batch has {len(rebuilt)} bytes; "
-            f"its max.message.bytes is {rules.max_message_bytes}"
-        )
-    return rebuilt, validated._replace(header=kernel.parse_header(rebuilt))
-
-
-def _compression_level(config: LogConfig, codec: int) -> int | None:
-    settings = {
-        compression.GZIP: config.compression_gzip_level,
-        compression.LZ4: config.compression_lz4_level,
-        compression.ZSTD: config.compression_zstd_level,
-    }
-    return compression.level_set(codec, settings.get(codec))

@@ -104,9 +104,9 @@ class _Entering:
         self._ask()
         if self._answer is not None:
             return self._answer
-        if not self._appends.is_answered:
+        if not self._appends.is_answered and not self._appends.is_heavy:
             return NO_REPLY
-        self._pending = Pending()
+        self._pending = Pending(holds_connection=self._appends.is_heavy)
         return self._pending
 
     def _ask(self) -> None:
@@ -132,10 +132,8 @@ class _Entering:
         pending = self._pending
         if pending is None:
             self._answer = answer
-        elif isinstance(answer, Pending):
-            answer.on_complete = pending.complete
-        elif isinstance(answer, dict | list):
-            pending.complete(answer)
+        else:
+            pending.follow(answer)
 
 
 def _as_producer_knows(error: KafkaError, entry: Entry) -> KafkaError:
