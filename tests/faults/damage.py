@@ -531,6 +531,8 @@ def _started(folder: Path) -> Desk | OncelogError:
         return open_desk(folder)
     except OncelogError as error:
         return error
+    except Exception as error:
+        raise AssertionError(f"the start crashed: {error!r}") from error
 
 
 def _has_loss(folder: Path, *, deep: bool = False) -> bool:

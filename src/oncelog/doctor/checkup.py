@@ -25,6 +25,7 @@ from oncelog.controller.state import ControllerState
 from oncelog.controller.strays import Whose, has_records, noted_topic_id, whose
 from oncelog.controller.takeover import UnservableMetadata, check_known_folders, check_quorum, check_servable
 from oncelog.doctor.repairs import AcceptLoss, RebuildMetadata, Repair, RestoreIdentity, RestoreTopicId, SetAside
+from oncelog.doctor.verifying import verify_partitions
 from oncelog.log.checkpoints import CLEAN_SHUTDOWN_FILE, CorruptCheckpoint
 from oncelog.log.folders import STRAY_SUFFIX, name_of, partition_of
 from oncelog.log.inspection import Finding, Severity, inspect_data_folder
@@ -78,10 +79,15 @@ def check_up(storage: Storage, path: str, *, deep: bool = False) -> Iterator[Dia
         TopicPartition(topic.name, index) for topic in salvaged.state.topics.values() for index in topic.partitions
     ]
     kafka_epoch = NO_KAFKA_EPOCH if quorum is NO_QUORUM else quorum.leader_epoch
+    told = set()
     for finding in inspect_data_folder(
         storage, path, None if damage else known, kafka_epoch=kafka_epoch, verify_batches=deep
     ):
+        told.add(finding.path)
         yield Diagnosis(finding, _repair_of(path, finding))
+    for finding in verify_partitions(storage, path) if deep else ():
+        if finding.path not in told:
+            yield Diagnosis(finding)
 
 
 # --- identity ---
