@@ -18,7 +18,7 @@ from oncelog.broker.state import BrokerState
 from oncelog.controller.features import BOOTSTRAP_FEATURES
 from oncelog.controller.snapshot import BOOTSTRAP_FILE, encode_snapshot
 from oncelog.controller.state import ConfigResource, ControllerState, ResourceType
-from oncelog.doctor.checkup import check_up
+from oncelog.doctor.checkup import Diagnosis, check_up
 from oncelog.errors import KafkaError, KafkaStorageError, OncelogError
 from oncelog.log.checkpoints import write_topic_id
 from oncelog.log.inspection import Severity
@@ -418,6 +418,7 @@ KINDS = [
     FileKind("`recovery-point-offset-checkpoint`", ("recovery-point-offset-checkpoint",)),
     FileKind("`log-start-offset-checkpoint`", ("log-start-offset-checkpoint",)),
     FileKind("`cleaner-offset-checkpoint`", ("cleaner-offset-checkpoint",)),
+    FileKind("`oncelog-partitions`", ("oncelog-partitions",)),
     FileKind("`.kafka_cleanshutdown`", (".kafka_cleanshutdown",)),
     FileKind("`__cluster_metadata-0`, all of it", (METADATA,)),
     FileKind("`__cluster_metadata-0/*.log`", (f"{METADATA}/*.log",)),
@@ -435,8 +436,7 @@ KINDS = [
     FileKind("`.snapshot`", ("orders-0/*.snapshot", "newest:orders-0/*.snapshot", "newest:stock-0/*.snapshot")),
     FileKind("`leader-epoch-checkpoint`", ("orders-0/leader-epoch-checkpoint",)),
     FileKind("`partition.metadata`", ("orders-0/partition.metadata",)),
-    FileKind("`oncelog-manifest`", ("orders-0/oncelog-manifest", "prices-0/oncelog-manifest")),
-    FileKind("`oncelog-partitions`", ("oncelog-partitions",)),
+    FileKind("`oncelog-manifest`", ("orders-0/oncelog-manifest", "__consumer_offsets-0/oncelog-manifest")),
 ]
 
 
@@ -483,7 +483,7 @@ def _found_by_doctor(folder: Path, name: str, damaged: bytes) -> bool:
     if not name.endswith(".log") or not _is_without_checksum((folder / name).read_bytes(), damaged):
         return False
     (folder / name).write_bytes(damaged)
-    return _has_loss(folder, deep=True)
+    return bool(losses(folder, deep=True))
 
 
 OFFSET_BYTES, LENGTH_END, EPOCH_END = 8, 12, 16
@@ -505,7 +505,7 @@ def outcome(scene: Scene, folder: Path, name: str, *, may_be_shorter: bool = Fal
         said = str(desk)
         assert "oncelog doctor" in said, said
         assert name.rpartition("/")[2] in said or METADATA in said, said
-        assert _has_loss(folder), f"the doctor finds nothing wrong: {said}"
+        assert losses(folder), f"the doctor finds nothing wrong: {said}"
         return REFUSED
     seen, right = look(desk, scene), scene.right
     assert seen.topics == right.topics
@@ -517,6 +517,8 @@ def outcome(scene: Scene, folder: Path, name: str, *, may_be_shorter: bool = Fal
             worst = _judge(found, expected)
             assert worst != SHORTER or may_be_shorter, f"served: {found}"
     hurt = {partition for partition in right.partitions if seen.partitions[partition] != right.partitions[partition]}
+    if worst == PARTITION_ERROR:
+        assert losses(folder), f"the doctor finds nothing wrong, and {hurt} cannot be read"
     if OFFSETS not in hurt:
         assert seen.offsets == right.offsets
     if TRANSACTIONS not in hurt:
@@ -535,9 +537,10 @@ def _started(folder: Path) -> Desk | OncelogError:
         raise AssertionError(f"the start crashed: {error!r}") from error
 
 
-def _has_loss(folder: Path, *, deep: bool = False) -> bool:
+def losses(folder: Path, *, deep: bool = False) -> list[Diagnosis]:
+    """What the doctor says that is lost."""
     found = check_up(FileStorage(), str(folder), deep=deep)
-    return any(each.finding.severity is Severity.LOSS for each in found)
+    return [each for each in found if each.finding.severity is Severity.LOSS]
 
 
 def _judge(found: SeenPartition | str, expected: SeenPartition | str) -> str:
