@@ -51,6 +51,15 @@ class OverlayFile:
         del changed.tail[max(size - changed.kept, 0) :]
         self.size = size
 
+    def reserve(self, end: int) -> None:
+        """Memory needs no zeros to write over."""
+
+    def clear(self, size: int, end: int) -> None:
+        self.truncate(size)
+
+    def resume(self, size: int) -> None:
+        self.truncate(size)
+
     def sync(self) -> None:
         """Nothing survives."""
 
