@@ -395,3 +395,45 @@ def test_half_requests_of_many_are_given_up_and_one_that_grows_is_not(server: Se
     assert any("have not arrived in full" in told for told in server.told)
     growing.arrive(bytes(300_000 - 150_000 - 1_000 * len(others)))
     assert server.dispatcher.served == 1
+
+
+def named(api_key: int, size_bytes: int) -> bytes:
+    return struct.pack(">ih", size_bytes, api_key) + bytes(size_bytes - 2)
+
+
+def test_requests_that_name_much_take_turns_and_others_are_served_between(server: Server, connect: Connect) -> None:
+    large = named(ApiKey.METADATA, connection.LARGE_REQUEST_BYTES + 1)
+    crowd, other = [connect() for _ in range(5)], connect()
+    for one in crowd:
+        one.arrive(large + REQUEST)
+    assert server.dispatcher.served == 0
+    for turn in range(len(crowd)):
+        server.loop.turn()
+        small = 2 * turn  # of those that had their turn, and of the other
+        assert server.dispatcher.served == turn + 1 + small, "one of them at a time"
+        other.send()
+        assert other.received() == b"answer"
+    server.loop.turn()
+    assert [one.received() for one in crowd] == [b"answer" * 2] * len(crowd), "in the order of each connection"
+
+
+def test_what_is_long_because_of_its_records_does_not_wait(server: Server, connect: Connect) -> None:
+    client = connect()
+    client.arrive(named(ApiKey.PRODUCE, 500_000))
+    client.arrive(named(ApiKey.FETCH, connection.LARGE_FETCH_BYTES))
+    assert server.dispatcher.served == 2
+    client.arrive(named(ApiKey.FETCH, connection.LARGE_FETCH_BYTES + 1))
+    assert server.dispatcher.served == 2
+
+
+def test_requests_that_wait_for_their_turn_are_bounded_together(server: Server, connect: Connect) -> None:
+    crowd = [connect() for _ in range(12)]
+    for one in crowd:
+        one.arrive(named(ApiKey.METADATA, 150_000))
+    assert server.unfinished_frames.total_bytes <= MIB
+    served = [one for one in crowd if not one.transport.is_aborted]
+    assert 0 < len(served) < len(crowd)
+    while server.loop.soon:
+        server.loop.turn()
+    assert server.dispatcher.served == len(served)
+    assert server.unfinished_frames.total_bytes == 0

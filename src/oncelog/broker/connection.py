@@ -15,7 +15,6 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from oncelog.broker.answer_line import AnswerLine, Place
-from oncelog.broker.dispatch import HOT_DECODERS
 from oncelog.broker.outbox import Outbox
 from oncelog.broker.quota.meter import Meter
 from oncelog.broker.request import CLOSE, NO_REPLY, Chunks, CloseConnection, NoReply, Peer, Pending, Piecewise, Silent
@@ -23,6 +22,7 @@ from oncelog.broker.unfinished_frames import MIN_COUNTED_BYTES
 from oncelog.broker.workbench import SLICE_S
 from oncelog.errors import KafkaStorageError
 from oncelog.log.storage import is_out_of_descriptors
+from oncelog.wire.api import ApiKey
 from oncelog.wire.codec import MalformedMessage, Message
 from oncelog.wire.encoder import EncodedTooLarge
 from oncelog.wire.frame import FrameAssembler, RequestHeader
@@ -34,12 +34,16 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
+LARGE_REQUEST_BYTES = 8 * 1024
+"""A request that names more than fits in this takes its turn with all others of its kind, one in each round of the
+loop: a hundred clients that send such requests together keep everybody waiting for one of them. Produce is as long as
+its records, and never large in this sense."""
+LARGE_FETCH_BYTES = 64 * 1024
+"""The same of a Fetch: more than a thousand partitions, named one by one. A session names only what changed."""
+
 LONG_S = 0.05
-"""A request that has kept everybody waiting for longer is followed by a pause, for its client alone: the next one comes
-when others have been served."""
-PAUSE_PER_WORK = 4
-"""How much longer than the work the pause is; but for Produce and Fetch, of which clients that mean well send many and
-large ones, and pause for as long."""
+"""A request that has kept everybody waiting for longer is followed by a pause as long, for its client alone: the next
+one comes when others have been served."""
 MAX_PAUSE_S = 1.0
 
 
@@ -61,7 +65,10 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._holding: Pending | None = None
         self._peer = Peer()
         self._noted_bytes = 0
-        self._is_making = False
+        self._on_workbench = False
+        """A request of its waits for its turn there, or its answer is being made."""
+        self._waiting_bytes = 0
+        """Of the request that waits for its turn."""
         self._goes_on = False
         self.last_active_s = 0.0
 
@@ -89,6 +96,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._watch(False)
         self._outbox.close()
         self._note_held()
+        self._waiting_bytes = 0
         self._note_unfinished(0)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -163,7 +171,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     @property
     def _is_saturated(self) -> bool:
-        is_busy = self._is_making or self._holding is not None
+        is_busy = self._on_workbench or self._holding is not None
         return is_busy or self._line.is_full or self._write_blocked or self._muting is not None
 
     def _refuse(self, error: MalformedMessage) -> None:
@@ -178,6 +186,36 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self.hang_up("the broker failed; its log says why")
 
     def _serve(self, frame: memoryview) -> None:
+        if len(frame) > LARGE_REQUEST_BYTES and names_much(frame):
+            self._await_turn(frame)
+        else:
+            self._serve_now(frame)
+
+    def _await_turn(self, frame: memoryview) -> None:
+        self._on_workbench = True
+        self._waiting_bytes = len(frame)
+
+        def turn() -> bool:
+            self._on_workbench = False
+            self._waiting_bytes = 0
+            if self._is_open:
+                self._take_turn(frame)
+            return False
+
+        self._server.workbench.add(turn)
+
+    def _take_turn(self, frame: memoryview) -> None:
+        try:
+            self._serve_now(frame)
+        except MalformedMessage as error:
+            self._refuse(error)
+        except Exception as error:
+            self._fail(error)
+        self._note_unfinished(self._frames.pending_bytes)
+        self._go_on_later()
+        self._balance_reading()
+
+    def _serve_now(self, frame: memoryview) -> None:
         began_s = time.perf_counter()
         meter = Meter(self._server.quotas, len(frame), self.mute) if self._server.quotas.active else None
         header, answer = self._server.dispatcher.dispatch(
@@ -205,8 +243,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
             meter.left_thread()
         busy_s = time.perf_counter() - began_s
         if busy_s > LONG_S:
-            pause_s = busy_s if header.api_key in HOT_DECODERS else PAUSE_PER_WORK * busy_s
-            self.mute(int(min(pause_s, MAX_PAUSE_S) * 1000))
+            self.mute(int(min(busy_s, MAX_PAUSE_S) * 1000))
 
     def _await(self, header: RequestHeader, pending: Pending, place: Place, began_s: float) -> None:
         def completed(answer: Message | Chunks | Silent) -> None:
@@ -232,7 +269,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def _make(self, header: RequestHeader, making: Making, place: Place, began_s: float) -> None:
         """One at a time: what is still to be made takes memory as well."""
-        self._is_making = True
+        self._on_workbench = True
 
         def step() -> bool:
             if not self._is_open:
@@ -249,7 +286,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
                 self._fail(error)
                 return False
             if answer is not None:
-                self._is_making = False
+                self._on_workbench = False
                 self._server.answered(header, began_s)
                 self._fill(place, header, answer)
             return answer is None
@@ -290,8 +327,10 @@ class KafkaConnection(asyncio.BufferedProtocol):
         if holds_most is not None:
             holds_most.cut_off("too many answers wait for clients to read, and most of them for this one")
 
-    def _note_unfinished(self, pending_bytes: int) -> None:
-        """Requests that have not arrived in full are counted over all connections; who stands still may have to go."""
+    def _note_unfinished(self, arriving_bytes: int) -> None:
+        """Requests that have not arrived in full, or wait for their turn, are counted over all connections; who stands
+        still may have to go."""
+        pending_bytes = arriving_bytes + self._waiting_bytes
         unfinished = self._server.unfinished_frames
         if pending_bytes >= MIN_COUNTED_BYTES or self in unfinished:
             for stalest in unfinished.note(self, pending_bytes):
@@ -318,6 +357,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._refuse(error)
         except Exception as error:
             self._fail(error)
+        self._note_unfinished(self._frames.pending_bytes)
         self._go_on_later()
         self._balance_reading()
 
@@ -384,3 +424,11 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._empty_outbox()
         if not self._write_blocked:
             self._serve_held()
+
+
+def names_much(frame: memoryview) -> bool:
+    """Whether a request of more than `LARGE_REQUEST_BYTES` is long because of what it names, not of what it brings."""
+    api_key = int.from_bytes(frame[:2], "big")
+    if api_key == ApiKey.FETCH:
+        return len(frame) > LARGE_FETCH_BYTES
+    return api_key != ApiKey.PRODUCE

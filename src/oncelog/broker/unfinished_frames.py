@@ -1,4 +1,5 @@
-"""How much memory requests take that have not arrived in full, over all connections, and who gives way. Pure.
+"""How much memory requests take that have not arrived in full, or wait for their turn, over all connections, and who
+gives way. Pure.
 
 A request may be as large as `socket.request.max.bytes`, and its first half as old as its client likes. So there is a
 bound for all of them together: beyond it the one that has not grown for longest is given up, whose client sends it
@@ -10,7 +11,7 @@ from __future__ import annotations
 from typing import Final, Generic, TypeVar
 
 MAX_UNFINISHED_BYTES: Final = 64 << 20
-"""Of all requests that have not arrived in full. One alone may be larger."""
+"""Of all requests that are not served yet. One alone may be larger."""
 
 MIN_COUNTED_BYTES: Final = 16 * 1024
 """Less than this is part of what a connection costs."""

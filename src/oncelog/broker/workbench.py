@@ -1,4 +1,4 @@
-"""Long answers are made here, in slices, between everybody's requests.
+"""Requests that name much are served here, one in each round of the loop, and long answers made, in slices.
 
 Owns whose turn it is: one after the other, in the order in which they were asked for, so that only one of them holds
 what is made so far. Never knows what is made, nor a clock: a step ends by itself after `SLICE_S`.

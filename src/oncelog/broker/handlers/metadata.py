@@ -11,10 +11,11 @@ the client must retry. Internal topics are not created here: they come with thei
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from oncelog.broker.handlers.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
-from oncelog.broker.request import Request
+from oncelog.broker.request import Answer, Piecewise, Request
 from oncelog.controller.state import Partition, Topic
 from oncelog.controller.topic_names import check_topic_name, is_internal
 from oncelog.errors import (
@@ -42,7 +43,11 @@ MAX_CREATED = 20
 while everybody waits."""
 
 
-def handle(broker: BrokerState, request: Request) -> Message:
+PIECEWISE_FROM = 100
+"""An answer about more topics than this is made while others are served."""
+
+
+def handle(broker: BrokerState, request: Request) -> Answer:
     asked = _asked_topics(request)
     try:
         if asked is not None:
@@ -50,20 +55,24 @@ def handle(broker: BrokerState, request: Request) -> Message:
     except KafkaError as error:
         return {"topics": [_failed(topic["name"] or "", topic["topic_id"], error) for topic in asked or ()]}
     if asked is None:
-        topics = [_found(broker, topic) for topic in broker.controller.state.topics.values()]
+        existing = list(broker.controller.state.topics.values())
+        count = len(existing)
+        topics: Iterable[Message] = (_found(broker, topic) for topic in existing)
     else:
+        count = len(asked)
         topics = _describe_asked(broker, request, asked)
     if request.body["include_topic_authorized_operations"]:
-        for topic in topics:
-            topic["topic_authorized_operations"] = TOPIC_OPERATIONS
+        topics = ({**topic, "topic_authorized_operations": TOPIC_OPERATIONS} for topic in topics)
     operations = CLUSTER_OPERATIONS if request.body["include_cluster_authorized_operations"] else NOT_ASKED
-    return {
+    rest: Message = {
         "brokers": [describe_broker(broker)],
         "cluster_id": broker.cluster_id,
         "controller_id": broker.node_id,
-        "topics": topics,
         "cluster_authorized_operations": operations,
     }
+    if count > PIECEWISE_FROM:
+        return Piecewise(rest, "topics", iter(topics))
+    return {**rest, "topics": list(topics)}
 
 
 def describe_broker(broker: BrokerState) -> Message:
@@ -101,15 +110,15 @@ def _refuse_impossible(version: int, topics: list[Message]) -> None:
             raise UnknownServerError("a topic is asked for with neither name nor id")  # Kafka's code for it
 
 
-def _describe_asked(broker: BrokerState, request: Request, asked: list[Message]) -> list[Message]:
+def _describe_asked(broker: BrokerState, request: Request, asked: list[Message]) -> Iterable[Message]:
     topic_ids = dict.fromkeys(topic["topic_id"] for topic in asked if topic["topic_id"] != ZERO_UUID)
     if topic_ids:  # as Kafka: one id makes it a request by ids
-        return [_describe_by_id(broker, topic_id) for topic_id in topic_ids]
+        return (_describe_by_id(broker, topic_id) for topic_id in topic_ids)
     names = dict.fromkeys(topic["name"] for topic in asked)
     if not request.body["allow_auto_topic_creation"]:
-        return [_describe_by_name(broker, name, None) for name in names]
+        return (_describe_by_name(broker, name, None) for name in names)
     creating = _Creating(broker, request.now_ms)
-    return [_describe_by_name(broker, name, creating) for name in names]
+    return (_describe_by_name(broker, name, creating) for name in names)
 
 
 class _Creating:
