@@ -47,6 +47,7 @@ COMPILED = [
     "records.frames",
     "records.validation",
     "log.producer_state",
+    "log.verification",
     "log.segment",
     "log.partition_log",
     "broker.outbox",

@@ -42,6 +42,7 @@ SUITES = {
     "records.frames": "records/test_frames.py",
     "records.validation": "records/test_validation.py",
     "log.producer_state": "log/test_producer_state.py",
+    "log.verification": "log/test_verification.py",
     "log.segment": "log/test_segment.py",
     "log.partition_log": "log/test_partition_log.py",
     "broker.outbox": None,

@@ -19,7 +19,7 @@ from oncelog.controller.features import BOOTSTRAP_FEATURES
 from oncelog.controller.snapshot import BOOTSTRAP_FILE, encode_snapshot
 from oncelog.controller.state import ConfigResource, ControllerState, ResourceType
 from oncelog.doctor.checkup import Diagnosis, check_up
-from oncelog.errors import KafkaError, KafkaStorageError, OncelogError
+from oncelog.errors import CorruptMessage, KafkaError, KafkaStorageError, OncelogError
 from oncelog.log.checkpoints import write_topic_id
 from oncelog.log.inspection import Severity
 from oncelog.log.partition_log import PartitionLog
@@ -227,8 +227,7 @@ class Seen(NamedTuple):
 
 
 NOTHING_SEEN = Seen({}, {}, None, None, None)
-OFFLINE = "KAFKA_STORAGE_ERROR"
-CHECKSUM = "a reader finds a wrong checksum"
+OFFLINE = "KAFKA_STORAGE_ERROR or CORRUPT_MESSAGE"
 
 
 def look(desk: Desk, scene: Scene) -> Seen:
@@ -256,10 +255,8 @@ def _look_at(broker: BrokerState, partition: TopicPartition) -> SeenPartition | 
         log = broker.partition(*partition)
         records = tuple(_records(log))
         aborted = log.aborted_transactions(log.log_start_offset, log.last_stable_offset)
-    except KafkaStorageError:
+    except (KafkaStorageError, CorruptMessage):
         return OFFLINE
-    except ValueError:
-        return CHECKSUM
     committed = []
     for record, producer_id, is_control in records:
         is_aborted = any(
@@ -278,13 +275,12 @@ def _look_at(broker: BrokerState, partition: TopicPartition) -> SeenPartition | 
 
 
 def _records(log: PartitionLog) -> Iterator[tuple[SeenRecord, int, bool]]:
-    """As a client reads them, who verifies every checksum. Raises ValueError."""
+    """As a client reads them. Raises CorruptMessage if the broker says that it is damaged."""
     offset = log.log_start_offset
     while offset < log.high_watermark:
         data = log.read(offset, 1 << 20, upper_bound=log.high_watermark).read_all()
         headers, good_bytes = kernel.scan(data, 0, len(data), True)
-        if good_bytes != len(data):
-            raise ValueError(f"the checksum of a batch behind offset {offset} is wrong")
+        assert good_bytes == len(data), f"served: a wrong checksum behind offset {offset}"
         position = 0
         for header in headers:
             for record in decode_records(memoryview(data)[position : position + header.size_bytes]):
@@ -451,50 +447,19 @@ def cell(scene: Scene, workshop: Path, kind: FileKind, column: str, *, killed: b
             folder = copied(source, workshop)
             if not damage(folder / name, [older / name for older in scene.older]):
                 continue
-            damaged = (folder / name).read_bytes() if (folder / name).is_file() else b""
             may_be_shorter = killed and (kind is GROWING_LOG or (kind is WHOLE_PARTITION and column != "deleted"))
             try:
                 outcomes.add(outcome(scene, folder, name, may_be_shorter=may_be_shorter))
             except AssertionError as error:
-                if _found_by_doctor(copied(source, workshop), name, damaged):
-                    outcomes.add(DEEP)
-                else:
-                    which = f"{name} {column} ({number}), {'killed' if killed else 'stopped'}"
-                    served.append(f"{which}: {str(error)[:300]}")
+                which = f"{name} {column} ({number}), {'killed' if killed else 'stopped'}"
+                served.append(f"{which}: {str(error)[:300]}")
     return outcomes, served
 
-
-def _is_without_checksum(right: bytes, damaged: bytes) -> bool:
-    """Whether the damage is in the offset or the epoch of a batch, and only there: they lie outside of its checksum, so
-    that a broker can write them into what a client sent."""
-    if len(right) != len(damaged):
-        return False
-    at = next(position for position in range(len(right)) if right[position] != damaged[position])
-    start = 0
-    for header in kernel.scan(right, 0, len(right), True)[0]:
-        if start <= at < start + header.size_bytes:
-            return at - start < OFFSET_BYTES or LENGTH_END <= at - start < EPOCH_END
-        start += header.size_bytes
-    return False
-
-
-def _found_by_doctor(folder: Path, name: str, damaged: bytes) -> bool:
-    """Whether it is such damage, of which nobody knows who does not look at every batch, and the doctor finds it."""
-    if not name.endswith(".log") or not _is_without_checksum((folder / name).read_bytes(), damaged):
-        return False
-    (folder / name).write_bytes(damaged)
-    return bool(losses(folder, deep=True))
-
-
-OFFSET_BYTES, LENGTH_END, EPOCH_END = 8, 12, 16
-"""Of a batch: its offset, its length, its leader epoch."""
 
 RIGHT = "right"
 REFUSED = "refused"
 PARTITION_ERROR = "partition error"
-READERS_NOTICE = "readers notice"
 SHORTER = "shorter"
-DEEP = "`doctor --deep`"
 
 
 def outcome(scene: Scene, folder: Path, name: str, *, may_be_shorter: bool = False) -> str:
@@ -518,7 +483,7 @@ def outcome(scene: Scene, folder: Path, name: str, *, may_be_shorter: bool = Fal
             assert worst != SHORTER or may_be_shorter, f"served: {found}"
     hurt = {partition for partition in right.partitions if seen.partitions[partition] != right.partitions[partition]}
     if worst == PARTITION_ERROR:
-        assert losses(folder), f"the doctor finds nothing wrong, and {hurt} cannot be read"
+        assert losses(folder, deep=True), f"the doctor finds nothing wrong, and {hurt} cannot be read"
     if OFFSETS not in hurt:
         assert seen.offsets == right.offsets
     if TRANSACTIONS not in hurt:
@@ -546,8 +511,6 @@ def losses(folder: Path, *, deep: bool = False) -> list[Diagnosis]:
 def _judge(found: SeenPartition | str, expected: SeenPartition | str) -> str:
     if found == OFFLINE:
         return PARTITION_ERROR
-    if found == CHECKSUM:
-        return READERS_NOTICE
     assert isinstance(found, SeenPartition)
     assert isinstance(expected, SeenPartition)
     assert found.end_offset < expected.end_offset, f"served: {found}"

@@ -33,6 +33,9 @@ from tests.support.kafka import run_tool
 
 LATER_MS = START_MS + DELETE_RETENTION_MS
 
+OFFSET_AT, EPOCH_AT = 7, 15
+"""The last bytes of both in a batch: its checksum covers neither."""
+
 
 @pytest.fixture
 def storage() -> FaultyStorage:
@@ -442,9 +445,10 @@ class TestAccidents:
             cleaning.clean_next()
         assert storage.paths(".cleaned") == []
 
-    def test_a_damaged_segment_is_not_cleaned(self, log: PartitionLog, storage: FaultyStorage) -> None:
+    @pytest.mark.parametrize("position", [70, OFFSET_AT, EPOCH_AT], ids=["records", "offset", "leader epoch"])
+    def test_a_damaged_segment_is_not_cleaned(self, log: PartitionLog, storage: FaultyStorage, position: int) -> None:
         fill(log)
-        storage.content(log.segments[2].path)[70] ^= 1
+        storage.content(log.segments[2].path)[position] ^= 1
         with pytest.raises(CorruptMessage):
             clean(log, storage)
         assert storage.paths(".cleaned") == []

@@ -31,7 +31,7 @@ from oncelog.controller.snapshot import DamagedSnapshot, SnapshotId, decode_snap
 from oncelog.controller.state import ControllerState
 from oncelog.controller.topic_names import METADATA_TOPIC
 from oncelog.controller.transactions import TransactionBuffer
-from oncelog.errors import KafkaStorageError
+from oncelog.errors import CorruptMessage, KafkaStorageError
 from oncelog.log.checkpoints import CorruptCheckpoint
 from oncelog.log.config import UNLIMITED_RETENTION, LogConfig
 from oncelog.log.leader_epochs import LeaderEpochCache
@@ -192,7 +192,10 @@ class MetadataLog:
         """The frames of all records from `offset` on, with their offsets."""
         end = self._log.log_end_offset
         while offset < end:
-            data = self._log.read(offset, READ_BYTES, upper_bound=end).read_all()
+            try:
+                data = self._log.read(offset, READ_BYTES, upper_bound=end).read_all()
+            except CorruptMessage as error:
+                raise UnreadableMetadata(str(error)) from error
             headers, good_bytes = kernel.scan(data, 0, len(data), True)
             if not headers:
                 raise UnreadableMetadata(f"{self._directory} is damaged at offset {offset}")

@@ -34,11 +34,13 @@ from oncelog.log.compaction import (
 )
 from oncelog.log.config import LogConfig
 from oncelog.log.index import MAX_RELATIVE_OFFSET
+from oncelog.log.leader_epochs import EpochEntry
 from oncelog.log.partition_log import PartitionLog
 from oncelog.log.segment import MAX_SEGMENT_BYTES, Segment
 from oncelog.log.segment_files import CLEANED_SUFFIX
 from oncelog.log.storage import Storage
 from oncelog.log.transaction_index import AbortedTransaction
+from oncelog.log.verification import BatchOrder
 from oncelog.records import kernel
 from oncelog.records.batch import BatchHeader, Buffer, decode_records
 from oncelog.types import TopicPartition
@@ -146,6 +148,7 @@ def plan(
         dirtiness,
         aborted=tuple(log.aborted_transactions(sources[0].base_offset, sources[-1].end_offset)),
         last_of_producers={entry.producer_id: LastOfProducer.of(entry) for entry in log.producers.entries()},
+        epochs=log.leader_epochs.entries,
         now_ms=now_ms,
         kept_from_ms=now_ms if kept_from_ms is None else kept_from_ms,
         max_keys=max_keys,
@@ -165,6 +168,7 @@ class CleaningRound:
         *,
         aborted: tuple[AbortedTransaction, ...],
         last_of_producers: dict[int, LastOfProducer],
+        epochs: tuple[EpochEntry, ...],
         now_ms: int,
         kept_from_ms: int,
         max_keys: int,
@@ -176,6 +180,7 @@ class CleaningRound:
         self._first_dirty_offset = dirtiness.first_dirty_offset
         self._aborted = aborted
         self._last_of_producers = last_of_producers
+        self._epochs = epochs
         self._now_ms = now_ms
         self._keys = KeyOffsets(max_keys, dirtiness.first_dirty_offset)
         self._groups: deque[tuple[Source, ...]] | None = None
@@ -290,16 +295,22 @@ class CleaningRound:
         return has_changed
 
     def _batches(self, source: Source) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-        """Every batch of a segment, with the position where it ends. Its bytes last until the next one is asked for."""
+        """Every batch of a segment, with the position where it ends. Its bytes last until the next one is asked for.
+
+        Raises CorruptMessage at the latest with the batch after a bad one: a copy would make the damage look right."""
         try:
             file = self._storage.open(source.path)
         except FileNotFoundError as error:
             raise CleaningAbandoned(f"{source.path} is gone") from error
         position = 0
+        order = BatchOrder(self._epochs, source.base_offset, source.end_offset)
         for scanned in scan_batches(file, 0, source.size_bytes, verify_crc=True):
             if self._is_cancelled:
                 raise CleaningAbandoned(f"cleaning of {self.topic_partition} was cancelled")
             for header in scanned.headers:
+                problem = order.problem(header)
+                if problem is not None:
+                    raise CorruptMessage(f"{source.path} is damaged at position {position}: {problem}")
                 start = position - scanned.position
                 position += header.size_bytes
                 yield position, header, scanned.data[start : start + header.size_bytes]

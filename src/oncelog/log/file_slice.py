@@ -13,15 +13,19 @@ from oncelog.log.storage import File
 
 
 class FileSlice:
-    """Whole record batches, back to back, as they lie in the file. Every offset in it is below `offset_bound`."""
+    """Whole record batches, back to back, as they lie in the file. Every offset in it is below `offset_bound`.
+    `verified_bytes` were read and verified to find it, which need not be done again."""
 
-    __slots__ = ("file", "offset_bound", "position", "size_bytes")
+    __slots__ = ("file", "offset_bound", "position", "size_bytes", "verified_bytes")
 
-    def __init__(self, file: File | None, position: int, size_bytes: int, offset_bound: int = 0) -> None:
+    def __init__(
+        self, file: File | None, position: int, size_bytes: int, offset_bound: int = 0, verified_bytes: int = 0
+    ) -> None:
         self.file = file
         self.position = position
         self.size_bytes = size_bytes
         self.offset_bound = offset_bound
+        self.verified_bytes = verified_bytes
 
     @property
     def descriptor(self) -> int | None:

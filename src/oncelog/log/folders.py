@@ -40,6 +40,6 @@ def retired_name(topic_partition: TopicPartition, topic_id: UUID, suffix: str) -
     return topic_partition.topic[: MAX_NAME_LENGTH - len(ending)] + ending
 
 
-def see_doctor(data_directory: str) -> str:
+def see_doctor(data_directory: str, *, deep: bool = False) -> str:
     """What to do about damage: the last sentence of every message that refuses to serve it."""
-    return f"Nothing was changed; `oncelog doctor {data_directory}` says what can be done"
+    return f"Nothing was changed; `oncelog doctor {data_directory}{' --deep' if deep else ''}` says what can be done"

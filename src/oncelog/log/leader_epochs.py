@@ -12,7 +12,7 @@ epoch ended learns from it how far its log agrees with ours. It never reads the 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -50,7 +50,7 @@ class LeaderEpochCache:
     def __init__(self, storage: Storage, directory: str) -> None:
         self._storage = storage
         self.path = f"{directory}/{FILE_NAME}"
-        self._entries: list[EpochEntry] = []
+        self._entries: tuple[EpochEntry, ...] = ()
         self._latest_epoch = NO_LEADER_EPOCH
 
     def load(self) -> bool:
@@ -68,7 +68,7 @@ class LeaderEpochCache:
 
     @property
     def entries(self) -> tuple[EpochEntry, ...]:
-        return tuple(self._entries)
+        return self._entries
 
     @property
     def latest_epoch(self) -> int:
@@ -128,13 +128,13 @@ class LeaderEpochCache:
         if self._entries:
             self._write([])
 
-    def _write(self, entries: list[EpochEntry]) -> None:
+    def _write(self, entries: Sequence[EpochEntry]) -> None:
         lines = [f"{entry.epoch} {entry.start_offset}" for entry in entries]
         replace_file(self._storage, self.path, encode_lines(lines), durable=False)
         self._set(entries)
 
-    def _set(self, entries: list[EpochEntry]) -> None:
-        self._entries = entries
+    def _set(self, entries: Sequence[EpochEntry]) -> None:
+        self._entries = tuple(entries)
         self._latest_epoch = entries[-1].epoch if entries else NO_LEADER_EPOCH
 
 

@@ -21,10 +21,11 @@ from contextlib import contextmanager
 from typing import NamedTuple
 from uuid import UUID
 
-from oncelog.errors import KafkaStorageError, OffsetOutOfRange, RecordListTooLarge
+from oncelog.errors import CorruptMessage, KafkaStorageError, OffsetOutOfRange, RecordListTooLarge
 from oncelog.log.config import LogConfig
 from oncelog.log.file_slice import EMPTY, FileSlice
 from oncelog.log.flush import FlushRequest, Unsynced
+from oncelog.log.folders import see_doctor
 from oncelog.log.leader_epochs import EpochEndOffset, LeaderEpochCache
 from oncelog.log.manifest import NO_KAFKA_EPOCH, ManifestFile
 from oncelog.log.producer_state import AppendOrigin, Duplicate, ProducerStateManager
@@ -36,6 +37,7 @@ from oncelog.log.segments import Segments
 from oncelog.log.snapshot_files import SnapshotFiles
 from oncelog.log.storage import Storage, directory_of, is_out_of_descriptors
 from oncelog.log.transaction_index import AbortedTransaction, CorruptTransactionIndex
+from oncelog.log.verification import MAX_COLD_BYTES
 from oncelog.records import kernel
 from oncelog.records.batch import BatchHeader, ControlMarker, build_control_batch
 from oncelog.records.validation import ValidatedBatch
@@ -76,6 +78,7 @@ class PartitionLog:
         self._jitter_ms = 0
         self._is_rolling = False
         self._truncations = 0
+        self._damaged: set[int] = set()  # segments of which it was told
         self.topic_partition = topic_partition
         self.config = config
         self.leader_epochs: LeaderEpochCache = loaded.leader_epochs
@@ -300,10 +303,20 @@ class PartitionLog:
 
     # --- reading ---
 
-    def read(self, offset: int, max_bytes: int, *, upper_bound: int, at_least_one_batch: bool = True) -> FileSlice:
+    def read(
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        upper_bound: int,
+        at_least_one_batch: bool = True,
+        max_cold_bytes: int = MAX_COLD_BYTES,
+    ) -> FileSlice:
         """Whole batches from the one that holds `offset` on, all below `upper_bound` and of one segment.
 
         If the first batch alone is larger than `max_bytes` it comes all the same, unless `at_least_one_batch` is off.
+        What lay on the disk when the log was opened is verified before it is handed out for the first time, up to
+        `max_cold_bytes` at once. Raises CorruptMessage where it is damaged; everything else of the log is served.
         """
         if self.offline:
             raise self._offline_error()
@@ -315,15 +328,37 @@ class PartitionLog:
         if offset >= upper_bound:
             return EMPTY
         try:
-            return self._read(offset, max_bytes, upper_bound, at_least_one_batch)
+            return self._read(offset, max_bytes, upper_bound, at_least_one_batch, max_cold_bytes)
         except OSError as error:
             raise KafkaStorageError(f"cannot read {self.topic_partition} at offset {offset}: {error}") from error
+        except CorruptMessage as error:
+            raise self._tell_damage(offset, error) from error
 
-    def _read(self, offset: int, max_bytes: int, upper_bound: int, at_least_one_batch: bool) -> FileSlice:
+    def _tell_damage(self, offset: int, error: CorruptMessage) -> CorruptMessage:
+        """Once per segment: readers ask again and again."""
+        hint = see_doctor(directory_of(self._directory), deep=True)
+        told = CorruptMessage(f"{self.topic_partition} is not served at offset {offset}: {error}. {hint}")
+        base_offset = self._segments.from_offset(offset)[0].base_offset
+        if base_offset not in self._damaged:
+            self._damaged.add(base_offset)
+            logger.error("%s", told)
+        return told
+
+    def _read(
+        self, offset: int, max_bytes: int, upper_bound: int, at_least_one_batch: bool, max_cold_bytes: int
+    ) -> FileSlice:
         for segment in self._segments.from_offset(offset):
             segment_end = self._segments.end_offset(segment, self.log_end_offset)
             end_offset = upper_bound if upper_bound < segment_end else None
-            found = segment.read(offset, max_bytes, end_offset, at_least_one_batch)
+            found = segment.read(
+                offset,
+                max_bytes,
+                end_offset,
+                at_least_one_batch,
+                segment_end=segment_end,
+                epochs=self.leader_epochs.entries,
+                max_cold_bytes=max_cold_bytes,
+            )
             if found is not None:
                 if found.size_bytes:
                     found.offset_bound = min(segment_end, upper_bound)

@@ -110,6 +110,7 @@ class LogLoader:
         self._epochs = LeaderEpochCache(storage, directory)
         self._epochs_changed = False
         self._scanned: list[Segment] = []
+        self._scanned_epoch = NO_LEADER_EPOCH
         self._producers = ProducerStateManager(
             topic_partition, producer_id_expiration_ms=config.producer_id_expiration_ms
         )
@@ -350,7 +351,10 @@ class LogLoader:
             segment, following = segments[position], segments[position + 1 :]
             if position and segment.base_offset not in snapshots.offsets:
                 snapshots.write(segment.base_offset, self._producers.entries(), self._now_ms)
-            file_bytes, end_offset = self._scan_segment(segment, max(end_offset, segment.base_offset))
+            may_have_gaps = bool(following) or self._config.compacts  # what grows was never compacted
+            file_bytes, end_offset = self._scan_segment(
+                segment, max(end_offset, segment.base_offset), may_have_gaps=may_have_gaps
+            )
             self._scanned.append(segment)
             self._report = replace(self._report, scanned_bytes=self._report.scanned_bytes + file_bytes)
             self._note_rebuilt(segment)
@@ -381,15 +385,19 @@ class LogLoader:
             return False  # it was never longer: the loss of what came after it was accepted
         return not _was_compacted(segment)
 
-    def _scan_segment(self, segment: Segment, next_offset: int) -> tuple[int, int]:
+    def _scan_segment(self, segment: Segment, next_offset: int, *, may_have_gaps: bool) -> tuple[int, int]:
         """Read a segment into its indexes, the epochs and the producers; its file's size and the offset after it."""
         file = segment.begin_scan()
         replay = ProducerReplay(self._producers, self._now_ms)
         for scanned in scan_above(file, self._recovery_point):
-            good = _in_order(scanned.headers, next_offset, segment.base_offset)
+            good = _in_order(
+                scanned.headers, next_offset, segment.base_offset, self._scanned_epoch, may_have_gaps=may_have_gaps
+            )
             replay.batches(scanned, good)
             latest_epoch = self._epochs.latest_epoch
             segment.note_scanned(good)
+            if scanned.headers[-1].last_offset < self._recovery_point:
+                segment.note_cold(segment.size_bytes)
             for header in good:
                 if header.leader_epoch > latest_epoch:
                     self._epochs.replay(header.leader_epoch, header.base_offset)
@@ -397,6 +405,7 @@ class LogLoader:
                     self._epochs_changed = True
             if good:
                 next_offset = good[-1].next_offset
+                self._scanned_epoch = max(self._scanned_epoch, good[-1].leader_epoch)
             if len(good) != len(scanned.headers):
                 break
         segment.transaction_index.replace(replay.aborted)
@@ -577,10 +586,20 @@ def _was_compacted(segment: Segment) -> bool:
     return False
 
 
-def _in_order(headers: list[BatchHeader], next_offset: int, base_offset: int) -> list[BatchHeader]:
-    """The leading batches whose offsets only grow and fit an index: a valid checksum does not cover the offset."""
+def _in_order(
+    headers: list[BatchHeader], next_offset: int, base_offset: int, epoch: int, *, may_have_gaps: bool
+) -> list[BatchHeader]:
+    """The leading batches whose offsets and epochs only grow and fit an index: a valid checksum covers neither. A batch
+    behind a gap, or the first of an epoch, which the next one contradicts, is the wrong one of the two."""
+    is_behind_gap = is_first_of_epoch = False
     for position, header in enumerate(headers):
         if header.base_offset < next_offset or header.last_offset - base_offset > MAX_RELATIVE_OFFSET:
+            return headers[: position - is_behind_gap]
+        if NO_LEADER_EPOCH < header.leader_epoch < epoch:
+            return headers[: position - is_first_of_epoch]
+        is_behind_gap = header.base_offset > next_offset
+        if is_behind_gap and not may_have_gaps:
             return headers[:position]
-        next_offset = header.next_offset
+        is_first_of_epoch = header.leader_epoch > epoch
+        next_offset, epoch = header.next_offset, max(epoch, header.leader_epoch)
     return headers

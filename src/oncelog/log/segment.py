@@ -3,6 +3,9 @@
 Owns appending to, finding in and cutting off one segment, and the rule when an index entry is due. It knows nothing of
 other segments, of producers or of durability: those are the partition log's.
 
+What this process wrote, or verified when it recovered the log, is handed out as it is. What it found on the disk (below
+`_cold_below`) is read and verified before the first reader gets it (see `verification`).
+
 A sealed segment keeps no descriptor and no index in memory; every read opens what it needs. What an index says is
 checked against the batch found there. An index that lies is rebuilt from the `.log`, which alone is the truth.
 
@@ -12,7 +15,7 @@ Kafka's names: LogSegment, FileRecords.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from oncelog.errors import CorruptMessage
@@ -27,6 +30,7 @@ from oncelog.log.index import (
     TimeIndex,
     TimestampOffset,
 )
+from oncelog.log.leader_epochs import EpochEntry
 from oncelog.log.segment_files import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
@@ -36,6 +40,14 @@ from oncelog.log.segment_files import (
 )
 from oncelog.log.storage import TEMPORARY_SUFFIX, File, Storage
 from oncelog.log.transaction_index import TransactionIndex
+from oncelog.log.verification import (
+    MAX_COLD_BYTES,
+    BatchOrder,
+    Damage,
+    DamagedBatch,
+    VerifiedRange,
+    check_batches,
+)
 from oncelog.records import kernel
 from oncelog.records.batch import HEADER_SIZE, MAGIC, BatchHeader, Buffer, records_payload
 from oncelog.types import NO_TIMESTAMP
@@ -47,6 +59,10 @@ MAX_SEGMENT_BYTES: Final = 2**31 - 1
 
 MAX_STOPS: Final = 16
 """Readers of one segment whose places are remembered."""
+
+MAX_ANCHORS: Final = 16
+"""Index entries that are tried until one agrees with the batch it names. Kafka's name the last offset of several
+batches if they came together, so in a follower's log perhaps none agrees."""
 
 
 class FoundBatch(NamedTuple):
@@ -89,12 +105,14 @@ def search_batch(batch: StoredBatch, timestamp: int | None, start_offset: int) -
 
 class Segment:
     __slots__ = (
+        "_cold_below",
         "_file",
         "_first_timestamp",
         "_last_indexed_position",
         "_max_timestamp",
         "_stops",
         "_storage",
+        "_verified",
         "base_offset",
         "config",
         "modified_ms",
@@ -128,6 +146,8 @@ class Segment:
         self._max_timestamp: TimestampOffset | None = None
         self._first_timestamp: int | None = None
         self._stops: dict[int, int] = {}  # where reads ended: offset and position of the next batch; oldest first
+        self._cold_below = 0  # what lies before this position was on the disk already
+        self._verified = VerifiedRange()  # of that
 
     # --- opening ---
 
@@ -182,6 +202,12 @@ class Segment:
 
     def _load_status(self) -> None:
         self.size_bytes, self.modified_ms = self._storage.status(self.path)
+        self.note_cold(self.size_bytes)
+
+    def note_cold(self, position: int) -> None:
+        """What lies before `position` was on the disk already and has not been verified."""
+        self._cold_below = position
+        self._verified.forget()
 
     # --- growing ---
 
@@ -339,20 +365,93 @@ class Segment:
             yield first
         yield from hops
 
-    def read(self, offset: int, max_bytes: int, end_offset: int | None, at_least_one_batch: bool) -> FileSlice | None:
-        """Whole batches from `offset` on, below `end_offset` if given; None if nothing here reaches `offset`."""
+    def read(
+        self,
+        offset: int,
+        max_bytes: int,
+        end_offset: int | None,
+        at_least_one_batch: bool,
+        *,
+        segment_end: int | None = None,
+        epochs: Sequence[EpochEntry] = (),
+        max_cold_bytes: int = MAX_COLD_BYTES,
+    ) -> FileSlice | None:
+        """Whole batches from `offset` on, below `end_offset` if given; None if nothing here reaches `offset`.
+
+        What was not verified before is now, up to `max_cold_bytes`; nothing comes if that is 0. `segment_end` is the
+        offset that follows the segment. Raises DamagedBatch.
+        """
         file = self.file()
         found = self._resume(file, offset) or self.find_batch(offset)
+        limit, verified_bytes = self.size_bytes, 0
+        if self._cold_below and (found is None or found.position < self._cold_below):
+            if not self._is_verified(found, offset):
+                is_too_large = found is not None and found.header.size_bytes > max_bytes and not at_least_one_batch
+                if max_cold_bytes <= 0 or is_too_large:
+                    return EMPTY
+                order = BatchOrder(epochs, None, segment_end)
+                verified_bytes = self._verify(file, found, offset, min(max_bytes, max_cold_bytes), order)
+            if self._verified.end < self._cold_below:
+                limit = self._verified.end
         if found is None:
             return None
-        limit = self.size_bytes
         if end_offset is not None:
             beyond = self.find_batch(end_offset)
-            limit = limit if beyond is None else beyond.position
+            limit = limit if beyond is None else min(limit, beyond.position)
         size = limit - found.position
         if size > max_bytes:
             size = self._size_of_whole_batches(found, max_bytes, at_least_one_batch)
-        return FileSlice(file, found.position, size) if size > 0 else EMPTY
+        return FileSlice(file, found.position, size, verified_bytes=verified_bytes) if size > 0 else EMPTY
+
+    def _is_verified(self, found: FoundBatch | None, offset: int) -> bool:
+        """A batch after `offset` is no proof that there is none before it."""
+        if found is None or found.header.base_offset > offset:
+            return False
+        return self._verified.start <= found.position < self._verified.end
+
+    def _verify(self, file: File, found: FoundBatch | None, offset: int, max_bytes: int, order: BatchOrder) -> int:
+        """Verify what a read from `offset` on touches; how many bytes. Raises DamagedBatch if it begins with damage."""
+        verified = self._verified
+        if found is not None and 0 < verified.end == found.position and found.header.base_offset <= offset:
+            start, order.next_offset = verified.end, verified.next_offset
+        else:
+            start, order.next_offset = self._anchor(file, found, offset)
+            if verified.start <= start < verified.end:
+                start, order.next_offset = verified.end, verified.next_offset
+        end = self._cold_below
+        if found is not None:
+            end = min(end, found.position + max(max_bytes, found.header.size_bytes))
+        if start >= end:
+            return 0
+        checked = check_batches(file, start, end, self.size_bytes, order)
+        verified.add(start, checked)
+        if checked.damage is not None and (found is None or checked.end_position <= found.position):
+            raise self._damaged(checked.damage)
+        if found is not None and checked.end_position <= found.position:
+            raise self._damaged(Damage(checked.end_position, "the batches do not lead on from there"))
+        return checked.end_position - start
+
+    def _damaged(self, damage: Damage) -> DamagedBatch:
+        return DamagedBatch(f"{self.path} is damaged at position {damage.position}: {damage.problem}")
+
+    def _anchor(self, file: File, found: FoundBatch | None, offset: int) -> tuple[int, int | None]:
+        """Where to begin to verify so that `offset` cannot hide, and the offset that is due there: at a batch that the
+        index, which is another file, says the same of."""
+        try:
+            entry = self.offset_index.lookup(offset)
+        except (CorruptIndex, FileNotFoundError) as error:
+            self._repair(error)
+            entry = self.offset_index.lookup(offset)
+        if found is not None and entry.position > found.position:
+            entry = self.offset_index.lookup_position(found.position)
+        for _ in range(MAX_ANCHORS):
+            if entry.position == 0:
+                return 0, self.base_offset
+            header = kernel.parse_header(file.read(entry.position, HEADER_SIZE))
+            if header.last_offset == entry.offset:
+                return entry.position, header.base_offset
+            entry = self.offset_index.lookup_position(entry.position - 1)
+        return entry.position, None
 
     def _resume(self, file: File, offset: int) -> FoundBatch | None:
         """The batch at `offset` if a read has ended there: a reader goes on where it stopped."""
@@ -454,6 +553,7 @@ class Segment:
         if self._file is None:
             self._file = self._storage.open(self.path)
         self._restart_indexes()
+        self.note_cold(0)
         return self._file
 
     def _restart_indexes(self) -> None:

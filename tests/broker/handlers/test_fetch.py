@@ -14,7 +14,9 @@ from confluent_kafka import OFFSET_BEGINNING, TopicPartition
 
 from oncelog.broker.fetch_pace import FULL_QUEUE
 from oncelog.broker.fetch_session import PartitionKey
+from oncelog.broker.handlers import fetch as fetch_handler
 from oncelog.broker.request import Pending
+from oncelog.log import verification
 from oncelog.log.partition_log import PartitionLog
 from oncelog.log.storage import FileStorage, Storage
 from oncelog.wire.fetch import FetchPartition
@@ -27,6 +29,7 @@ from tests.support.requests import create_topic, fetch, fetch_request, produce, 
 
 Topics = Callable[[], str]
 
+CORRUPT_MESSAGE = 2
 UNKNOWN_SERVER_ERROR, OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION = -1, 1, 3
 KAFKA_STORAGE_ERROR, UNKNOWN_TOPIC_ID, FETCH_SESSION_TOPIC_ID_ERROR = 56, 100, 106
 FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH = 70, 71
@@ -345,6 +348,68 @@ def test_an_offline_partition(desk: Desk) -> None:
     desk.broker.partition("orders", 0).offline = True
     answer = answers(desk.ask("fetch", 12, request(wanted(0), wanted(1), max_wait=LONG_MS)))
     assert {index: each["error_code"] for index, each in answer.items()} == {0: KAFKA_STORAGE_ERROR, 1: 0}
+
+
+# --- what was there before this broker started ---
+
+
+@pytest.fixture
+def restarted(monkeypatch: pytest.MonkeyPatch) -> Desk:
+    """Twelve batches in each of three partitions that nobody has read yet; a request verifies about four of them."""
+    storage = FailingStorage()
+    before = Desk(storage, "/data")
+    before.create("orders", 3)
+    for _ in range(12):
+        for partition in range(3):
+            append(before, partition)
+    before.broker.stop(NOW_MS)
+    monkeypatch.setattr(fetch_handler, "MAX_COLD_BYTES", 4 * len(BATCH))
+    monkeypatch.setattr(verification, "MAX_COLD_BYTES", 3 * len(BATCH))
+    return Desk(storage, "/data")
+
+
+def test_one_request_verifies_so_much_and_the_next_ones_go_on(restarted: Desk) -> None:
+    asked = request(wanted(0), wanted(1), wanted(2))
+    first = answers(restarted.ask("fetch", 12, asked))
+    assert {index: (each["error_code"], batches(each)) for index, each in first.items()} == {
+        0: (0, 3),
+        1: (0, 1),
+        2: (0, 0),
+    }
+    offsets = {0: 0, 1: 0, 2: 0}
+    while min(offsets.values()) < 12:
+        got = answers(restarted.ask("fetch", 12, request(*(wanted(*each) for each in offsets.items()))))
+        assert any(batches(each) for each in got.values())
+        for index, each in got.items():
+            offsets[index] += batches(each)
+    assert offsets == {0: 12, 1: 12, 2: 12}
+
+
+def test_a_session_gives_every_unverified_partition_its_turn(restarted: Desk) -> None:
+    body = request(wanted(0), wanted(1), wanted(2), session_epoch=0)
+    answer = restarted.ask("fetch", 12, body)
+    served = {index for index, each in answers(answer).items() if batches(each)}
+    body = request(session_id=answer["session_id"], session_epoch=1)
+    served |= {index for index, each in answers(restarted.ask("fetch", 12, body)).items() if batches(each)}
+    assert served == {0, 1, 2}
+
+
+def test_what_is_cut_short_to_be_verified_is_not_waited_for(restarted: Desk) -> None:
+    answer = answers(restarted.ask("fetch", 12, request(wanted(0), min_bytes=10 * len(BATCH), max_wait=LONG_MS)))
+    assert batches(answer[0]) == 3
+
+
+def test_damaged_records_are_refused_and_all_else_is_served(restarted: Desk) -> None:
+    storage = restarted.broker.storage
+    assert isinstance(storage, FailingStorage)
+    storage.content(restarted.broker.partition("orders", 0).active_segment.path)[2 * len(BATCH) + 7] ^= 1
+    found = []
+    for asked in (wanted(0), wanted(0, 2), wanted(1)):
+        (answer,) = answers(restarted.ask("fetch", 12, request(asked, max_wait=LONG_MS))).values()
+        found.append((answer["error_code"], batches(answer)))
+    assert found == [(0, 2), (CORRUPT_MESSAGE, 0), (0, 3)]
+    (produced,) = restarted.ask("produce", 9, produce_request("orders", BATCH))["responses"]
+    assert produced["partition_responses"][0]["error_code"] == 0
 
 
 def test_refused_sessions_are_counted(desk: Desk) -> None:

@@ -27,6 +27,7 @@ from oncelog.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
+from oncelog.log import verification
 from oncelog.log.partition_log import PartitionLog
 from oncelog.types import NO_LEADER_EPOCH, NO_OFFSET, IsolationLevel, TopicPartition
 from oncelog.wire.api import ApiKey
@@ -47,6 +48,10 @@ logger = logging.getLogger(__name__)
 
 API_KEY = ApiKey.FETCH
 FIRST_VERSION_WITH_TOPIC_IDS = 13
+
+MAX_COLD_BYTES = 16 * 1024 * 1024
+"""What one request may make the broker verify of what it has not read since its start: ten milliseconds. Partitions
+beyond that have nothing to say this time."""
 
 Answers = list[tuple[PartitionKey, FetchedPartition]]
 
@@ -96,11 +101,13 @@ class _Fetch:
         would stand still forever."""
         answers: Answers = []
         remaining = self._max_bytes
+        self._cold_bytes = MAX_COLD_BYTES
         found_data = False
         for key, partition in self._context.partitions.items():
             answer = self._read_partition(key, partition, max(0, remaining), not found_data)
             if answer.records is not None:
                 remaining -= answer.records.size_bytes
+                self._cold_bytes -= answer.records.verified_bytes
                 found_data = found_data or answer.records.size_bytes > 0
             answers.append((key, answer))
         return answers
@@ -114,7 +121,8 @@ class _Fetch:
                 return True
             if answer.records is not None:
                 size_bytes += answer.records.size_bytes
-        return size_bytes >= self._min_bytes
+        is_shortened = self._cold_bytes < MAX_COLD_BYTES and size_bytes > 0  # there may be more, for the next fetch
+        return size_bytes >= self._min_bytes or is_shortened
 
     def wait(self, answers: Answers) -> Pending:
         found_bytes = _size_bytes(answers)
@@ -208,7 +216,14 @@ class _Fetch:
                 f"offset {partition.fetch_offset} is beyond the end of the log, {log.high_watermark}"
             )
         else:
-            records = log.read(partition.fetch_offset, max_bytes, upper_bound=end, at_least_one_batch=first)
+            cold_bytes = min(self._cold_bytes, verification.MAX_COLD_BYTES)
+            records = log.read(
+                partition.fetch_offset,
+                max_bytes,
+                upper_bound=end,
+                at_least_one_batch=first,
+                max_cold_bytes=cold_bytes,
+            )
         aborted = None
         if self._committed_only:
             aborted = []
