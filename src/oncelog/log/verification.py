@@ -23,8 +23,9 @@ from oncelog.records import kernel
 from oncelog.records.batch import HEADER_SIZE, BatchHeader
 from oncelog.types import NO_LEADER_EPOCH
 
-MAX_COLD_BYTES: Final = 4 * 1024 * 1024
-"""What one read verifies, unless one batch is larger: a few milliseconds. The reader gets less, and comes again."""
+MAX_COLD_BYTES: Final = 2 * 1024 * 1024
+"""What one read verifies, unless one batch is larger: a millisecond, or eight if the batches are tiny. The reader gets
+less, and comes again."""
 
 NO_BATCH: Final = "no whole batch with the right checksum is there"
 MAX_OFFSET: Final = 2**63 - 1

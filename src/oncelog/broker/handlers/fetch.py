@@ -49,9 +49,9 @@ logger = logging.getLogger(__name__)
 API_KEY = ApiKey.FETCH
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 
-MAX_COLD_BYTES = 16 * 1024 * 1024
-"""What one request may make the broker verify of what it has not read since its start: ten milliseconds. Partitions
-beyond that have nothing to say this time."""
+MAX_COLD_BYTES = 4 * 1024 * 1024
+"""What one request may make the broker verify of what it has not read since its start: two milliseconds, or sixteen if
+the batches are tiny. Partitions beyond that have nothing to say this time."""
 
 Answers = list[tuple[PartitionKey, FetchedPartition]]
 
