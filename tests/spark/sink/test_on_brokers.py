@@ -241,8 +241,8 @@ def test_a_committer_that_slept_too_long_decides_nothing(rig: Rig, monkeypatch: 
     results = rig.write(rig.plan(), 0, FIRST)
 
     taken_over: list[Moment] = []
-    now_ms = clock.wall_ms
-    monkeypatch.setattr(clock, "now_ms", lambda: 2**62 if taken_over else now_ms())
+    wall_ms = clock.wall_ms
+    monkeypatch.setattr(clock, "wall_ms", lambda: 2**62 if taken_over else wall_ms())
     monkeypatch.setattr("oncelog.spark.sink.journal_topic.reach", taken_over.append)
     with pytest.raises(NearExpiry, match="smaller"):
         rig.commit(0, results)
