@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from oncelog.broker.workbench import Workbench
 
 
@@ -41,3 +43,22 @@ def test_one_step_in_each_turn_of_the_loop_and_one_work_after_the_other() -> Non
     bench.add(work("c", 1))
     loop.turn()
     assert done[-1] == "c"
+
+
+def test_a_step_that_fails_is_over_and_the_next_one_has_its_turn(caplog: pytest.LogCaptureFixture) -> None:
+    loop, done = Loop(), []
+    bench = Workbench(loop.call_soon)
+
+    def failing() -> bool:
+        raise ZeroDivisionError
+
+    def working() -> bool:
+        done.append("work")
+        return False
+
+    bench.add(failing)
+    bench.add(working)
+    loop.turn()
+    loop.turn()
+    assert (done, len(bench), loop.soon) == (["work"], 0, [])
+    assert "bug: a step at the workbench failed" in caplog.text

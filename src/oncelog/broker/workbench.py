@@ -6,14 +6,17 @@ what is made so far. Never knows what is made, nor a clock: a step ends by itsel
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable
+
+logger = logging.getLogger(__name__)
 
 SLICE_S = 0.005
 """How long a step may take before the loop sees its other clients again."""
 
 Step = Callable[[], bool]
-"""Works for a while; whether there is more to do. Must not raise."""
+"""Works for a while; whether there is more to do. Not if it raises, which is a bug of its own."""
 
 
 class Workbench:
@@ -30,7 +33,12 @@ class Workbench:
             self._call_soon(self._turn)
 
     def _turn(self) -> None:
-        if not self._waiting[0]():
+        try:
+            goes_on = self._waiting[0]()
+        except Exception:
+            logger.exception("bug: a step at the workbench failed")
+            goes_on = False
+        if not goes_on:
             self._waiting.popleft()
         if self._waiting:
             self._call_soon(self._turn)
