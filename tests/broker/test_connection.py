@@ -437,3 +437,46 @@ def test_requests_that_wait_for_their_turn_are_bounded_together(server: Server, 
         server.loop.turn()
     assert server.dispatcher.served == len(served)
     assert server.unfinished_frames.total_bytes == 0
+
+
+def test_nothing_counts_of_who_is_gone_whatever_was_still_to_be_called(server: Server, connect: Connect) -> None:
+    client = connect()
+    pending = Pending(holds_connection=True)
+    server.dispatcher.answers = [pending]
+    client.send()
+    client.arrive(struct.pack(">i", MIB // 2) + bytes(MIB // 4))
+    assert server.unfinished_frames.total_bytes > 0
+    pending.complete([b"answer"])
+    client.connection.connection_lost(None)
+    assert server.unfinished_frames.total_bytes == 0
+    server.loop.turn()
+    assert server.unfinished_frames.total_bytes == 0
+
+
+def test_of_too_many_requests_that_wait_for_their_turn_the_last_is_given_up(server: Server, connect: Connect) -> None:
+    """For one that is arriving; the next in turn is served, whoever comes."""
+    large = struct.pack(">i", 400_000) + struct.pack(">h", ApiKey.METADATA) + bytes(400_000 - 2)
+    first, second, third = (connect() for _ in range(3))
+    for client in (first, second, third):
+        client.arrive(large)
+    assert [client.transport.is_aborted for client in (first, second, third)] == [False, True, False]
+    assert server.told == ["cutting off: too many requests wait for their turn, and this one came last"]
+    while server.loop.soon:
+        server.loop.turn()
+    assert server.dispatcher.served == 2
+
+
+def test_a_request_that_could_not_be_finished_ends_its_connection(server: Server, connect: Connect) -> None:
+    client = connect()
+    pending = Pending(holds_connection=True)
+    server.dispatcher.answers = [pending]
+    client.send()
+
+    def failing() -> None:
+        raise ZeroDivisionError
+
+    pending.attempt(failing)
+    assert client.transport.is_closing()
+    assert server.told == ["closing: the broker failed; its log says why"]
+    pending.complete([b"too late"])
+    assert client.received() == b""

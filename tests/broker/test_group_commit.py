@@ -199,3 +199,18 @@ def test_somebody_elses_flush_that_fails_fails_everyone_who_waits(scene: Scene) 
     ((_, error),) = scene.answers
     assert isinstance(error, KafkaStorageError)
     assert scene.disk.running == []
+
+
+def test_a_waiter_that_fails_leaves_the_others_theirs() -> None:
+    scene = Scene()
+    scene.log.log_end_offset = 1
+    heard: list[KafkaError | None] = []
+
+    def failing(_: KafkaError | None) -> None:
+        raise ZeroDivisionError
+
+    scene.group.wait(scene.partition_log, 1, failing)
+    scene.group.wait(scene.partition_log, 1, heard.append)
+    with pytest.raises(ZeroDivisionError):
+        scene.disk.end()
+    assert heard == [None]

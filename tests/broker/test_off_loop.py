@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from oncelog.broker.off_loop import MAX_HELD_BYTES, OffLoop
+from oncelog.broker.off_loop import MAX_OFF_LOOP_BYTES, OffLoop
 from oncelog.errors import InvalidRecord, KafkaError, RequestTimedOut, UnknownServerError
 from tests.broker.support import Threads
 
@@ -68,8 +68,20 @@ def test_a_failing_end_does_not_stop_the_line() -> None:
 
 def test_what_is_held_is_bounded() -> None:
     off_loop = OffLoop(Threads().run_in_thread)
-    off_loop.enter(2 * MAX_HELD_BYTES)  # alone, a request may be as large as requests may be
+    off_loop.enter(2 * MAX_OFF_LOOP_BYTES)  # alone, a request may be as large as requests may be
     with pytest.raises(RequestTimedOut):
         off_loop.enter(1)
-    off_loop.leave(2 * MAX_HELD_BYTES)
-    off_loop.enter(MAX_HELD_BYTES)
+    off_loop.leave(2 * MAX_OFF_LOOP_BYTES)
+    off_loop.enter(MAX_OFF_LOOP_BYTES)
+
+
+def test_where_no_thread_can_be_had_the_line_goes_on() -> None:
+    ended: list[type | None] = []
+
+    def refuse(*_: Any) -> None:
+        raise RuntimeError("cannot schedule new futures after shutdown")
+
+    off_loop = OffLoop(refuse)
+    for _ in range(2):
+        off_loop.run(lambda: None, lambda _, error: ended.append(type(error)))
+    assert ended == [UnknownServerError] * 2

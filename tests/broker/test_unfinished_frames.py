@@ -31,3 +31,22 @@ def test_what_has_arrived_or_gone_does_not_count() -> None:
         assert frames.note(number, 0) == []
     assert frames.note(1, 0) == []
     assert frames.total_bytes == 0
+
+
+def test_of_those_that_wait_for_their_turn_the_last_gives_way() -> None:
+    frames: UnfinishedFrames[str] = UnfinishedFrames(100)
+    assert frames.note("next", 50, is_waiting=True) == []
+    assert frames.note("then", 40, is_waiting=True) == []
+    assert frames.note("next", 50, is_waiting=True) == [], "it keeps its place"
+    assert frames.note("last", 20, is_waiting=True) == ["last"]
+    assert ("next" in frames, "then" in frames, frames.total_bytes) == (True, True, 90)
+
+
+def test_those_that_are_still_arriving_give_way_before_those_that_wait() -> None:
+    frames: UnfinishedFrames[str] = UnfinishedFrames(100)
+    assert frames.note("stale", 30) == []
+    assert frames.note("next", 40, is_waiting=True) == []
+    assert frames.note("last", 60, is_waiting=True) == ["stale"]
+    assert frames.note("growing", 40) == ["last"], "but for the one that has just grown"
+    assert frames.note("next", 0) == []
+    assert frames.total_bytes == 40

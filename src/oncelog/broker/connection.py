@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from oncelog.broker.answer_line import AnswerLine, Place
 from oncelog.broker.outbox import Outbox
 from oncelog.broker.quota.meter import Meter
-from oncelog.broker.request import CLOSE, NO_REPLY, Chunks, CloseConnection, NoReply, Peer, Pending, Piecewise, Silent
+from oncelog.broker.request import NO_REPLY, Chunks, CloseConnection, NoReply, Peer, Pending, Piecewise, Silent
 from oncelog.broker.unfinished_frames import MIN_COUNTED_BYTES
 from oncelog.broker.workbench import SLICE_S
 from oncelog.errors import KafkaStorageError
@@ -96,7 +96,6 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._watch(False)
         self._outbox.close()
         self._note_held()
-        self._waiting_bytes = 0
         self._note_unfinished(0)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -223,8 +222,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
         )
         if answer is NO_REPLY:
             self._server.answered(header, began_s)
-        elif answer is CLOSE:
-            self.hang_up("a request with acks=0 failed")
+        elif isinstance(answer, CloseConnection):
+            self.hang_up(answer.value)
         elif isinstance(answer, Pending):
             self._await(header, answer, self._line.reserve(), began_s)
         elif isinstance(answer, Piecewise):
@@ -252,8 +251,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
                 timer.cancel()
             if self._holding is pending:
                 self._holding = None
-            if answer is CLOSE:
-                self.hang_up("a request with acks=0 failed")
+            if isinstance(answer, CloseConnection):
+                self.hang_up(answer.value)
                 return
             self._server.answered(header, began_s)
             self._fill(place, header, answer)
@@ -328,13 +327,20 @@ class KafkaConnection(asyncio.BufferedProtocol):
             holds_most.cut_off("too many answers wait for clients to read, and most of them for this one")
 
     def _note_unfinished(self, arriving_bytes: int) -> None:
-        """Requests that have not arrived in full, or wait for their turn, are counted over all connections; who stands
-        still may have to go."""
-        pending_bytes = arriving_bytes + self._waiting_bytes
+        """Requests that have not arrived in full, or wait for their turn, are counted over all connections; some may
+        have to go. Of one that is gone nothing counts, whoever still calls."""
+        pending_bytes = 0 if self._transport is None else arriving_bytes + self._waiting_bytes
         unfinished = self._server.unfinished_frames
         if pending_bytes >= MIN_COUNTED_BYTES or self in unfinished:
-            for stalest in unfinished.note(self, pending_bytes):
-                stalest.cut_off("too many requests have not arrived in full, and this one has not grown for longest")
+            for given_up in unfinished.note(self, pending_bytes, is_waiting=self._waiting_bytes > 0):
+                given_up.give_way()
+
+    def give_way(self) -> None:
+        """Its request is one too many."""
+        if self._waiting_bytes:
+            self.cut_off("too many requests wait for their turn, and this one came last")
+        else:
+            self.cut_off("too many requests have not arrived in full, and this one has not grown for longest")
 
     def _go_on_later(self) -> None:
         """Others have their turn before the rest of what this client has sent at once."""

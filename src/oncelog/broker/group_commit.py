@@ -106,5 +106,11 @@ class GroupCommit:
             if later:
                 self._waiting[log] = later
             waiting = [waiter for waiter in waiting if waiter.offset <= durable]
+        bug: Exception | None = None
         for waiter in waiting:
-            waiter.answer(error)
+            try:
+                waiter.answer(error)
+            except Exception as raised:  # no reason to leave the others without theirs
+                bug = bug or raised
+        if bug is not None:
+            raise bug

@@ -16,7 +16,7 @@ from oncelog.errors import KafkaError, RequestTimedOut, UnknownServerError
 INLINE_BYTES: Final = 4 * 1024 * 1024
 """What one request may have decompressed on the loop: some milliseconds, ten with gzip. Nearly all need less."""
 
-MAX_HELD_BYTES: Final = 64 * 1024 * 1024
+MAX_OFF_LOOP_BYTES: Final = 64 * 1024 * 1024
 """Bytes of requests that stand in line. Who comes when there are more is asked to try again."""
 
 Work = Callable[[], Any]
@@ -43,7 +43,7 @@ class OffLoop:
     def enter(self, held_bytes: int) -> None:
         """For a request that will need this, and holds so many bytes until `leave`. Raises RequestTimedOut, which
         clients retry, if too much is held already."""
-        if self._held_bytes and self._held_bytes + held_bytes > MAX_HELD_BYTES:
+        if self._held_bytes and self._held_bytes + held_bytes > MAX_OFF_LOOP_BYTES:
             raise RequestTimedOut(
                 f"requests of {self._held_bytes} bytes wait for what must be decompressed for them; try again"
             )
@@ -62,15 +62,23 @@ class OffLoop:
             return
         self._is_busy = True
         work, done = self._waiting.popleft()
+        has_ended = False
 
         def ended(result: Any, error: Exception | None, _: int) -> None:
+            nonlocal has_ended
+            has_ended = True
             self._is_busy = False
             try:
                 done(result, None if error is None else _coded(error))
             finally:
                 self._go_on()
 
-        self._run_in_thread(work, ended)
+        try:
+            self._run_in_thread(work, ended)
+        except Exception as error:
+            if has_ended:  # it ran here, and `done` raised
+                raise
+            ended(None, error, 0)
 
 
 def _coded(error: Exception) -> KafkaError:

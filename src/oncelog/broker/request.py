@@ -5,11 +5,13 @@ A handler returns one of
 - `Chunks` (hot APIs): the encoded body, in pieces, some of which may still lie in a segment file;
 - `Piecewise`: a `Message` one array of which is made element by element, while others are served;
 - a `Pending`: the answer comes later, when data arrives, a flush ends or a deadline passes;
-- `NO_REPLY`: the protocol wants no answer (`acks=0`).
+- `NO_REPLY`: the protocol wants no answer (`acks=0`);
+- `CLOSE`: it wants none and has no other way to say that something went wrong: the connection ends.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
@@ -20,6 +22,8 @@ from oncelog.wire.codec import Message
 if TYPE_CHECKING:
     from oncelog.broker.fetch_pace import FetchPace
     from oncelog.broker.quota.meter import Meter
+
+logger = logging.getLogger(__name__)
 
 
 class RecordsOnDisk(Protocol):
@@ -74,13 +78,15 @@ class NoReply(Enum):
 
 
 class CloseConnection(Enum):
-    """What Kafka does where the protocol has no way to say what went wrong: hang up."""
+    """What Kafka does where the protocol has no way to say what went wrong: hang up. The value tells the log why."""
 
-    CLOSE = 0
+    CLOSE = "a request with acks=0 failed"
+    FAILED = "the broker failed; its log says why"
 
 
 NO_REPLY: Final = NoReply.NO_REPLY
 CLOSE: Final = CloseConnection.CLOSE
+FAILED: Final = CloseConnection.FAILED
 
 
 @dataclass(slots=True, eq=False)
@@ -95,6 +101,20 @@ class Pending:
     """What the handler adds to an answer that somebody else completes."""
     holds_connection: bool = False
     """What the client has sent after this request is not looked at before it is done."""
+    has_failed: bool = False
+
+    def attempt(self, step: Callable[[], None]) -> None:
+        """Do something that this answer waits for. Whoever calls back, a thread's end or a timer, could not answer the
+        client if it fails, which would wait for ever: so the connection ends, as after any other bug. The client asks
+        again, and what was appended is recognised. Before the connection has taken it over, the dispatcher answers."""
+        try:
+            step()
+        except Exception:
+            if self.on_complete is None:
+                raise
+            logger.exception("bug: a request could not be finished")
+            self.complete(FAILED)
+            self.has_failed = True
 
     def follow(self, answer: Answer) -> None:
         """Complete with an answer, or when that completes."""
@@ -106,6 +126,8 @@ class Pending:
 
     def complete(self, answer: Message | Chunks | Silent) -> None:
         assert self.on_complete is not None, "completed before the connection took it over"
+        if self.has_failed:
+            return
         if self.amend is not None and isinstance(answer, dict):
             self.amend(answer)
         self.on_complete(answer)
@@ -122,7 +144,7 @@ class Piecewise:
     elements: Iterator[Message]
 
 
-Silent = Literal[NoReply.NO_REPLY] | Literal[CloseConnection.CLOSE]
-"""How a request with `acks=0` ends."""
+Silent = Literal[NoReply.NO_REPLY] | CloseConnection
+"""How a request with `acks=0` ends, or one that the broker has failed at."""
 
 Answer = Message | Chunks | Piecewise | Pending | Silent

@@ -8,15 +8,16 @@ from typing import Any
 import pytest
 
 from oncelog.broker.handlers import heavy_batches
-from oncelog.broker.off_loop import INLINE_BYTES, MAX_HELD_BYTES
-from oncelog.broker.request import CLOSE, NO_REPLY, Pending
+from oncelog.broker.off_loop import INLINE_BYTES, MAX_OFF_LOOP_BYTES
+from oncelog.broker.request import CLOSE, FAILED, NO_REPLY, Pending
 from oncelog.records import compression
 from oncelog.records.batch import build_batch
 from oncelog.records.compression import GZIP, LZ4, NAMES, NONE, SNAPPY, ZSTD
 from tests.broker.support import NOW_MS, Desk, FailingStorage
+from tests.broker.transactions import support as transactions
 from tests.support.raw import Message
 
-OK, REQUEST_TIMED_OUT, INVALID_RECORD = 0, 7, 87
+OK, UNKNOWN_SERVER_ERROR, REQUEST_TIMED_OUT, INVALID_TXN_STATE, INVALID_RECORD = 0, -1, 7, 48, 87
 HEAVY_BYTES = INLINE_BYTES + 1
 
 
@@ -147,9 +148,9 @@ def test_compressing_anew_weighs_more(desk: Desk, codec: int, wanted: str) -> No
 
 
 def test_too_much_in_line_is_to_be_tried_again(desk: Desk) -> None:
-    desk.broker.off_loop.enter(MAX_HELD_BYTES)
+    desk.broker.off_loop.enter(MAX_OFF_LOOP_BYTES)
     assert codes(desk.ask("produce", 9, produce(batch(HEAVY_BYTES)))) == [REQUEST_TIMED_OUT]
-    desk.broker.off_loop.leave(MAX_HELD_BYTES)
+    desk.broker.off_loop.leave(MAX_OFF_LOOP_BYTES)
     desk.ask_later("produce", 9, produce(batch(HEAVY_BYTES)))
 
 
@@ -172,7 +173,7 @@ def test_who_is_gone_gets_nothing_done(desk: Desk, unfolded: list[int]) -> None:
     desk.threads.run_all()
     assert len(unfolded) == 2, "the one that was under way, and no more"
     assert desk.broker.partition("orders", 0).log_end_offset == 0
-    desk.broker.off_loop.enter(MAX_HELD_BYTES)  # nothing is held any more
+    desk.broker.off_loop.enter(MAX_OFF_LOOP_BYTES)  # nothing is held any more
 
 
 def test_a_flush_comes_after_it(desk: Desk) -> None:
@@ -182,3 +183,59 @@ def test_a_flush_comes_after_it(desk: Desk) -> None:
     assert later.message is None
     desk.threads.run_all()
     assert codes(later.message) == [OK]
+
+
+def test_a_transaction_that_ends_while_its_batch_is_judged() -> None:
+    """By protocol 1 its marker has the epoch of the batch: after the marker, the log would take that for the beginning
+    of the next transaction, which nobody ends."""
+    desk = transactions.open_desk(FailingStorage())
+    desk.create("orders")
+    transactions.find(desk, transactions.ID)
+    producer = transactions.init(desk)
+    transactions.add(desk, producer, transactions.ORDERS)
+    transactions.write(desk, producer, transactions.ORDERS)
+    heavy = batch(
+        HEAVY_BYTES,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.epoch,
+        base_sequence=1,
+        transactional=True,
+    )
+    later = desk.ask_later("produce", 9, {**produce(heavy), "transactional_id": transactions.ID})
+    transactions.end(desk, producer, commit=False, version=3)
+    log = desk.broker.partition("orders", 0)
+    assert log.last_stable_offset == log.log_end_offset == 2
+    desk.threads.run_all()
+    assert codes(later.message) == [INVALID_TXN_STATE]
+    assert log.last_stable_offset == log.log_end_offset == 2
+
+
+def test_a_failure_after_they_were_judged_ends_the_connection(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As one before would: nobody waits for ever, and the client asks again."""
+    answer = desk.dispatch("produce", 9, produce(batch(HEAVY_BYTES)))
+    assert isinstance(answer, Pending)
+    ended: list[object] = []
+    answer.on_complete = ended.append
+    monkeypatch.setattr(desk.broker.purgatory, "appended", failing)
+    desk.threads.run_all()
+    assert ended == [FAILED]
+    assert "bug: a request could not be finished" in caplog.text
+
+
+def test_a_failure_before_one_is_judged_is_its_own(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    later = desk.ask_later("produce", 9, produce(*[batch(HEAVY_BYTES)] * 2))
+    rules = desk.broker.batch_rules
+    monkeypatch.setattr(desk.broker, "batch_rules", failing)
+    desk.threads.run_next()
+    monkeypatch.setattr(desk.broker, "batch_rules", rules)
+    assert codes(later.message) == [OK, UNKNOWN_SERVER_ERROR]
+    assert "bug: a batch for orders could not be judged" in caplog.text
+    desk.broker.off_loop.enter(MAX_OFF_LOOP_BYTES)  # nothing is held any more
+
+
+def failing(*_: object) -> None:
+    raise ZeroDivisionError

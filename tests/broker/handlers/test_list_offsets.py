@@ -8,6 +8,7 @@ import pytest
 
 from oncelog.broker.lookup_memory import MAX_REMEMBERED, LookupMemory
 from oncelog.broker.off_loop import INLINE_BYTES
+from oncelog.broker.request import FAILED, Pending
 from oncelog.log import segment
 from oncelog.records.batch import build_batch
 from oncelog.records.compression import GZIP, ZSTD
@@ -144,3 +145,17 @@ def test_the_memory_is_bounded() -> None:
         assert memory["kept"] == (1, 2), "what is asked for stays"
     assert 0 not in memory
     assert 2 * MAX_REMEMBERED - 1 in memory
+
+
+def test_a_failure_after_the_look_up_ends_the_connection(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = desk.dispatch("list_offsets", 7, questions(NOW_MS))
+    assert isinstance(answer, Pending)
+    ended: list[object] = []
+    answer.on_complete = ended.append
+
+    def failing(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(desk.broker, "partition", failing)
+    desk.threads.run_all()
+    assert ended == [FAILED]

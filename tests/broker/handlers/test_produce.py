@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from oncelog.broker.handlers.produce import MAX_RECORD_ERRORS
+from oncelog.broker.handlers.produce import MAX_ANSWERED_RECORD_ERRORS
 from oncelog.broker.request import CLOSE, NO_REPLY
 from oncelog.records import validation
 from tests.broker.support import Desk, FailingStorage
@@ -399,7 +399,7 @@ def test_an_answer_names_no_more_records_than_it_may(desk: Desk) -> None:
     (topic,) = desk.ask("produce", 9, request)["responses"]
     named = [len(each["record_errors"]) for each in topic["partition_responses"]]
     assert named == [per_batch] * 5 + [0, 0]
-    assert sum(named) == MAX_RECORD_ERRORS
+    assert sum(named) == MAX_ANSWERED_RECORD_ERRORS
     assert all(each["error_message"] for each in topic["partition_responses"])
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from oncelog.broker.handlers.transactional_produce import MAX_RETRIES, RETRY_MS
-from oncelog.broker.request import NO_REPLY
+from oncelog.broker.request import FAILED, NO_REPLY, Pending
 from oncelog.errors import (
     ConcurrentTransactions,
     CoordinatorLoadInProgress,
@@ -19,6 +19,7 @@ from oncelog.errors import (
     ProducerFenced,
     TransactionAbortable,
 )
+from oncelog.records.model import ControlMarker
 from oncelog.types import TopicPartition
 from tests.broker.support import NOW_MS, Desk, FailingStorage
 from tests.broker.transactions.support import ID, Producer, add, end, find, init, init_request, markers_in, open_desk
@@ -340,3 +341,37 @@ def test_a_topic_that_is_deleted_while_its_batch_waits(desk: Desk, monkeypatch: 
     desk.ask("delete_topics", 6, {"topics": [{"name": ORDERS}], "timeout": 1_000})
     coordinator.waiting.pop()({})
     assert answered(answer.message) == [(UNKNOWN_TOPIC_OR_PARTITION, -1)]
+
+
+def test_where_the_last_transaction_ends_meanwhile_the_next_one_enters_too(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was open there when the coordinator was first asked about another partition, and is over when it is asked
+    again."""
+    coordinator = Coordinator(desk, monkeypatch, None, ConcurrentTransactions, None)
+    producer = Producer(5, 0)
+    produce(desk, producer)
+    later = desk.ask_later("produce", 12, request(desk, {0: batch(producer, 1), 1: batch(producer)}))
+    log = desk.broker.partition(ORDERS, 0)
+    log.append_marker(ControlMarker(True, 0), producer_id=5, producer_epoch=0, leader_epoch=0, now_ms=NOW_MS)
+    desk.alarms.pass_time(RETRY_MS)
+    assert [code for code, _ in answered(later.message)] == [0, 0]
+    places = [TopicPartition(ORDERS, index) for index in range(2)]
+    assert [asked for asked, _ in coordinator.asked] == [places[:1], places[1:], places]
+
+
+def test_a_failure_after_the_coordinator_has_answered_ends_the_connection(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    coordinator = Coordinator(desk, monkeypatch)
+    answer = desk.dispatch("produce", 12, request(desk, {0: batch(Producer(5, 0))}))
+    assert isinstance(answer, Pending)
+    ended: list[object] = []
+    answer.on_complete = ended.append
+
+    def failing(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(desk.broker.purgatory, "appended", failing)
+    coordinator.waiting.pop()({})
+    assert ended == [FAILED]

@@ -33,7 +33,7 @@ class Ticket:
         if self.answer is not None:
             return self.answer
         pending = Pending(abandon=lambda: forget(self))
-        self.deliver = pending.complete
+        self.deliver = lambda answer: pending.attempt(lambda: pending.complete(answer))
         return pending
 
 
@@ -61,7 +61,8 @@ class Gathering:
     def _settled(self, _: Message) -> None:
         self._unsettled -= 1
         if self._pending is not None and not self._unsettled:
-            self._pending.complete(self._whole())
+            pending = self._pending
+            pending.attempt(lambda: pending.complete(self._whole()))
 
     def _whole(self) -> Message:
         return self._merge([ticket.answer for ticket in self._tickets if ticket.answer is not None])

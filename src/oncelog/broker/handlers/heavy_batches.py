@@ -6,11 +6,12 @@ must be compressed anew for its topic. What fits into the loop's share is judged
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from oncelog.broker.off_loop import INLINE_BYTES
-from oncelog.errors import InvalidRecord, KafkaError, MessageTooLarge
+from oncelog.errors import InvalidRecord, KafkaError, MessageTooLarge, UnknownServerError
 from oncelog.log.config import LogConfig
 from oncelog.records import compression, frames, kernel
 from oncelog.records.batch import recompress
@@ -20,6 +21,8 @@ from oncelog.wire.produce import ProducePartition, ProduceRequest, ProduceTopic
 
 if TYPE_CHECKING:
     from oncelog.broker.state import BrokerState
+
+logger = logging.getLogger(__name__)
 
 PRODUCER_DECIDES, UNCOMPRESSED = "producer", "uncompressed"
 
@@ -38,6 +41,10 @@ than eight times this, so the loop would still be on time."""
 _CODEC_AT: Final = 22  # the lower byte of a batch's attributes
 
 
+HeavyBatch = tuple[str, ProducePartition]
+"""With the name of its topic."""
+
+
 class Judged(NamedTuple):
     """A batch as it is to be stored."""
 
@@ -53,9 +60,9 @@ def judge(batch: memoryview, rules: BatchRules, config: LogConfig) -> Judged:
     return _as_topic_compresses(config, batch, validated, rules)
 
 
-def heavy_batches(broker: BrokerState, produce: ProduceRequest) -> list[tuple[str, ProducePartition]]:
-    """The partitions of the request whose batches are not for the loop, with the names of their topics."""
-    heavy: list[tuple[str, ProducePartition]] = []
+def heavy_batches(broker: BrokerState, produce: ProduceRequest) -> list[HeavyBatch]:
+    """The partitions of the request whose batches are not for the loop."""
+    heavy: list[HeavyBatch] = []
     inline_left = INLINE_BYTES
     for topic in produce.topics:
         for partition in topic.partitions:
@@ -103,12 +110,12 @@ class Judging:
     def __init__(
         self,
         broker: BrokerState,
-        heavy: list[tuple[str, ProducePartition]],
+        heavy: list[HeavyBatch],
         wall_ms: int,
         done: Callable[[dict[int, Judged | KafkaError]], None],
     ) -> None:
         self._broker = broker
-        self._heavy: Iterator[tuple[str, ProducePartition]] = iter(heavy)
+        self._heavy: Iterator[HeavyBatch] = iter(heavy)
         self._wall_ms = wall_ms
         self._done = done
         self._judged: dict[int, Judged | KafkaError] = {}
@@ -133,6 +140,9 @@ class Judging:
                 self._judge(name, partition)
             except KafkaError as error:
                 self._judged[id(partition)] = error
+            except Exception:
+                logger.exception("bug: a batch for %s could not be judged", name)
+                self._judged[id(partition)] = UnknownServerError("the broker failed; its log says why")
             else:
                 return
         self._broker.off_loop.leave(self._held_bytes)

@@ -117,7 +117,7 @@ class _LookUps:
                 raise InvalidRequest(f"partition {index} of {name} is asked for {times_asked} times")
             timestamp, offset, epoch = self._find(name, partition)
         except _MustWait as wait:
-            self._broker.off_loop.run(wait.work, partial(self._found, wait.key, name, partition))
+            self._broker.off_loop.run(wait.work, partial(self._ended, wait.key, name, partition))
             return False
         except KafkaError as error:
             self._answers[name].append({"partition_index": index, "error_code": error.code})
@@ -126,6 +126,14 @@ class _LookUps:
                 {"partition_index": index, "timestamp": timestamp, "offset": offset, "leader_epoch": epoch}
             )
         return True
+
+    def _ended(
+        self, key: Hashable, name: str, partition: Message, found: tuple[int, int] | None, error: KafkaError | None
+    ) -> None:
+        if self._pending is None:
+            self._found(key, name, partition, found, error)
+        else:
+            self._pending.attempt(lambda: self._found(key, name, partition, found, error))
 
     def _found(
         self, key: Hashable, name: str, partition: Message, found: tuple[int, int] | None, error: KafkaError | None

@@ -4,8 +4,8 @@ Versions: 0-2 are advertised, since librdkafka turns compression off without the
 UNSUPPORTED_VERSION; 3 adds the transactional id; 8 adds error messages; 9 is flexible; 10 may name the new leader;
 12 adds partitions to a transaction implicitly; 13 names topics by id.
 
-Left out: the leader hint of version 10, which one node never needs. An answer names up to `MAX_RECORD_ERRORS` records
-at fault, where Kafka names all. Internal topics are their coordinators' alone and answered with
+Left out: the leader hint of version 10, which one node never needs. An answer names up to `MAX_ANSWERED_RECORD_ERRORS`
+records at fault, where Kafka names all. Internal topics are their coordinators' alone and answered with
 INVALID_TOPIC_EXCEPTION, where Kafka makes an exception for a client that calls itself `__admin_client`. A transactional
 batch in a request without a transactional id is refused for itself, where Kafka refuses the whole request.
 """
@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from oncelog.broker.handlers.heavy_batches import Judged, Judging, heavy_batches, judge
+from oncelog.broker.handlers.heavy_batches import HeavyBatch, Judged, Judging, heavy_batches, judge
 from oncelog.broker.handlers.transactional_produce import perform_in_transaction
 from oncelog.broker.request import CLOSE, NO_REPLY, Answer, Pending, Request
 from oncelog.controller.topic_names import INTERNAL_TOPICS
@@ -52,16 +52,47 @@ FIRST_BY_PROTOCOL_2 = 12
 PROTOCOL_1, PROTOCOL_2 = 1, 2
 ACKS_NONE, ACKS_LEADER, ACKS_ALL = 0, 1, -1
 ANY_ACKS = (ACKS_NONE, ACKS_LEADER, ACKS_ALL)
-MAX_RECORD_ERRORS = 10_000
+MAX_ANSWERED_RECORD_ERRORS = 10_000
 """Named in one answer. Each takes some hundred bytes, and what is at fault may be compressed a thousandfold."""
 NOTHING_REFUSED: Mapping[TopicPartition, KafkaError] = {}
 
 
 def handle(broker: BrokerState, request: Request) -> Answer:
     appends = Appends(broker, request)
+    heavy = heavy_batches(broker, request.body)
+    return _judge_first(broker, request, appends, heavy) if heavy else _perform(broker, request, appends)
+
+
+def _perform(broker: BrokerState, request: Request, appends: Appends) -> Answer:
     if request.body.transactional_id is None:
         return appends.perform()
     return perform_in_transaction(broker, request, appends)
+
+
+def _judge_first(broker: BrokerState, request: Request, appends: Appends, heavy: list[HeavyBatch]) -> Answer:
+    """What the loop may not do is done off it, and what the client sends next waits. Only then is anybody asked about
+    a transaction: it may end while batches are judged, and must not between the question and the append."""
+    pending = Pending(holds_connection=True)
+    at_once: list[Answer] = []
+
+    def judged(found: dict[int, Judged | KafkaError]) -> None:
+        pending.abandon = None  # or the request, and all of its bytes, would refer to themselves
+        appends.judged = found
+        if pending.on_complete is None:
+            at_once.append(_perform(broker, request, appends))
+        else:
+            pending.attempt(lambda: pending.follow(_perform(broker, request, appends)))
+
+    judging = Judging(broker, heavy, request.wall_ms, judged)
+    try:
+        judging.start()
+    except KafkaError as error:
+        return appends.refuse(error)
+    if at_once:
+        return at_once[0]
+    if appends.is_answered:  # else the client may have gone, and wants it done all the same
+        pending.abandon = judging.abandon
+    return pending
 
 
 def _flush(
@@ -84,8 +115,11 @@ def _flush(
         if remaining == 0 and pending.on_complete is not None:
             pending.complete([encode_produce_response(version, topics, throttle_ms)])
 
+    def flushed(append: Unflushed, error: KafkaError | None) -> None:
+        pending.attempt(lambda: ended(append, error))
+
     for append in unflushed:
-        broker.group_commit.wait(append.log, append.end_offset, partial(ended, append))
+        broker.group_commit.wait(append.log, append.end_offset, partial(flushed, append))
     return pending if remaining else None
 
 
@@ -120,9 +154,9 @@ class Appends:
         self._meter = request.meter
         self._refused = NOTHING_REFUSED
         self._unflushed: list[Unflushed] = []
-        self._record_errors_left = MAX_RECORD_ERRORS
-        self._judged: dict[int, Judged | KafkaError] | None = None
-        self._heavy: list[tuple[str, ProducePartition]] | None = None
+        self._record_errors_left = MAX_ANSWERED_RECORD_ERRORS
+        self.judged: dict[int, Judged | KafkaError] | None = None
+        """What came of the heavy batches, by their partitions' identities."""
 
     @property
     def is_answered(self) -> bool:
@@ -131,43 +165,7 @@ class Appends:
     def perform(self, refused: Mapping[TopicPartition, KafkaError] = NOTHING_REFUSED) -> Answer:
         """Append to all partitions but those that are refused for transactional batches."""
         self._refused = refused
-        return self._perform_later() if self.is_heavy else self._perform()
-
-    @property
-    def is_heavy(self) -> bool:
-        """The loop may not do all of it: it takes a while, and what the client sends next must wait."""
-        if self._heavy is None:
-            self._heavy = heavy_batches(self._broker, self._produce)
-        return bool(self._heavy)
-
-    def _perform(self) -> Answer:
         return self._answer([self._topic(position, topic) for position, topic in enumerate(self._produce.topics)])
-
-    def _perform_later(self) -> Answer:
-        """What is heavy is judged first, off the loop; then all is appended as ever."""
-        pending = Pending(holds_connection=True)
-        at_once: list[Answer] = []
-
-        def judged(found: dict[int, Judged | KafkaError]) -> None:
-            pending.abandon = None  # or the request, and all of its bytes, would refer to themselves
-            self._judged = found
-            answer = self._perform()
-            if pending.on_complete is None:
-                at_once.append(answer)
-            else:
-                pending.follow(answer)
-
-        assert self._heavy is not None
-        judging = Judging(self._broker, self._heavy, self._wall_ms, judged)
-        try:
-            judging.start()
-        except KafkaError as error:
-            return self.refuse(error)
-        if at_once:
-            return at_once[0]
-        if self.is_answered:  # else the client may have gone, and wants it done all the same
-            pending.abandon = judging.abandon
-        return pending
 
     def refuse(self, error: KafkaError) -> Answer:
         """Nothing is appended."""
@@ -239,7 +237,7 @@ class Appends:
                 f"min.insync.replicas of {name} is {log.config.min_insync_replicas}, and this cluster has one node"
             )
         batch = partition.records if partition.records is not None else memoryview(b"")
-        known = None if self._judged is None else self._judged.get(id(partition))
+        known = None if self.judged is None else self.judged.get(id(partition))
         if known is None:
             known = judge(batch, broker.batch_rules(log, self._wall_ms), log.config)
         elif isinstance(known, KafkaError):

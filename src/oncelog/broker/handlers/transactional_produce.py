@@ -44,7 +44,7 @@ _Producer = tuple[int, int]
 
 def perform_in_transaction(broker: BrokerState, request: Request, appends: Appends) -> Answer:
     producer: _Producer | None = None
-    unentered: list[TopicPartition] = []
+    partitions: list[TopicPartition] = []
     for topic in request.body.topics:
         name = topic.name if topic.topic_id is None else broker.topic_name(topic.topic_id) or ""
         for index, records in topic.partitions:
@@ -54,12 +54,10 @@ def perform_in_transaction(broker: BrokerState, request: Request, appends: Appen
             if its != producer and producer is not None:
                 return appends.refuse(InvalidProducerIdMapping("transactional batches of more than one producer"))
             producer = its
-            partition = TopicPartition(name, index)
-            if not _has_entered(broker, partition, producer):
-                unentered.append(partition)
-    if producer is None or not unentered:
+            partitions.append(TopicPartition(name, index))
+    if producer is None or not _unentered(broker, partitions, producer):
         return appends.perform()
-    return _Entering(broker, request, appends, producer, unentered).answer()
+    return _Entering(broker, request, appends, producer, partitions).answer()
 
 
 def _producer_of(records: memoryview | None) -> _Producer | None:
@@ -68,6 +66,10 @@ def _producer_of(records: memoryview | None) -> _Producer | None:
         return None
     header = kernel.parse_header(records)
     return (header.producer_id, header.producer_epoch) if header.is_transactional else None
+
+
+def _unentered(broker: BrokerState, partitions: list[TopicPartition], producer: _Producer) -> list[TopicPartition]:
+    return [partition for partition in partitions if not _has_entered(broker, partition, producer)]
 
 
 def _has_entered(broker: BrokerState, partition: TopicPartition, producer: _Producer) -> bool:
@@ -104,23 +106,30 @@ class _Entering:
         self._ask()
         if self._answer is not None:
             return self._answer
-        if not self._appends.is_answered and not self._appends.is_heavy:
+        if not self._appends.is_answered:
             return NO_REPLY
-        self._pending = Pending(holds_connection=self._appends.is_heavy)
+        self._pending = Pending()
         return self._pending
 
     def _ask(self) -> None:
+        """Each time about those where the transaction is not open then: the last one may have ended meanwhile."""
         assert self._produce.transactional_id is not None
         enter(
             self._broker,
             self._entry,
             self._produce.transactional_id,
             *self._producer,
-            self._partitions,
+            _unentered(self._broker, self._partitions, self._producer),
             self._entered,
         )
 
     def _entered(self, refused: Refused) -> None:
+        if self._pending is None:
+            self._go_on(refused)
+        else:
+            self._pending.attempt(lambda: self._go_on(refused))
+
+    def _go_on(self, refused: Refused) -> None:
         if self._retries_left and any(isinstance(error, ConcurrentTransactions) for error in refused.values()):
             self._retries_left -= 1
             self._broker.timers.later(RETRY_MS, self._ask)
