@@ -396,3 +396,40 @@ class TestCleaning:
             log.roll(START_MS)
         assert self.clean(manager)
         assert [record.value for record in read_records(log)] == [b"again 2"]
+
+
+class TestAnotherLogOfTheSameName:
+    """A topic that is deleted and created again, and then a kill, before any checkpoint was due."""
+
+    def test_is_not_missed_what_the_earlier_one_held(self, open_manager: Open) -> None:
+        earlier = open_manager()
+        append(earlier.create(ORDERS_0, uuid4(), CONFIG, START_MS), *[(b"a", b"1")] * 8)
+        assert earlier.stop(START_MS)
+        manager = open_manager()
+        manager.delete(ORDERS_0, START_MS)
+        append(manager.create(ORDERS_0, uuid4(), CONFIG, START_MS), *[(b"a", b"2")] * 3)
+        killed = open_manager()
+        assert killed.report.failed == {}
+        assert killed.logs[ORDERS_0].log_end_offset == 3
+        assert killed.report.scanned_bytes == killed.logs[ORDERS_0].size_bytes, "nothing counts as verified"
+
+    def test_does_not_start_where_the_earlier_one_did(self, open_manager: Open) -> None:
+        earlier = open_manager()
+        log = earlier.create(ORDERS_0, uuid4(), CONFIG, START_MS)
+        append(log, *[(b"a", b"1")] * 8)
+        log.advance_high_watermark(8)
+        log.delete_records(6)
+        earlier.checkpoint()
+        earlier.delete(ORDERS_0, START_MS)
+        append(earlier.create(ORDERS_0, uuid4(), CONFIG, START_MS), *[(b"a", b"2")] * 9)
+        killed = open_manager()
+        assert killed.report.failed == {}
+        assert killed.logs[ORDERS_0].log_start_offset == 0
+
+    def test_counts_as_dirty(self, open_manager: Open, tmp_path: Path) -> None:
+        manager = open_manager(COMPACTED)
+        manager.create(ORDERS_0, uuid4(), COMPACTED, START_MS)
+        manager._cleaning._set_cleaned_below(ORDERS_0, 7)
+        manager.delete(ORDERS_0, START_MS)
+        manager.create(ORDERS_0, uuid4(), COMPACTED, START_MS)
+        assert (tmp_path / "cleaner-offset-checkpoint").read_text() == "0\n0\n"

@@ -40,6 +40,8 @@ class CleaningSchedule:
         self._directory = directory
         self._max_keys = max_keys
         self._cleaned_below: dict[TopicPartition, int] = {}
+        self._gone: set[TopicPartition] = set()
+        """Deleted, and still in the file."""
         self._uncleanable: set[PartitionLog] = set()
         self._current: _UnderWay | None = None
 
@@ -128,6 +130,12 @@ class CleaningSchedule:
 
     def _set_cleaned_below(self, topic_partition: TopicPartition, offset: int) -> None:
         self._cleaned_below[topic_partition] = offset
+        self._write()
+
+    def _write(self) -> None:
+        for topic_partition in self._gone:
+            self._cleaned_below.pop(topic_partition, None)
+        self._gone.clear()
         try:
             checkpoints.write_offsets(self._storage, self._directory, CLEANER_OFFSET_FILE, self._cleaned_below)
         except OSError as error:
@@ -143,7 +151,14 @@ class CleaningSchedule:
         """The log is deleted."""
         self._disown(log)
         self._uncleanable.discard(log)
-        self._cleaned_below.pop(log.topic_partition, None)
+        if log.topic_partition in self._cleaned_below:
+            self._gone.add(log.topic_partition)
+
+    def created(self, topic_partition: TopicPartition) -> None:
+        """A new log: nothing of it is clean, whatever the file says of an earlier one of its name."""
+        if topic_partition in self._cleaned_below:
+            self._gone.add(topic_partition)
+            self._write()
 
     def _disown(self, log: PartitionLog) -> None:
         if self._current is not None and self._current.log is log:

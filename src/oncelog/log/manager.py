@@ -322,6 +322,7 @@ class LogManager:
         assert topic_partition not in self._logs, f"{topic_partition} has a log already"
         if topic_partition in self.report.failed:
             raise self.report.failed[topic_partition]
+        self._withdraw(topic_partition)
         path = f"{self._directory}/{folders.name_of(topic_partition)}"
         try:
             self._storage.make_directory(path)
@@ -341,6 +342,13 @@ class LogManager:
         )
         self._add(_Managed(log, path, topic_id))
         return log
+
+    def _withdraw(self, topic_partition: TopicPartition) -> None:
+        """What the checkpoints say of an earlier log of this name must not be taken for the new one's, which would seem
+        to have lost records, or to be verified already. One write serves all partitions that were deleted before."""
+        if topic_partition in self._recovery_points or topic_partition in self._log_start_offsets:
+            self.checkpoint()
+        self._cleaning.created(topic_partition)
 
     def reopening(self, topic_partition: TopicPartition, config: LogConfig, now_ms: int) -> Reopening:
         """Of a log that is in `report.failed`. Hand it to `reopened` once it has run."""
@@ -378,8 +386,6 @@ class LogManager:
 
     def _forget(self, topic_partition: TopicPartition, now_ms: int) -> None:
         self.report.failed.pop(topic_partition, None)
-        self._recovery_points.pop(topic_partition, None)
-        self._log_start_offsets.pop(topic_partition, None)
         log = self._logs.pop(topic_partition, None)
         if log is not None:
             del self._managed[topic_partition]
