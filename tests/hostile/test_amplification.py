@@ -314,3 +314,16 @@ def test_configs_of_thousands_of_topics_fit_an_answer(desk: Desk) -> None:
     (one,) = ask(desk, ApiKey.DESCRIBE_CONFIGS, 4, body)["results"]
     size_bytes = len(encode("DescribeConfigsResponse", 4, {"results": [one]}))
     assert 5_000 * size_bytes < 32 << 20
+
+
+@pytest.mark.parametrize("asked", [None, [{"topic_id": None, "name": "wide"}]])
+def test_a_topic_of_many_partitions_is_described_while_others_are_served(desk: Desk, asked: object) -> None:
+    desk.create("wide", 101)
+    desk.create("narrow", 1)
+    assert isinstance(desk.dispatch("metadata", 12, {"topics": asked}), Piecewise)
+    narrow = [{"topic_id": None, "name": "narrow"}]
+    assert isinstance(desk.dispatch("metadata", 12, {"topics": narrow}), dict)
+    (found,) = [each for each in desk.ask("metadata", 12, {"topics": asked})["topics"] if each["name"] == "wide"]
+    assert len(found["partitions"]) == 101
+    page = {"topics": [], "response_partition_limit": 50, "cursor": None}
+    assert isinstance(desk.dispatch("describe_topic_partitions", 0, page), Piecewise)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from oncelog.broker.handlers.authorized_operations import TOPIC_OPERATIONS
 from oncelog.broker.handlers.metadata import describe_partition
-from oncelog.broker.request import Request
+from oncelog.broker.request import Answer, Piecewise, Request
 from oncelog.controller.topic_names import check_topic_name, is_internal
 from oncelog.errors import InvalidRequest, KafkaError, UnknownTopicOrPartition
 from oncelog.wire.api import ApiKey
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 API_KEY = ApiKey.DESCRIBE_TOPIC_PARTITIONS
 
 
-def handle(broker: BrokerState, request: Request) -> Message:
+def handle(broker: BrokerState, request: Request) -> Answer:
     body = request.body
     cursor: Message | None = body["cursor"]
     all_topics = not body["topics"]
@@ -52,23 +52,27 @@ def _check_cursor(cursor: Message | None, names: list[str], all_topics: bool) ->
     return int(cursor["partition_index"])
 
 
-def _page(broker: BrokerState, names: list[str], cursor: Message | None, first_partition: int, limit: int) -> Message:
-    topics: list[Message] = []
-    left = limit
+def _page(broker: BrokerState, names: list[str], cursor: Message | None, first_partition: int, limit: int) -> Piecewise:
+    """Which partitions are on it is known before any is described."""
+    wanted: list[tuple[str, range]] = []
+    next_cursor, left = None, limit
     for name in names:
         if left == 0:
-            return {"topics": topics, "next_cursor": {"topic_name": name, "partition_index": 0}}
+            next_cursor = {"topic_name": name, "partition_index": 0}
+            break
+        topic = broker.controller.state.topic(name)
+        count = 0 if topic is None else len(topic.partitions)
         start = first_partition if cursor is not None and name == cursor["topic_name"] else 0
-        described, next_partition = _describe(broker, name, start, left)
-        topics.append(described)
-        left -= len(described.get("partitions", ()))
-        if next_partition is not None:
-            return {"topics": topics, "next_cursor": {"topic_name": name, "partition_index": next_partition}}
-    return {"topics": topics}
+        partitions = range(start, min(start + left, count))
+        wanted.append((name, partitions))
+        left -= len(partitions)
+        if partitions.stop < count:
+            next_cursor = {"topic_name": name, "partition_index": partitions.stop}
+            break
+    return Piecewise({"next_cursor": next_cursor}, "topics", (_describe(broker, *each) for each in wanted))
 
 
-def _describe(broker: BrokerState, name: str, start: int, limit: int) -> tuple[Message, int | None]:
-    """The topic with at most `limit` of its partitions, and the one that comes next, if there is one."""
+def _describe(broker: BrokerState, name: str, partitions: range) -> Message:
     described: Message = {
         "name": name,
         "is_internal": is_internal(name),
@@ -80,8 +84,7 @@ def _describe(broker: BrokerState, name: str, start: int, limit: int) -> tuple[M
         if topic is None:
             raise UnknownTopicOrPartition
     except KafkaError as error:
-        return {**described, "error_code": error.code}, None
-    wanted = range(start, min(start + limit, len(topic.partitions)))
+        return {**described, "error_code": error.code}
     described["topic_id"] = topic.id
     described["partitions"] = [
         {
@@ -89,6 +92,7 @@ def _describe(broker: BrokerState, name: str, start: int, limit: int) -> tuple[M
             "eligible_leader_replicas": [],
             "last_known_elr": [],
         }
-        for index in wanted
+        for index in partitions
+        if index in topic.partitions  # or it is another topic by now
     ]
-    return described, wanted.stop if wanted.stop < len(topic.partitions) else None
+    return described

@@ -44,7 +44,7 @@ while everybody waits."""
 
 
 PIECEWISE_FROM = 100
-"""An answer about more topics than this is made while others are served."""
+"""An answer about more topics and partitions than this is made while others are served."""
 
 
 def handle(broker: BrokerState, request: Request) -> Answer:
@@ -56,10 +56,12 @@ def handle(broker: BrokerState, request: Request) -> Answer:
         return {"topics": [_failed(topic["name"] or "", topic["topic_id"], error) for topic in asked or ()]}
     if asked is None:
         existing = list(broker.controller.state.topics.values())
-        count = len(existing)
+        count = _count(existing)
         topics: Iterable[Message] = (_found(broker, topic) for topic in existing)
     else:
-        count = len(asked)
+        state = broker.controller.state
+        known = (state.topic(topic["name"]) or state.topic_by_id(topic["topic_id"]) for topic in asked)
+        count = len(asked) if len(asked) > PIECEWISE_FROM else _count(topic for topic in known if topic is not None)
         topics = _describe_asked(broker, request, asked)
     if request.body["include_topic_authorized_operations"]:
         topics = ({**topic, "topic_authorized_operations": TOPIC_OPERATIONS} for topic in topics)
@@ -73,6 +75,10 @@ def handle(broker: BrokerState, request: Request) -> Answer:
     if count > PIECEWISE_FROM:
         return Piecewise(rest, "topics", iter(topics))
     return {**rest, "topics": list(topics)}
+
+
+def _count(topics: Iterable[Topic]) -> int:
+    return sum(1 + len(topic.partitions) for topic in topics)
 
 
 def describe_broker(broker: BrokerState) -> Message:
