@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +23,7 @@ from oncelog.controller.snapshot import SnapshotId, decode_snapshot, encode_snap
 from oncelog.controller.state import ControllerState
 from oncelog.controller.topics import NewTopic, TopicToDelete, create_topics, delete_topics
 from oncelog.errors import KafkaStorageError
-from oncelog.log.storage import File, FileStorage
+from oncelog.log.storage import File, FileStorage, OsFile
 from oncelog.records import kernel
 from tests.controller.support import CLUSTER, IDENTITY, SCHEMA, apply, counting_ids
 from tests.support.sizes import examples
@@ -174,6 +175,29 @@ def test_snapshots_keep_the_log_short(tmp_path: Path) -> None:
     assert image(again.state) == image(controller.state)
     assert set(again.state.topics) == {"last"}
     assert again.metadata_offset == controller.metadata_offset
+
+
+class EpochsUnwritable(FileStorage):
+    failing = False
+
+    def open(self, path: str, create: bool = False) -> OsFile:
+        if self.failing and path.endswith("leader-epoch-checkpoint.tmp"):
+            raise OSError(errno.EMFILE, "too many open files", path)
+        return super().open(path, create)
+
+
+def test_a_log_that_cannot_be_cut_after_a_snapshot_is_no_failure_of_what_was_committed(tmp_path: Path) -> None:
+    storage = EpochsUnwritable()
+    controller = open_controller(tmp_path, storage, snapshot_bytes=1)
+    create(controller, "a")
+    controller.close(NOW_MS)
+    controller = open_controller(tmp_path, storage, snapshot_bytes=1)
+    create(controller, "b")
+    storage.failing = True
+    for name in ("c", "d"):
+        create(controller, name)
+    assert set(controller.state.topics) == {"a", "b", "c", "d"}
+    assert image(open_controller(tmp_path).state) == image(controller.state)
 
 
 def flip(data: bytes) -> bytes:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from oncelog.errors import CorruptMessage
+from oncelog.errors import CorruptMessage, KafkaStorageError
 from oncelog.log import cleaner
 from oncelog.log.cleaner import CleaningAbandoned, Source, group_sources
 from oncelog.log.partition_log import PartitionLog
@@ -322,6 +323,38 @@ class TestChoice:
         assert cleaner.measure(log, 7, START_MS).first_dirty_offset == 0
         log.delete_records(2)
         assert cleaner.measure(log, 1, START_MS).first_dirty_offset == 2
+
+
+class TestFullDisk:
+    @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EMFILE])
+    def test_a_swap_that_finds_no_room_leaves_the_log_as_it_was(self, error: int) -> None:
+        operation = 0
+        while True:
+            storage = FaultyStorage()
+            log = open_log(storage)
+            fill(log, rounds=4)
+            log.roll(START_MS)
+            cleaning = cleaner.plan(
+                log, storage, DIRECTORY, cleaner.measure(log, None, START_MS), now_ms=START_MS, max_keys=1_000
+            )
+            group = cleaning.clean_next()
+            assert group is not None
+            before = read_records(log)
+            first = storage.operations
+            storage.fail_at(first + operation, error)
+            try:
+                log.replace_segments(group.old, [group.new], START_MS)
+                break
+            except (KafkaStorageError, OSError):
+                _, kind, name = storage.log[first + operation].split()
+                assert not log.offline or kind not in ("open", "append", "sync_directory"), (kind, name)
+            storage.heal()
+            if not log.offline:
+                assert read_records(log) == before
+                clean(log, storage)
+                assert len(read_records(log)) < len(before)
+            operation += 1
+        assert operation > 5
 
 
 class TestSegments:

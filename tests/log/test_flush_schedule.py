@@ -67,6 +67,18 @@ def test_a_flush_is_due_after_a_while(log: PartitionLog, schedule: FlushSchedule
     assert schedule.due([log], START_MS + 2 * MAX_MS) == []
 
 
+def test_a_start_that_was_moved_is_flushed_though_all_records_are(log: PartitionLog, schedule: FlushSchedule) -> None:
+    append(log, (b"a", b"1"), (b"b", b"1"))
+    run(schedule, schedule.due([log], START_MS))
+    run(schedule, schedule.due([log], START_MS + MAX_MS))
+    assert log.recovery_point == log.log_end_offset
+    log.delete_records(1)
+    assert schedule.due([log], START_MS + MAX_MS) == []
+    run(schedule, schedule.due([log], START_MS + 2 * MAX_MS))
+    assert log.durable_start_offset == 1
+    assert schedule.due([log], START_MS + 9 * MAX_MS) == []
+
+
 def test_a_sealed_segment_is_flushed_at_once(log: PartitionLog, schedule: FlushSchedule) -> None:
     append(log, (b"a", b"1"))
     log.roll(START_MS)

@@ -12,11 +12,12 @@ import pytest
 
 from oncelog.errors import KafkaStorageError
 from oncelog.log.config import LogConfig
-from oncelog.log.flush_schedule import FlushSchedule
+from oncelog.log.flush_schedule import MAX_UNFLUSHED_MS, FlushSchedule
 from oncelog.log.manager import LogManager
 from oncelog.log.storage import FileStorage
 from oncelog.types import TopicPartition
 from tests.log.compacting import COMPACTED, START_MS, append, key_values, read_records
+from tests.support.faulty_storage import FaultyStorage
 
 ORDERS_0, ORDERS_1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 CONFIG = LogConfig(segment_bytes=2_000, index_interval_bytes=200, file_delete_delay_ms=100)
@@ -158,6 +159,27 @@ class TestOpening:
         assert seen == [(ORDERS_0, topic_id)]
 
 
+class TestStopping:
+    def test_a_stop_whose_flush_fails_is_not_called_clean(self) -> None:
+        storage = FaultyStorage()
+        manager = LogManager.open(storage, "data", config_of=lambda partition, topic_id: CONFIG, now_ms=START_MS)
+        append(manager.create(ORDERS_0, UUID(int=1), CONFIG, START_MS), (b"k", b"v"))
+        whole = FaultyStorage()
+        other = LogManager.open(whole, "data", config_of=lambda partition, topic_id: CONFIG, now_ms=START_MS)
+        append(other.create(ORDERS_0, UUID(int=1), CONFIG, START_MS), (b"k", b"v"))
+        before = whole.operations
+        assert other.stop(START_MS)
+        sync = next(number for number, line in enumerate(whole.log) if number >= before and " sync " in line)
+        storage.fail_at(sync)
+        assert not manager.stop(START_MS)
+        assert storage.paths(CLEAN_SHUTDOWN) == []
+        found = LogManager.open(
+            storage.after_kill(), "data", config_of=lambda partition, topic_id: CONFIG, now_ms=START_MS
+        )
+        assert not found.report.clean
+        assert found.logs[ORDERS_0].recovery_point == 0
+
+
 class TestDeleting:
     def test_a_deleted_log_is_renamed_at_once_and_removed_later(self, open_manager: Open, tmp_path: Path) -> None:
         manager = open_manager()
@@ -236,6 +258,15 @@ class TestHousekeeping:
         log.delete_records(2)
         manager.checkpoint()
         assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == "0\n1\norders 0 0\n"
+        assert not (tmp_path / "log-start-offset-checkpoint").exists(), "not before the manifest is on the disk"
+        assert open_manager().logs[ORDERS_0].log_start_offset == 2
+        later_ms = START_MS + MAX_UNFLUSHED_MS
+        for now_ms in (START_MS, later_ms):
+            for flush in manager.flushes_due(now_ms):
+                flush.run()
+                manager.flushed(flush, now_ms)
+        manager.checkpoint()
+        assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == "0\n1\norders 0 3\n"
         assert (tmp_path / "log-start-offset-checkpoint").read_text() == "0\n1\norders 0 2\n"
         assert open_manager().logs[ORDERS_0].log_start_offset == 2
 

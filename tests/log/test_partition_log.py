@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import errno
 import struct
 from dataclasses import replace
@@ -17,6 +18,7 @@ from oncelog.errors import (
 from oncelog.log.config import COMPACT, LogConfig
 from oncelog.log.file_slice import EMPTY
 from oncelog.log.leader_epochs import EpochEndOffset, EpochEntry
+from oncelog.log.manifest import read_manifest
 from oncelog.log.partition_log import HIGH_WATERMARK, Appended, PartitionLog
 from oncelog.log.producer_state import AppendOrigin
 from oncelog.log.segment import FoundTimestamp
@@ -26,7 +28,7 @@ from oncelog.records.batch import ControlMarker
 from oncelog.records.validation import ValidatedBatch
 from oncelog.types import TimestampType
 from tests.log.driver import DIRECTORY, PARTITION, START_MS, append, make_batch, read_records
-from tests.support.faulty_storage import FaultyStorage
+from tests.support.faulty_storage import FaultyStorage, SimulatedCrash
 
 SMALL = LogConfig(segment_bytes=1000, index_interval_bytes=200, retention_ms=-1, file_delete_delay_ms=0)
 COMMIT = ControlMarker(commit=True, coordinator_epoch=1)
@@ -643,3 +645,60 @@ def test_nothing_is_acknowledged_by_an_offline_log_not_even_a_repeat() -> None:
         append(log, make_batch([b"a"], producer_id=9, sequence=0))
     with pytest.raises(KafkaStorageError):
         end_transaction(log, 9, COMMIT)
+
+
+# --- accidents at a clean stop ---
+
+
+def emptied_log(storage: FaultyStorage) -> PartitionLog:
+    """A log whose producers only its last snapshot knows, closed cleanly and open again."""
+    config = replace(SMALL, retention_ms=0)
+    log = open_log(storage, config)
+    append(log, make_batch([b"a"], producer_id=7, sequence=0))
+    log.advance_high_watermark(log.log_end_offset)
+    assert log.apply_retention(START_MS + 10_000)
+    for removal in log.take_removals(START_MS + 10_000):
+        removal.run()
+    log.close(clean=True, now_ms=START_MS + 10_000)
+    again = PartitionLog.open(storage, DIRECTORY, PARTITION, config, now_ms=START_MS + 20_000, clean=True)
+    again.expire_producers(START_MS + 30_000)  # so that a clean close writes the snapshot anew
+    return again
+
+
+@pytest.mark.parametrize("accident", ["kill", "power loss"])
+def test_a_clean_stop_that_is_cut_short_forgets_no_producer(accident: str) -> None:
+    operation = 0
+    while True:
+        storage = FaultyStorage()
+        log = emptied_log(storage)
+        storage.crash_at(storage.operations + operation)
+        with contextlib.suppress(SimulatedCrash):
+            log.close(clean=True, now_ms=START_MS + 40_000)
+            break
+        for seed in range(1 if accident == "kill" else 10):
+            found = open_log(storage.after_kill() if accident == "kill" else storage.after_power_loss(seed))
+            repeated = append(found, make_batch([b"a"], producer_id=7, sequence=0))
+            assert repeated.duplicate, (storage.log[-1], seed)
+        operation += 1
+    assert operation > 5
+
+
+def test_only_what_is_on_the_disk_is_called_closed() -> None:
+    storage = FaultyStorage()
+    log = open_log(storage)
+    fill(log, 3)
+    before = storage.operations
+    log.close(clean=True, now_ms=START_MS)
+    syncs = [number for number, line in enumerate(storage.log) if number >= before and " sync" in line]
+    for operation in range(syncs[0], syncs[-1] + 1):
+        storage = FaultyStorage()
+        log = open_log(storage)
+        fill(log, 3)
+        storage.fail_at(operation)
+        with contextlib.suppress(KafkaStorageError):
+            log.close(clean=True, now_ms=START_MS)
+        manifest = read_manifest(storage.after_kill(), DIRECTORY)
+        assert manifest is not None
+        if operation in syncs:
+            assert log.offline, "what a failed sync left on the disk is anyone's guess"
+        assert not manifest.is_closed or log.recovery_point == log.log_end_offset

@@ -158,7 +158,7 @@ class PartitionLogMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def delete_records(self, data: st.DataObject) -> None:
         self.start_offset = self.log.delete_records(data.draw(st.integers(self.start_offset, len(self.values))))
-        self.log.sync_manifest()
+        self.flush()
 
     @rule(kept_bytes=st.integers(0, 4000))
     def retention(self, kept_bytes: int) -> None:
@@ -167,7 +167,7 @@ class PartitionLogMachine(RuleBasedStateMachine):
         self.log.update_config(CONFIG)
         assert self.log.log_start_offset >= self.start_offset
         self.start_offset = self.log.log_start_offset
-        self.log.sync_manifest()
+        self.flush()
         for removal in self.log.take_removals(self.now_ms):
             removal.run()
 

@@ -24,6 +24,7 @@ from oncelog.controller.snapshot import BOOTSTRAP_FILE, DamagedSnapshot, decode_
 from oncelog.controller.state import ControllerState, Outcome
 from oncelog.controller.takeover import check_known_folders, check_quorum, check_servable, elections
 from oncelog.controller.topics import MAX_PARTITIONS_PER_REQUEST
+from oncelog.errors import KafkaStorageError
 from oncelog.log.checkpoints import CLEAN_SHUTDOWN_FILE
 from oncelog.log.folders import see_doctor
 from oncelog.log.storage import Storage
@@ -135,9 +136,10 @@ class Controller:
             return
         try:
             self._log.write_snapshot(self.state, now_ms)
-        except OSError as error:
-            # The log still has everything; the next write tries again.
-            logger.warning("the metadata snapshot could not be written: %s", error)
+        except (OSError, KafkaStorageError) as error:
+            # What was committed is in force, and the log still has everything: the next write, or if only the log could
+            # not be cut the next snapshot, tries again.
+            logger.warning("the metadata snapshot could not be written, or the log before it not be cut: %s", error)
 
 
 def _first_records(

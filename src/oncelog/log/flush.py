@@ -60,10 +60,18 @@ class FlushRequest:
     directories: tuple[str, ...]
     settles: frozenset[Change]
     truncations: int  # of the log before it was asked for: `offset` means another place after the next one
+    log_start_offset: int = 0  # as the manifest among the files says it
 
     @classmethod
     def make(
-        cls, storage: Storage, offset: int, logs: Iterable[File], changes: frozenset[Change], *, truncations: int
+        cls,
+        storage: Storage,
+        offset: int,
+        logs: Iterable[File],
+        changes: frozenset[Change],
+        *,
+        truncations: int,
+        log_start_offset: int = 0,
     ) -> FlushRequest:
         """Opens everything that will be synced: names may change before it runs."""
         files = list(logs)
@@ -71,7 +79,7 @@ class FlushRequest:
             with contextlib.suppress(FileNotFoundError):  # retention was faster
                 files.append(storage.open(path))
         directories = sorted({change.path for change in changes if change.is_directory})
-        return cls(storage, offset, tuple(files), tuple(directories), changes, truncations)
+        return cls(storage, offset, tuple(files), tuple(directories), changes, truncations, log_start_offset)
 
     def run(self) -> None:
         """Sync, or raise KafkaStorageError. A failed sync must not be tried again: the kernel may have dropped the

@@ -74,7 +74,7 @@ class FlushSchedule:
         return flushes
 
     def _is_durable(self, log: PartitionLog) -> bool:
-        if log.recovery_point < log.log_end_offset:
+        if log.recovery_point < log.log_end_offset or not log.is_start_durable:
             return False
         self._durable[log] = _Mark.at_end_of(log)
         self._unflushed_since_ms.pop(log, None)

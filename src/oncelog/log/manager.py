@@ -460,15 +460,15 @@ class LogManager:
         recovery_points = {tp: at for tp, at in self._recovery_points.items() if tp in unopened}
         recovery_points.update((tp, log.recovery_point) for tp, log in self._logs.items())
         start_offsets = {tp: at for tp, at in self._log_start_offsets.items() if tp in unopened}
-        start_offsets.update((tp, log.log_start_offset) for tp, log in self._logs.items() if _starts_inside(log))
+        for topic_partition, log in self._logs.items():
+            start_offset = _noted_start(log, self._log_start_offsets.get(topic_partition, 0))
+            if start_offset is not None:
+                start_offsets[topic_partition] = start_offset
         try:
             if recovery_points != self._recovery_points:
                 checkpoints.write_offsets(self._storage, self._directory, RECOVERY_POINT_FILE, recovery_points)
                 self._recovery_points = recovery_points
             if start_offsets != self._log_start_offsets:
-                for topic_partition, offset in start_offsets.items():  # the manifest must not know less than this file
-                    if offset != self._log_start_offsets.get(topic_partition) and topic_partition in self._logs:
-                        self._logs[topic_partition].sync_manifest()
                 checkpoints.write_offsets(self._storage, self._directory, LOG_START_OFFSET_FILE, start_offsets)
                 self._log_start_offsets = start_offsets
         except OSError as error:
@@ -505,10 +505,14 @@ def _close(log: PartitionLog, now_ms: int) -> bool:
         log.close(clean=True, now_ms=now_ms)
     except KafkaStorageError as error:
         logger.error("%s was not closed cleanly: %s", log.topic_partition, error)
+        return False
     return not log.offline
 
 
-def _starts_inside(log: PartitionLog) -> bool:
-    """Whether the start offset is not simply where the first segment begins."""
+def _noted_start(log: PartitionLog, noted: int) -> int | None:
+    """What the checkpoint of start offsets is to say of a log, of which it says `noted` now; None: nothing, as the log
+    starts simply where its first segment does. The manifest on the disk must not know less than that file, which has
+    no checksum: a start that no flush has made durable waits for the next one."""
+    start_offset = min(max(log.durable_start_offset, noted), log.log_start_offset)
     first = log.segments[0] if log.segments else log.active_segment
-    return log.log_start_offset > first.base_offset
+    return start_offset if start_offset > first.base_offset else None

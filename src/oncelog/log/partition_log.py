@@ -85,6 +85,7 @@ class PartitionLog:
         self.producers: ProducerStateManager = loaded.producers
         self.recovery: RecoveryReport = loaded.report
         self.log_start_offset = loaded.log_start_offset
+        self.durable_start_offset = loaded.log_start_offset if loaded.report.clean else 0
         self.log_end_offset = loaded.log_end_offset
         self.high_watermark = loaded.log_start_offset
         self.recovery_point = loaded.recovery_point
@@ -508,10 +509,9 @@ class PartitionLog:
         A crash during the first step undoes the whole, a later one completes it (see `interrupted`). The renaming goes
         from the last segment to the first, so that a remaining `.cleaned` file tells that the first step is not over.
         """
-        self._announce_swap(new)
+        self._announce_swap(old, new)
         try:
             self._segments.replace(old, new)
-            self._write_manifest()
             self._retire(old, now_ms)
             for segment in new:
                 segment.change_suffix(SWAP_SUFFIX, "")
@@ -520,14 +520,18 @@ class PartitionLog:
         except OSError as error:
             raise self._go_offline("replacing segments failed halfway", error) from error
 
-    def _announce_swap(self, new: Sequence[Segment]) -> None:
-        """The first step. If it fails it is undone: only a log that is neither one nor the other goes offline."""
+    def _announce_swap(self, old: Sequence[Segment], new: Sequence[Segment]) -> None:
+        """The first step, with all that needs space or a descriptor. If it fails it is undone: only a log that is
+        neither one nor the other goes offline."""
         renamed: list[Segment] = []
+        after = Segments(self._segments)
+        after.replace(old, new)
         try:
             for segment in reversed(new):
                 segment.change_suffix(CLEANED_SUFFIX, SWAP_SUFFIX)
                 renamed.append(segment)
             self._storage.sync_directory(self._directory)
+            self._write_manifest(after.sealed)
         except OSError as error:
             try:
                 for segment in renamed:
@@ -574,14 +578,23 @@ class PartitionLog:
         self._snapshots.remove_above(end_offset)
         restore_producers(self.producers, list(self._segments), self._snapshots, end_offset, now_ms)
         self.log_start_offset = min(self.log_start_offset, end_offset)
+        self.durable_start_offset = min(self.durable_start_offset, end_offset)
         self.high_watermark = min(self.high_watermark, end_offset)
         self.recovery_point = min(self.recovery_point, end_offset)
 
     # --- durability ---
 
     def flush_request(self) -> FlushRequest | None:
-        """What to sync so that everything appended so far survives a power loss; None if it does already."""
-        return self._flush_below(self.log_end_offset)
+        """What to sync so that everything appended so far survives a power loss, and nothing that was deleted does;
+        None if that is so already."""
+        if self.is_start_durable or self.offline:
+            return self._flush_below(self.log_end_offset)
+        return self._request(self._segments.from_offset(self.recovery_point), self.log_end_offset)
+
+    @property
+    def is_start_durable(self) -> bool:
+        """Whether the manifest on the disk knows where the log starts."""
+        return self._manifest is None or self.durable_start_offset == self.log_start_offset
 
     def flush_due(self, now_ms: int) -> FlushRequest | None:
         """A flush that `flush.messages` or `flush.ms` asks for, or that a sealed segment still needs."""
@@ -606,7 +619,12 @@ class PartitionLog:
             self._segments.active.transaction_index.write_out()
             logs = [segment.file() for segment in segments]
             return FlushRequest.make(
-                self._storage, offset, logs, self._unsynced.changes(), truncations=self._truncations
+                self._storage,
+                offset,
+                logs,
+                self._unsynced.changes(),
+                truncations=self._truncations,
+                log_start_offset=self.log_start_offset,
             )
 
     def flushed(self, request: FlushRequest, now_ms: int) -> None:
@@ -616,7 +634,10 @@ class PartitionLog:
             return
         self._unsynced.settle(request.settles)
         self._last_flush_ms = now_ms
-        if request.truncations == self._truncations and request.offset > self.recovery_point:
+        if request.truncations != self._truncations:
+            return
+        self.durable_start_offset = max(self.durable_start_offset, request.log_start_offset)
+        if request.offset > self.recovery_point:
             self._advance_recovery_point(request.offset)
 
     def _advance_recovery_point(self, offset: int) -> None:
@@ -674,13 +695,6 @@ class PartitionLog:
         if manifest.replace(described):
             self._unsynced.written(manifest.path)
 
-    def sync_manifest(self) -> None:
-        """Return once the manifest is on the disk, and with it the log's start. Raises KafkaStorageError."""
-        if self._manifest is not None:
-            with self._storage_errors("sync the manifest of"):
-                self._storage.open(self._manifest.path).sync()
-                self._storage.sync_directory(self._directory)
-
     def _cut_manifest(self, kept: Sequence[Segment], end_offset: int) -> None:
         """Promise only what a truncation will leave."""
         manifest = self._manifest
@@ -712,11 +726,28 @@ class PartitionLog:
         active = self._segments.active
         active.complete_time_index()
         active.write_out_indexes()
-        self._snapshots.write(self.log_end_offset, self.producers.entries(), now_ms)
-        self._write_manifest(end_offset=self.log_end_offset)
+        self._write_last_snapshot(now_ms)
         self._unsynced.written(*active.file_paths(), self._snapshots.path(self.log_end_offset))
-        request = self._request(self._segments.from_offset(self.recovery_point), self.log_end_offset)
-        request.run()
+        self._flush_now(self._segments.from_offset(self.recovery_point), now_ms)
+        self._write_manifest(end_offset=self.log_end_offset)  # only what is on the disk may be called closed
+        self._flush_now((), now_ms)
+
+    def _write_last_snapshot(self, now_ms: int) -> None:
+        """Write the snapshot at the end of the log. Where retention emptied the log nothing else knows the producers:
+        the manifest must not disown the new one if this process is killed in between, nor the power tear it."""
+        is_replaced = self.log_end_offset in self._snapshots.offsets
+        if is_replaced:
+            self._snapshots.expect_another(self.log_end_offset)
+            self._write_manifest()
+        self._snapshots.write(self.log_end_offset, self.producers.entries(), now_ms, durable=is_replaced)
+
+    def _flush_now(self, segments: Iterable[Segment], now_ms: int) -> None:
+        request = self._request(segments, self.log_end_offset)
+        try:
+            request.run()
+        except KafkaStorageError as error:
+            self.flush_failed(error)
+            raise
         self.flushed(request, now_ms)
 
     def delete(self) -> None:

@@ -53,10 +53,15 @@ class SnapshotFiles:
         """Of the snapshot at `offset`, if it was written or expected since the log was opened."""
         return self._crcs.get(offset, UNKNOWN_CRC) if offset in self._offsets else UNKNOWN_CRC
 
-    def write(self, offset: int, entries: Collection[ProducerEntry], mono_ms: int) -> None:
-        """Write the snapshot at `offset`, without waiting for the disk: if the power takes it, its CRC will tell."""
+    def expect_another(self, offset: int) -> None:
+        """The snapshot at `offset` is about to be replaced: from now on, any whole one there is believed."""
+        self._crcs.pop(offset, None)
+
+    def write(self, offset: int, entries: Collection[ProducerEntry], mono_ms: int, *, durable: bool = False) -> None:
+        """Write the snapshot at `offset`. Unless it must be `durable` it does not wait for the disk: if the power takes
+        it, its CRC will tell."""
         data = producer_snapshot.encode(entries, mono_ms)
-        replace_file(self._storage, self.path(offset), data, durable=False)
+        replace_file(self._storage, self.path(offset), data, durable=durable)
         self._crcs[offset] = crc32c(data)
         if offset not in self._offsets:
             insort(self._offsets, offset)
@@ -70,6 +75,7 @@ class SnapshotFiles:
                 if self._crcs.get(offset, crc) != crc:
                     raise CorruptSnapshot(f"its CRC is {crc}, not the {self._crcs[offset]} of the one written here")
                 entries = producer_snapshot.decode(data, mono_ms)
+                self._crcs[offset] = crc
             except (CorruptSnapshot, FileNotFoundError) as error:
                 logger.warning("rebuilding producers from the log: %s: %s", self.path(offset), error)
                 self.broken.append(offset)

@@ -8,6 +8,9 @@ import pytest
 
 from oncelog.types import NO_TIMESTAMP
 from tests.broker.handlers.conftest import Asking
+from tests.broker.support import Desk
+from tests.log.driver import append, make_batch
+from tests.support.faulty_storage import FaultyStorage
 
 LATEST, EARLIEST, NEWEST, EARLIEST_LOCAL, LATEST_TIERED, PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
 
@@ -112,6 +115,22 @@ def test_deleting_records(ask: Asking) -> None:
     assert delete_records(ask, "orders", 0, -1) == (0, 10)
     assert delete_records(ask, "orders", 0, 11) == (1, -1)
     assert delete_records(ask, "orders", 0, -2) == (1, -1)
+
+
+def test_deleting_records_waits_for_no_disk_and_survives_a_kill() -> None:
+    storage = FaultyStorage()
+    desk = Desk(storage, "data")
+    desk.create("orders", 20)
+    for log in desk.broker.logs.logs.values():
+        append(log, make_batch([b"a", b"b", b"c"]))
+        log.advance_high_watermark(3)
+    before = storage.operations
+    asked = [{"partition_index": index, "offset": 2} for index in range(20)]
+    answer = desk.ask("delete_records", 2, {"topics": [{"name": "orders", "partitions": asked}], "timeout": 1000})
+    assert {each["low_watermark"] for each in answer["topics"][0]["partitions"]} == {2}
+    assert [line for line in storage.log[before:] if " sync" in line] == []
+    found = Desk(storage.after_kill(), "data")
+    assert {log.log_start_offset for log in found.broker.logs.logs.values()} == {2}
 
 
 def test_records_that_cannot_be_deleted(ask: Asking) -> None:

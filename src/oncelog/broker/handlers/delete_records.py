@@ -1,13 +1,14 @@
 """DeleteRecords (key 21), versions 0-2, which differ only in form (2 is flexible).
 
 Moves the start of the log; the space comes back with the next retention check. One replica: answered at once, so the
-timeout has no use. Offset -1 means the high watermark. Internal topics are refused with INVALID_TOPIC_EXCEPTION, topics
-that are only compacted with POLICY_VIOLATION, as with Kafka.
+timeout has no use. The new start is in the manifest before the answer goes, and so survives this process; it is on the
+disk with the next flush: as with Kafka, records may come back if the power fails before. Offset -1 means the high
+watermark. Internal topics are refused with INVALID_TOPIC_EXCEPTION, topics that are only compacted with
+POLICY_VIOLATION, as with Kafka.
 """
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING
 
 from oncelog.broker.request import Request
@@ -20,18 +21,11 @@ from oncelog.wire.codec import Message
 if TYPE_CHECKING:
     from oncelog.broker.state import BrokerState
 
-logger = logging.getLogger(__name__)
-
 API_KEY = ApiKey.DELETE_RECORDS
 
 
 def handle(broker: BrokerState, request: Request) -> Message:
-    answer = {"topics": [_answer_topic(broker, topic) for topic in request.body["topics"]]}
-    try:
-        broker.logs.checkpoint()  # or a crash would bring the records back
-    except KafkaError as error:
-        logger.error("deleted records may come back after a crash: %s", error)
-    return answer
+    return {"topics": [_answer_topic(broker, topic) for topic in request.body["topics"]]}
 
 
 def _answer_topic(broker: BrokerState, topic: Message) -> Message:
