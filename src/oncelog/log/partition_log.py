@@ -181,16 +181,23 @@ class PartitionLog:
         producer_epoch: int,
         leader_epoch: int,
         now_ms: int,
+        wall_ms: int = NO_TIMESTAMP,
         transaction_version: int = 1,
     ) -> Appended:
-        """Write the marker that ends a producer's transaction in this partition."""
+        """Write the marker that ends a producer's transaction in this partition.
+
+        `wall_ms` is what it is stamped with; without it, that is `now_ms`.
+        """
         if self.offline:
             raise self._offline_error()
-        batch = build_control_batch(marker, producer_id=producer_id, producer_epoch=producer_epoch, timestamp_ms=now_ms)
+        stamp_ms = now_ms if wall_ms == NO_TIMESTAMP else wall_ms
+        batch = build_control_batch(
+            marker, producer_id=producer_id, producer_epoch=producer_epoch, timestamp_ms=stamp_ms
+        )
         header = kernel.parse_header(batch)
         self.producers.check_marker(header, marker, AppendOrigin.COORDINATOR, transaction_version=transaction_version)
-        offset = self._write(batch, header, now_ms, leader_epoch, now_ms)
-        completed = self.producers.complete_transaction(header, marker, offset, now_ms, now_ms)
+        offset = self._write(batch, header, stamp_ms, leader_epoch, now_ms)
+        completed = self.producers.complete_transaction(header, marker, offset, stamp_ms, now_ms)
         if completed is not None and completed.is_aborted:
             try:
                 self._segments.active.transaction_index.append(aborted_transaction(completed))

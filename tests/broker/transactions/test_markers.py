@@ -8,8 +8,9 @@ import pytest
 
 from oncelog.broker.transactions import markers
 from oncelog.broker.transactions.markers import FIRST_RETRY_MS, LAST_RETRY_MS
+from oncelog.records import kernel
 from oncelog.types import TopicPartition
-from tests.broker.support import Desk, FailingStorage, Later
+from tests.broker.support import NOW_MS, Desk, FailingStorage, Later
 from tests.broker.transactions.support import (
     BILLS,
     ID,
@@ -316,3 +317,18 @@ def test_the_markers_of_protocol_1_have_the_epoch_of_the_transaction(desk: Desk)
     producer = begin(desk, ORDERS)
     end(desk, producer, commit=False, version=V1)
     assert markers_in(desk.broker.partition(*ORDERS)) == [(*producer, False)]
+
+
+# --- what they say of the time ---
+
+
+def test_a_marker_is_stamped_with_the_time_of_day(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the records around it are: by a clock that was a year ahead when the broker started, and was corrected since,
+    retention would keep the segment for that year."""
+    wall_ms = NOW_MS - 365 * 86_400_000
+    monkeypatch.setattr(desk.alarms, "wall_ms", lambda: wall_ms)
+    end(desk, begin(desk, ORDERS), commit=True, version=V1)
+    log = desk.broker.partition(*ORDERS)
+    stored = log.read(1, 1 << 20, upper_bound=log.log_end_offset).read_all()
+    marker = kernel.parse_header(stored)
+    assert (marker.is_control, marker.max_timestamp) == (True, wall_ms)

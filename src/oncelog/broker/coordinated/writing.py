@@ -59,7 +59,11 @@ def append_records(
     writer: Writer | None = None,
 ) -> None:
     """One batch. Raises KafkaStorageError, MessageTooLarge or RecordListTooLarge, and for a writer what the log has
-    against it; then nothing was written."""
+    against it; then nothing was written.
+
+    The stamps are of the clock that nobody turns, not the time of day: coordinators tell by them how long they were
+    absent (`coordinator/absence.py`) and compare them with what the values say, which is of that clock too. Retention
+    never looks at them, for these topics are compacted."""
     builder = kernel.BatchBuilder()
     for key, value in records:
         builder.append(now_ms, key, value, ())

@@ -64,6 +64,7 @@ def write_marker(
             producer_epoch=outcome.producer_epoch,
             leader_epoch=broker.leader_epoch(topic, index),
             now_ms=now_ms,
+            wall_ms=broker.timers.wall_ms(),
             transaction_version=outcome.transaction_version,
         )
     except KafkaError as error:
