@@ -245,3 +245,22 @@ def test_a_stored_expression_that_is_too_heavy_does_not_stop_the_start(
         assert answer["error_code"] == InvalidRegularExpression.code
         assert "takes more than 1000 steps" in str(answer["error_message"])
     assert a.beat(subscribed_topic_regex="ord.*")["error_code"] == 0, "another expression, and all is well"
+
+
+def test_topics_that_come_and_go_leave_nothing_behind() -> None:
+    known = Resolutions()
+    for number in range(100):
+        known.look([f"orders-{number}"])
+        known.resolve("orders.*", UNENDING)
+    assert known.topics("orders.*") == {"orders-99"}
+    assert known._found["orders.*"].matched == {"orders-99"}
+
+
+def test_a_topic_that_goes_before_it_is_looked_at_is_not_looked_at(matched: list[tuple[str, str]]) -> None:
+    known = Resolutions()
+    known.look(["orders-1", "orders-2"])
+    assert not known.resolve("orders.*", Allowance(1))
+    known.look([])
+    known.resolve("orders.*", UNENDING)
+    assert len(matched) == 1
+    assert known._found["orders.*"].matched == set()

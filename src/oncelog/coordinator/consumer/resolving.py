@@ -68,7 +68,10 @@ class Resolutions:
     def look(self, names: Iterable[str]) -> None:
         """The topics that there are now."""
         found = dict.fromkeys(names)
-        if not self._numbers.keys() <= found.keys():
+        gone = self._numbers.keys() - found.keys()
+        if gone:
+            for one in self._found.values():
+                one.matched -= gone  # else it would grow as long as topics come and go
             self._numbers = {name: number for name, number in self._numbers.items() if name in found}
         for name in found:
             if name not in self._numbers:
@@ -100,7 +103,7 @@ class Resolutions:
         one.known_to = self._last_number
         while one.unseen:
             name, before = one.unseen.pop(), pattern.work
-            if pattern.matches(name):
+            if name in self._numbers and pattern.matches(name):
                 one.matched.add(name)
             done = pattern.work - before
             allowance.use(1 + len(name) // CHARACTERS_PER_WORK + done)
@@ -117,7 +120,7 @@ class Resolutions:
         one = self._found.get(expression)
         if one is None or one.failure is not None:
             return None
-        return frozenset(name for name in one.matched if name in self._numbers)
+        return frozenset(one.matched)
 
     def check(self, expression: str) -> None:
         """Raises InvalidRegularExpression, if it was given up."""
