@@ -51,10 +51,9 @@ class RecordFile:
         self.damages: list[Damage] = []
 
     def reserve(self, size: int) -> None:
-        """Zeros behind the frames, if those are to reach to `size`."""
-        if size >= self.reserved:
-            self.file.reserve(reserved_end(size))
-            self.reserved = reserved_end(size)
+        """Zeros behind the frames, which are to reach to `size`."""
+        self.file.reserve(reserved_end(size))
+        self.reserved = reserved_end(size)
 
     def clear(self, position: int) -> None:
         """Zeros again from there on."""
@@ -117,8 +116,7 @@ class RecordFiles:
                 self._clean(active)
             position = active.size
             if position + size >= active.reserved:
-                active.reserve(position + size)
-                self.before_growing(active)
+                self._grow(active, position + size)
             active.file.append(encode_frame(active.number, position, body))
         except OSError as error:
             self._try_to_clean()
@@ -139,12 +137,15 @@ class RecordFiles:
         active = RecordFile(number, path, self._storage.open(path, create=True))
         active.file.resume(0)  # it may be there since a try that failed
         active.size = 0
-        active.reserve(0)
-        self.before_growing(active)
+        self._grow(active, 0)
         self._next_number = number + 1
         self._is_directory_changed = True
         self.files[number] = self._active = active
         return active
+
+    def _grow(self, active: RecordFile, size: int) -> None:
+        active.reserve(size)
+        self.before_growing(active)
 
     def _clean(self, active: RecordFile) -> None:
         if self._is_unclean:
@@ -164,7 +165,8 @@ class RecordFiles:
             active = self._active or self._roll()
             self._clean(active)
             data = encode_frame(active.number, active.size, encode_note(note))
-            active.reserve(active.size + len(data))
+            if active.size + len(data) >= active.reserved:
+                self._grow(active, active.size + len(data))
             active.file.append(data)
         except OSError:
             self._try_to_clean()
