@@ -142,10 +142,9 @@ def _check_header(header: BatchHeader) -> None:
 
 
 def _are_in_range(checked: CheckedRecords, rules: BatchRules) -> bool:
-    if rules.timestamp_type is TimestampType.LOG_APPEND_TIME or checked.min_timestamp == NO_TIMESTAMP:
+    if checked.min_timestamp == NO_TIMESTAMP:
         return True
-    earliest = rules.now_ms - rules.timestamp_before_max_ms
-    latest = rules.now_ms + rules.timestamp_after_max_ms
+    earliest, latest = rules.timestamp_range
     return earliest <= checked.min_timestamp and checked.max_timestamp <= latest
 
 
