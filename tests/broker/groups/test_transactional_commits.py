@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from oncelog.broker.coordinated.reading import STEP_BYTES
+from oncelog.broker.request import FAILED, Pending
+from oncelog.broker.transactions.markers import Outcome, write_marker
 from oncelog.coordinator.groups import coordinator_for
 from oncelog.coordinator.records import decode_record, encode_record, offset_commit, offset_tombstone
-from oncelog.errors import ConcurrentTransactions, KafkaError, ProducerFenced, TransactionAbortable
+from oncelog.errors import ConcurrentTransactions, KafkaError, ProducerFenced, TransactionAbortable, UnknownServerError
 from oncelog.log.partition_log import PartitionLog
 from oncelog.log.producer_state import AppendOrigin
 from oncelog.records import kernel
@@ -423,3 +425,37 @@ def test_a_transaction_of_several_groups(desk: Desk) -> None:
     assert {committed(desk, group=group) for group in groups} == {UNSTABLE}
     end(desk, producer, commit=True)
     assert {committed(desk, group=group) for group in groups} == {7}
+
+
+# --- bugs ---
+
+
+def failing(*_: object, **__: object) -> None:
+    raise ZeroDivisionError
+
+
+def test_a_failure_after_the_transactions_coordinator_has_answered_ends_the_connection(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer, waiting = init(desk), []
+    monkeypatch.setattr(desk.broker.transactions, "join", lambda *_, done, **__: waiting.append(done))
+    answer = desk.dispatch("txn_offset_commit", 5, request(producer))
+    assert isinstance(answer, Pending)
+    ended: list[object] = []
+    answer.on_complete = ended.append
+    monkeypatch.setattr(desk.broker.coordination, "_ask_in_transaction", failing)
+    waiting.pop()({})
+    assert ended == [FAILED]
+
+
+def test_who_waits_for_a_marker_hears_that_groups_could_not_be_told(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    producer = init(desk)
+    commit(desk, producer)
+    monkeypatch.setattr(desk.broker.coordination, "transaction_ended", failing)
+    heard: list[KafkaError | None] = []
+    outcome = Outcome(*producer, coordinator_epoch=0, is_commit=True, transaction_version=1)
+    write_marker(desk.broker, log_of(desk).topic_partition, outcome, NOW_MS, heard.append)
+    assert [type(error) for error in heard] == [UnknownServerError]
+    assert "bug: groups were not told" in caplog.text

@@ -375,3 +375,20 @@ def test_a_failure_after_the_coordinator_has_answered_ends_the_connection(
     monkeypatch.setattr(desk.broker.purgatory, "appended", failing)
     coordinator.waiting.pop()({})
     assert ended == [FAILED]
+
+
+def test_a_failure_when_the_coordinator_is_asked_again_ends_the_connection(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Coordinator(desk, monkeypatch, ConcurrentTransactions)
+    answer = desk.dispatch("produce", 12, request(desk, {0: batch(Producer(5, 0))}))
+    assert isinstance(answer, Pending)
+    ended: list[object] = []
+    answer.on_complete = ended.append
+
+    def failing(*_: object, **__: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(desk.broker.transactions, "join", failing)
+    desk.alarms.pass_time(RETRY_MS)
+    assert ended == [FAILED]

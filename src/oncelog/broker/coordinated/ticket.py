@@ -14,7 +14,7 @@ from oncelog.wire.codec import Message
 class Ticket:
     """One request to one coordinator. Settled once; `api_key` and `body` tell what shape a refusal must have."""
 
-    __slots__ = ("answer", "api_key", "body", "deliver", "version")
+    __slots__ = ("_pending", "answer", "api_key", "body", "deliver", "version")
 
     def __init__(self, api_key: int, version: int, body: Message) -> None:
         self.api_key = api_key
@@ -22,6 +22,14 @@ class Ticket:
         self.body = body
         self.answer: Message | None = None
         self.deliver: Callable[[Message], None] | None = None
+        self._pending: Pending | None = None
+
+    def attempt(self, step: Callable[[], None]) -> None:
+        """Do something that may settle it, now or in a callback, when nobody else could answer for a failure."""
+        if self._pending is None:
+            step()
+        else:
+            self._pending.attempt(step)
 
     def settle(self, answer: Message) -> None:
         self.answer = answer
@@ -32,7 +40,7 @@ class Ticket:
         """The answer, or the promise of it; `forget` is told if nobody is left to read it."""
         if self.answer is not None:
             return self.answer
-        pending = Pending(abandon=lambda: forget(self))
+        pending = self._pending = Pending(abandon=lambda: forget(self))
         self.deliver = lambda answer: pending.attempt(lambda: pending.complete(answer))
         return pending
 

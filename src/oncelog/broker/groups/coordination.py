@@ -100,7 +100,8 @@ class Coordination(CoordinatedTopic[CoordinatedPartition]):
             return self._refused(ticket, error)
 
         def entered(refused: Refused) -> None:
-            self._ask_in_transaction(request, ticket, partition, next(iter(refused.values()), None))
+            error = next(iter(refused.values()), None)
+            ticket.attempt(lambda: self._ask_in_transaction(request, ticket, partition, error))
 
         if has_entered(partition.log, producer_id, epoch):
             entered({})

@@ -10,6 +10,7 @@ in that, so it is not bothered: the coordinator is asked again, for a while.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from oncelog.broker.request import NO_REPLY, Answer, Pending, Request
@@ -124,15 +125,18 @@ class _Entering:
         )
 
     def _entered(self, refused: Refused) -> None:
+        self._attempt(lambda: self._go_on(refused))
+
+    def _attempt(self, step: Callable[[], None]) -> None:
         if self._pending is None:
-            self._go_on(refused)
+            step()
         else:
-            self._pending.attempt(lambda: self._go_on(refused))
+            self._pending.attempt(step)
 
     def _go_on(self, refused: Refused) -> None:
         if self._retries_left and any(isinstance(error, ConcurrentTransactions) for error in refused.values()):
             self._retries_left -= 1
-            self._broker.timers.later(RETRY_MS, self._ask)
+            self._broker.timers.later(RETRY_MS, lambda: self._attempt(self._ask))
             return
         known = {partition: _as_producer_knows(error, self._entry) for partition, error in refused.items()}
         self._deliver(self._appends.perform(known))

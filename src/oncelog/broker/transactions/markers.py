@@ -85,10 +85,15 @@ def write_marker(
 
 
 def _tell_groups(broker: BrokerState, index: int, outcome: Outcome, done: Written, error: KafkaError | None) -> None:
-    """Offsets of the transaction count from now on, or never."""
+    """Offsets of the transaction count from now on, or never. Whoever waits hears of it if that fails, and tries the
+    marker again: else the transaction would never be complete."""
     if error is None:
-        now_ms = broker.timers.now_ms()
-        broker.coordination.transaction_ended(index, outcome.producer_id, outcome.is_commit, now_ms)
+        try:
+            now_ms = broker.timers.now_ms()
+            broker.coordination.transaction_ended(index, outcome.producer_id, outcome.is_commit, now_ms)
+        except Exception:
+            logger.exception("bug: groups were not told of the end of a transaction")
+            error = UnknownServerError("the broker failed; its log says why")
     done(error)
 
 
