@@ -435,7 +435,7 @@ class BrokerState:
             config_of=config_of,
             now_ms=now_ms,
             parallel_map=parallel_map,
-            kafka_epoch=self.controller.kafka_epoch,
+            foreign_epoch=self.controller.foreign_epoch,
         )
         for topic in self.controller.state.topics.values():
             # A crash may have come between the record of a topic and its folders.

@@ -18,7 +18,7 @@ from oncelog.controller.features import METADATA_VERSION, missing_features
 from oncelog.controller.identity import Identity, check_noted
 from oncelog.controller.metadata_log import METADATA_PARTITION, MetadataLog
 from oncelog.controller.producer_ids import ProducerIds, reserve_block
-from oncelog.controller.quorum_state import NO_EPOCH, read_quorum_state
+from oncelog.controller.quorum_state import read_quorum_state
 from oncelog.controller.records import DamagedMetadata, MetadataRecord
 from oncelog.controller.snapshot import BOOTSTRAP_FILE, DamagedSnapshot, decode_snapshot
 from oncelog.controller.state import ControllerState, Outcome
@@ -27,6 +27,7 @@ from oncelog.controller.topics import MAX_PARTITIONS_PER_REQUEST
 from oncelog.errors import KafkaStorageError
 from oncelog.log.checkpoints import CLEAN_SHUTDOWN_FILE
 from oncelog.log.folders import see_doctor
+from oncelog.log.manifest import NO_FOREIGN_EPOCH
 from oncelog.log.storage import Storage
 
 logger = logging.getLogger(__name__)
@@ -41,15 +42,16 @@ class Controller:
         log: MetadataLog,
         node_id: int,
         max_bytes_between_snapshots: int,
-        kafka_epoch: int = NO_EPOCH,
+        foreign_epoch: int = NO_FOREIGN_EPOCH,
     ) -> None:
         self.state = state
         self._log = log
         self._node_id = node_id
         self._max_bytes_between_snapshots = max_bytes_between_snapshots
         self._producer_ids = ProducerIds()
-        self.kafka_epoch = kafka_epoch
-        """The last one in which an Apache Kafka led this folder. A higher one than before: it has run here since."""
+        self.foreign_epoch = foreign_epoch
+        """The last one in which an older oncelog or an Apache Kafka led this folder. A higher one than before: it has
+        run here since, and oncelog's own notes from before are not believed."""
 
     @classmethod
     def open(
@@ -57,12 +59,12 @@ class Controller:
     ) -> Controller:
         """Raises UnreadableMetadata, UnservableMetadata and KafkaStorageError."""
         try:
-            state, log, kafka_epoch = cls._load(storage, data_directory, identity, now_ms)
+            state, log, foreign_epoch = cls._load(storage, data_directory, identity, now_ms)
             first_records = _first_records(storage, data_directory, state, identity)
         except DamagedMetadata as error:
             raise DamagedMetadata(f"{error}. {see_doctor(data_directory)}") from error
         log.settle(now_ms)
-        controller = cls(state, log, identity.node_id, max_bytes_between_snapshots, kafka_epoch)
+        controller = cls(state, log, identity.node_id, max_bytes_between_snapshots, foreign_epoch)
         controller._begin(first_records, now_ms)
         return controller
 
@@ -77,12 +79,13 @@ class Controller:
         quorum = read_quorum_state(storage, directory, is_ours=is_ours)
         check_quorum(quorum, identity.node_id)
         state = ControllerState()
+        durable_end = EndOffsetCheckpoint(storage, data_directory, identity)
         log = MetadataLog.open(
             storage,
             directory,
             state,
             now_ms,
-            durable_end=EndOffsetCheckpoint(storage, data_directory, identity),
+            durable_end=durable_end,
             noted=noted.end,
             was_stopped_cleanly=storage.exists(f"{data_directory}/{CLEAN_SHUTDOWN_FILE}"),
             last_epoch=quorum.leader_epoch,
@@ -91,7 +94,15 @@ class Controller:
             storage, data_directory, state, log.removed_topics, metadata_end_offset=log.end_offset, is_whole=is_ours
         )
         check_servable(state, identity)
-        return state, log, quorum.leader_epoch
+        foreign_epoch = noted.latest_foreign_epoch(log.last_epoch)
+        if foreign_epoch != noted.foreign_epoch:
+            logger.info(
+                "%s: another version of oncelog, or Apache Kafka, has used this folder since, or a crash came in "
+                "between; what was noted of its files before is not believed",
+                data_directory,
+            )
+        durable_end.foreign_epoch = foreign_epoch
+        return state, log, max(foreign_epoch, quorum.leader_epoch)
 
     def _begin(self, first_records: list[MetadataRecord], now_ms: int) -> None:
         """Make the metadata complete, and this node the leader of every partition."""

@@ -6,7 +6,12 @@ ahead of the log, so a log that ends earlier has lost what was in force. It hold
 is how a damaged `meta.properties` is recognised.
 
     identity <cluster id> <directory id> <node id> <checksum>
+    foreign <epoch> <checksum>
     end <end offset> <epoch> <checksum>
+
+Whoever writes metadata does so in an epoch of its own. One that is newer than the noted one is somebody else's: of an
+older oncelog or of Apache Kafka, which keep none of the notes that oncelog keeps in its own files. `foreign` is the
+last such epoch; notes from before it are not believed.
 
 Lines are appended and carry their own checksum: one that is damaged is passed over, which makes the file less sharp,
 never wrong. It is not synced with every line: it survives the death of the process, and what a power failure takes of
@@ -21,6 +26,7 @@ import zlib
 from typing import NamedTuple
 
 from oncelog.controller.identity import Identity, decode_id, encode_id
+from oncelog.log.manifest import NO_FOREIGN_EPOCH
 from oncelog.log.storage import File, Storage
 
 logger = logging.getLogger(__name__)
@@ -30,6 +36,7 @@ MAX_LINES = 1000
 """Then the file is replaced by its last line: some 40 KB, which is read once per start."""
 
 _IDENTITY = "identity"
+_FOREIGN = "foreign"
 _END = "end"
 
 
@@ -46,6 +53,13 @@ class Noted(NamedTuple):
     identity: Identity | None = None
     end: DurableEnd | None = None
     bad_lines: int = 0
+    foreign_epoch: int = NO_FOREIGN_EPOCH
+
+    def latest_foreign_epoch(self, last_epoch: int) -> int:
+        """The last epoch that somebody else wrote in, if `last_epoch` is that of the metadata's last batch. That of a
+        batch which a crash left without its note is taken for one too: that makes notes less sharp, never wrong."""
+        is_foreign = self.end is not None and last_epoch > self.end.epoch
+        return max(self.foreign_epoch, last_epoch) if is_foreign else self.foreign_epoch
 
 
 NOTHING_NOTED = Noted()
@@ -62,16 +76,18 @@ def read_noted(storage: Storage, data_directory: str) -> Noted:
 
 
 def decode_noted(data: bytes) -> Noted:
-    identity, ends, bad_lines = None, [], 0
+    identity, ends, foreign_epoch, bad_lines = None, [], NO_FOREIGN_EPOCH, 0
     for line in data.decode("utf-8", "replace").splitlines():
         match _checked(line):
             case [name, cluster_id, directory_id, node_id] if name == _IDENTITY:
                 identity = Identity(cluster_id, int(node_id), decode_id(directory_id))
             case [name, end_offset, epoch] if name == _END:
                 ends.append(DurableEnd(int(end_offset), int(epoch)))
+            case [name, epoch] if name == _FOREIGN:
+                foreign_epoch = max(foreign_epoch, int(epoch))
             case _:
                 bad_lines += 1
-    return Noted(identity, max(ends, default=None), bad_lines)
+    return Noted(identity, max(ends, default=None), bad_lines, foreign_epoch)
 
 
 class EndOffsetCheckpoint:
@@ -81,6 +97,8 @@ class EndOffsetCheckpoint:
         self._storage = storage
         self._path = f"{data_directory}/{FILE_NAME}"
         self._identity = identity
+        self.foreign_epoch = NO_FOREIGN_EPOCH
+        """Is noted with the first end of an opening, and kept from then on."""
         self._file: File | None = None
         self._lines = 0
 
@@ -97,7 +115,7 @@ class EndOffsetCheckpoint:
 
     def _replace(self, end: DurableEnd) -> None:
         self.close()
-        self._storage.write_atomically(self._path, encode_noted(self._identity, end))
+        self._storage.write_atomically(self._path, encode_noted(self._identity, end, self.foreign_epoch))
         self._file = self._storage.open(self._path)
         self._lines = 1
 
@@ -107,9 +125,10 @@ class EndOffsetCheckpoint:
             self._file = None
 
 
-def encode_noted(identity: Identity, end: DurableEnd) -> bytes:
+def encode_noted(identity: Identity, end: DurableEnd, foreign_epoch: int = NO_FOREIGN_EPOCH) -> bytes:
     whose = _line(_IDENTITY, identity.cluster_id, encode_id(identity.directory_id), identity.node_id)
-    return whose + _line(_END, end.end_offset, end.epoch)
+    foreign = _line(_FOREIGN, foreign_epoch) if foreign_epoch != NO_FOREIGN_EPOCH else b""
+    return whose + foreign + _line(_END, end.end_offset, end.epoch)
 
 
 def _line(*words: object) -> bytes:

@@ -122,6 +122,11 @@ class MetadataLog:
     def end_offset(self) -> int:
         return self._log.log_end_offset
 
+    @property
+    def last_epoch(self) -> int:
+        """Of the last batch."""
+        return self._last_epoch
+
     def append(self, records: Sequence[MetadataRecord], now_ms: int) -> None:
         """Raises KafkaStorageError; the records are then not in force, though a restart may find them."""
         rows = [(now_ms, None, encode_record(record), ()) for record in records]

@@ -30,7 +30,7 @@ from oncelog.log.checkpoints import CLEAN_SHUTDOWN_FILE, CorruptCheckpoint
 from oncelog.log.folders import STRAY_SUFFIX, name_of, partition_of
 from oncelog.log.inspection import Finding, Severity, inspect_data_folder
 from oncelog.log.leader_epochs import LeaderEpochCache
-from oncelog.log.manifest import NO_KAFKA_EPOCH
+from oncelog.log.manifest import NO_FOREIGN_EPOCH
 from oncelog.log.storage import Storage
 from oncelog.types import TopicPartition
 
@@ -78,14 +78,16 @@ def check_up(storage: Storage, path: str, *, deep: bool = False) -> Iterator[Dia
     known = [
         TopicPartition(topic.name, index) for topic in salvaged.state.topics.values() for index in topic.partitions
     ]
-    kafka_epoch = NO_KAFKA_EPOCH if quorum is NO_QUORUM else quorum.leader_epoch
+    last = check_log(storage, directory).last
+    last_epoch = last.header.leader_epoch if last is not None else NO_FOREIGN_EPOCH
+    foreign_epoch = max(noted.latest_foreign_epoch(last_epoch), quorum.leader_epoch)
     told = set()
     for finding in inspect_data_folder(
-        storage, path, None if damage else known, kafka_epoch=kafka_epoch, verify_batches=deep
+        storage, path, None if damage else known, foreign_epoch=foreign_epoch, verify_batches=deep
     ):
         told.add(finding.path)
         yield Diagnosis(finding, _repair_of(path, finding))
-    for finding in verify_partitions(storage, path) if deep else ():
+    for finding in verify_partitions(storage, path, foreign_epoch) if deep else ():
         if finding.path not in told:
             yield Diagnosis(finding)
 

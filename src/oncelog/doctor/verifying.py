@@ -17,17 +17,18 @@ from oncelog.log.storage import Storage
 from oncelog.log.verification import NO_BATCH, BatchOrder, Damage, check_batches
 
 
-def verify_partitions(storage: Storage, data_directory: str) -> Iterator[Finding]:
+def verify_partitions(storage: Storage, data_directory: str, foreign_epoch: int) -> Iterator[Finding]:
+    """`foreign_epoch` is that of `Manifest.is_stale`."""
     for name in storage.list_directory(data_directory):
         if partition_of(name) is not None:
-            yield from _verify(storage, f"{data_directory}/{name}")
+            yield from _verify(storage, f"{data_directory}/{name}", foreign_epoch)
 
 
-def _verify(storage: Storage, directory: str) -> Iterator[Finding]:
+def _verify(storage: Storage, directory: str, foreign_epoch: int) -> Iterator[Finding]:
     found = [(offset_of(name), name) for name in storage.list_directory(directory) if name.endswith(LOG_SUFFIX)]
     segments = sorted((offset, name) for offset, name in found if offset is not None)
     ends = [offset for offset, _ in segments[1:]]
-    epochs = _epochs(storage, directory)
+    epochs = _epochs(storage, directory, foreign_epoch)
     for number, (base_offset, name) in enumerate(segments):
         end_offset = ends[number] if number < len(ends) else None
         damage = _first_damage(storage, f"{directory}/{name}", BatchOrder(epochs, base_offset, end_offset))
@@ -50,11 +51,13 @@ def _first_damage(storage: Storage, path: str, order: BatchOrder) -> Damage | No
         file.close()
 
 
-def _epochs(storage: Storage, directory: str) -> tuple[EpochEntry, ...]:
+def _epochs(storage: Storage, directory: str, foreign_epoch: int) -> tuple[EpochEntry, ...]:
     """What is sure of the leader epochs: nothing if their file is damaged and the manifest does not know them all."""
     try:
         manifest = read_manifest(storage, directory)
     except CorruptManifest:
+        manifest = None
+    if manifest is not None and manifest.is_stale(foreign_epoch):
         manifest = None
     if manifest is not None and manifest.is_closed:
         return manifest.epochs

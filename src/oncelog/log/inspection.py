@@ -22,7 +22,7 @@ from oncelog.log.checkpoints import (
 )
 from oncelog.log.config import LogConfig
 from oncelog.log.manifest import FILE_NAME as MANIFEST_FILE
-from oncelog.log.manifest import NO_KAFKA_EPOCH, CorruptManifest, Manifest, SegmentEntry, encode, read_manifest
+from oncelog.log.manifest import NO_FOREIGN_EPOCH, CorruptManifest, Manifest, SegmentEntry, encode, read_manifest
 from oncelog.log.overlay_storage import OverlayStorage
 from oncelog.log.partition_log import PartitionLog
 from oncelog.log.partition_register import PartitionRegister
@@ -65,7 +65,7 @@ def inspect_partition(
     clean: bool,
     recovery_point: int = 0,
     log_start_offset: int | None = None,
-    kafka_epoch: int = NO_KAFKA_EPOCH,
+    foreign_epoch: int = NO_FOREIGN_EPOCH,
     verify_batches: bool = False,
 ) -> list[Finding]:
     """What is wrong with one partition's folder. `clean`, `recovery_point` and `log_start_offset` are what the data
@@ -80,7 +80,7 @@ def inspect_partition(
             clean=clean,
             recovery_point=recovery_point,
             log_start_offset=log_start_offset,
-            kafka_epoch=kafka_epoch,
+            foreign_epoch=foreign_epoch,
         )
     except OncelogError as error:
         problem = str(error).removesuffix(f". {folders.see_doctor(directory.rpartition('/')[0])}")
@@ -149,7 +149,7 @@ def inspect_data_folder(
     directory: str,
     known: Iterable[TopicPartition] | None = None,
     *,
-    kafka_epoch: int = NO_KAFKA_EPOCH,
+    foreign_epoch: int = NO_FOREIGN_EPOCH,
     verify_batches: bool = False,
 ) -> list[Finding]:
     """What is wrong with the checkpoints of a data folder and with every partition in it. `known` are the partitions
@@ -173,7 +173,7 @@ def inspect_data_folder(
             clean=clean,
             recovery_point=points[RECOVERY_POINT_FILE].get(topic_partition, 0),
             log_start_offset=points[LOG_START_OFFSET_FILE].get(topic_partition),
-            kafka_epoch=kafka_epoch,
+            foreign_epoch=foreign_epoch,
             verify_batches=verify_batches,
         )
     registered = PartitionRegister(storage, directory).load()
@@ -221,7 +221,7 @@ def accept_loss(storage: Storage, directory: str, topic_partition: TopicPartitio
         0,
         manifest.epochs if manifest is not None else (),
         topic_id=manifest.topic_id if manifest is not None else None,
-        kafka_epoch=manifest.kafka_epoch if manifest is not None else NO_KAFKA_EPOCH,
+        foreign_epoch=manifest.foreign_epoch if manifest is not None else NO_FOREIGN_EPOCH,
     )
     storage.write_atomically(f"{path}/{MANIFEST_FILE}", encode(accepted))
     _forget_checkpoints(storage, directory, topic_partition)

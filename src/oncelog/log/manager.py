@@ -30,7 +30,7 @@ from oncelog.log.cleaner import CleanedGroup, CleaningRound
 from oncelog.log.cleaning_schedule import CleaningSchedule
 from oncelog.log.config import LogConfig
 from oncelog.log.flush_schedule import FlushSchedule, LogFlush
-from oncelog.log.manifest import NO_KAFKA_EPOCH, CorruptManifest, read_manifest
+from oncelog.log.manifest import NO_FOREIGN_EPOCH, CorruptManifest, read_manifest
 from oncelog.log.partition_log import PartitionLog
 from oncelog.log.partition_register import PartitionRegister, Registered
 from oncelog.log.segment_files import Removal
@@ -114,10 +114,10 @@ class LogManager:
         *,
         flushes: FlushSchedule,
         cleaning: CleaningSchedule,
-        kafka_epoch: int = NO_KAFKA_EPOCH,
+        foreign_epoch: int = NO_FOREIGN_EPOCH,
     ) -> None:
         self._storage = storage
-        self._kafka_epoch = kafka_epoch
+        self._foreign_epoch = foreign_epoch
         self._register = PartitionRegister(storage, directory)
         self._directory = directory
         self._flushes = flushes
@@ -142,15 +142,15 @@ class LogManager:
         now_ms: int,
         parallel_map: ParallelMap = map,
         flushes: FlushSchedule | None = None,
-        kafka_epoch: int = NO_KAFKA_EPOCH,
+        foreign_epoch: int = NO_FOREIGN_EPOCH,
     ) -> LogManager:
         """Open every log of the directory. One that cannot be opened is reported, and does not stop the others.
 
-        `kafka_epoch` is the last one in which an Apache Kafka led this directory (`quorum-state`).
+        `foreign_epoch` is the last one in which somebody led this directory who keeps no manifests.
         """
         cleaning = CleaningSchedule(storage, directory)
         flushes = flushes or FlushSchedule()
-        manager = cls(storage, directory, flushes=flushes, cleaning=cleaning, kafka_epoch=kafka_epoch)
+        manager = cls(storage, directory, flushes=flushes, cleaning=cleaning, foreign_epoch=foreign_epoch)
         try:
             storage.make_directory(directory)
             manager._load_checkpoints()
@@ -278,7 +278,7 @@ class LogManager:
                 recovery_point=self._recovery_points.get(folder.topic_partition, 0),
                 log_start_offset=self._log_start_offsets.get(folder.topic_partition),
                 topic_id=folder.topic_id,
-                kafka_epoch=self._kafka_epoch,
+                foreign_epoch=self._foreign_epoch,
             )
         except KafkaStorageError as error:
             return folder, error
@@ -338,7 +338,7 @@ class LogManager:
             now_ms=now_ms,
             clean=False,
             topic_id=topic_id,
-            kafka_epoch=self._kafka_epoch,
+            foreign_epoch=self._foreign_epoch,
         )
         self._add(_Managed(log, path, topic_id))
         return log

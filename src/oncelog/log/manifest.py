@@ -2,7 +2,8 @@
 
 Owns the format of `oncelog-manifest` and when two of its claims contradict the disk. A missing segment, a shortened
 file, a lost transaction index or a snapshot of another time look like nothing at all to whoever only lists the folder:
-only what was noted before tells. Kafka ignores the file, and a manifest from before Kafka ran here is not believed.
+only what was noted before tells. Kafka and older versions of oncelog ignore the file, and a
+manifest from before they ran here is not believed.
 
 It is replaced whenever the list of segments or the log's start changes, and at a clean close, and synced with the next
 flush. The order makes a crash harmless: a file is created before the manifest names it, and taken out of the manifest
@@ -11,7 +12,7 @@ synced, a power loss may take.
 
     oncelog-manifest 1 9ae0daaf     version, CRC32C of all that follows
     topic 0f3c...                   the topic's id, 32 hex digits; `-` if unknown
-    kafka-epoch 0                   of the last Apache Kafka that led this folder before this was written
+    foreign-epoch 0                 last epoch before this of an older oncelog or of Apache Kafka, in the metadata
     log-start 17
     flushed-below 250               was on the disk
     end 312                         of the log at a clean close; -1 while it is open
@@ -44,8 +45,8 @@ VERSION: Final = 1
 UNKNOWN: Final = -1
 NOT_CLOSED: Final = -1
 
-NO_KAFKA_EPOCH: Final = 0
-"""No Apache Kafka has ever led this data folder."""
+NO_FOREIGN_EPOCH: Final = 0
+"""Nobody but an oncelog that keeps manifests has ever led this data folder, as far as is known."""
 
 
 class CorruptManifest(OncelogError):
@@ -93,7 +94,7 @@ class Manifest(NamedTuple):
     end_offset: int = NOT_CLOSED
     snapshot_crc: int = UNKNOWN_CRC
     topic_id: UUID | None = None
-    kafka_epoch: int = NO_KAFKA_EPOCH
+    foreign_epoch: int = NO_FOREIGN_EPOCH
 
     @property
     def is_closed(self) -> bool:
@@ -110,9 +111,9 @@ class Manifest(NamedTuple):
     def entry(self, base_offset: int) -> SegmentEntry | None:
         return next((entry for entry in self.segments if entry.base_offset == base_offset), None)
 
-    def is_stale(self, kafka_epoch: int) -> bool:
-        """Whether Apache Kafka has led this folder since: what it did there is not in this manifest."""
-        return kafka_epoch > self.kafka_epoch
+    def is_stale(self, foreign_epoch: int) -> bool:
+        """Whether somebody else has led this folder since: what was done there is not in this manifest."""
+        return foreign_epoch > self.foreign_epoch
 
     def swapped(self, starts: Iterable[int], first: int, end: int) -> Manifest:
         """As a compaction left it that put segments at `starts` in the place of all in [first, end)."""
@@ -155,7 +156,7 @@ def encode(manifest: Manifest) -> bytes:
     topic_id = manifest.topic_id.hex if manifest.topic_id is not None else "-"
     lines = [
         f"topic {topic_id}",
-        f"kafka-epoch {manifest.kafka_epoch}",
+        f"foreign-epoch {manifest.foreign_epoch}",
         f"log-start {manifest.log_start_offset}",
         f"flushed-below {manifest.flushed_below}",
         f"end {manifest.end_offset}",
@@ -200,7 +201,7 @@ def _parse(body: str) -> Manifest:
         int(single["end"]),
         int(single["snapshot"]),
         None if single["topic"] == "-" else UUID(hex=single["topic"]),
-        int(single["kafka-epoch"]),
+        int(single["foreign-epoch"]),
     )
 
 
@@ -213,12 +214,12 @@ def read_manifest(storage: Storage, directory: str) -> Manifest | None:
 class ManifestFile:
     """The manifest of an open log. It notes what sealed segments are once: they do not change any more."""
 
-    __slots__ = ("_entries", "_kafka_epoch", "_storage", "_topic_id", "_written", "path")
+    __slots__ = ("_entries", "_foreign_epoch", "_storage", "_topic_id", "_written", "path")
 
-    def __init__(self, storage: Storage, directory: str, topic_id: UUID | None, kafka_epoch: int) -> None:
+    def __init__(self, storage: Storage, directory: str, topic_id: UUID | None, foreign_epoch: int) -> None:
         self._storage = storage
         self._topic_id = topic_id
-        self._kafka_epoch = kafka_epoch
+        self._foreign_epoch = foreign_epoch
         self._entries: dict[Segment, SegmentEntry] = {}
         self._written: Manifest | None = None
         self.path = f"{directory}/{FILE_NAME}"
@@ -240,14 +241,16 @@ class ManifestFile:
         except CorruptManifest as error:
             logger.warning("%s: writing it anew from what is there: %s", self.path, error)
             return
-        if found is not None and found.is_stale(self._kafka_epoch):
-            logger.info("%s: Apache Kafka has run here since; writing it anew", self.path)
+        if found is not None and found.is_stale(self._foreign_epoch):
+            logger.debug(
+                "%s: another version of oncelog, or Apache Kafka, has run here since; writing it anew", self.path
+            )
         elif found is not None:
             self._written = found._replace(topic_id=found.topic_id or self._topic_id)
 
     def replace(self, manifest: Manifest) -> bool:
         """Write it, without waiting for the disk, unless it stands there already; whether it was written."""
-        manifest = manifest._replace(topic_id=self._topic_id, kafka_epoch=self._kafka_epoch)
+        manifest = manifest._replace(topic_id=self._topic_id, foreign_epoch=self._foreign_epoch)
         if manifest == self._written:
             return False
         replace_file(self._storage, self.path, encode(manifest), durable=False)

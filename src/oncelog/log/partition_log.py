@@ -27,7 +27,7 @@ from oncelog.log.file_slice import EMPTY, FileSlice
 from oncelog.log.flush import FlushRequest, Unsynced
 from oncelog.log.folders import see_doctor
 from oncelog.log.leader_epochs import EpochEndOffset, LeaderEpochCache
-from oncelog.log.manifest import NO_KAFKA_EPOCH, ManifestFile
+from oncelog.log.manifest import NO_FOREIGN_EPOCH, ManifestFile
 from oncelog.log.producer_state import AppendOrigin, Duplicate, ProducerStateManager
 from oncelog.log.recovery import LoadedLog, LogLoader, RecoveryReport, aborted_transaction, restore_producers
 from oncelog.log.retention import deletable_count
@@ -105,12 +105,13 @@ class PartitionLog:
         recovery_point: int = 0,
         log_start_offset: int | None = None,
         topic_id: UUID | None = None,
-        kafka_epoch: int = NO_KAFKA_EPOCH,
+        foreign_epoch: int = NO_FOREIGN_EPOCH,
         keeps_manifest: bool = True,
     ) -> PartitionLog:
         """Open or create the log in `directory`. Not `clean` means: believe nothing above `recovery_point` unread.
 
-        `kafka_epoch` is the last one in which an Apache Kafka led this folder: a manifest from before is not believed.
+        `foreign_epoch` is the last one in which an Apache Kafka or an older oncelog led this folder: a manifest from
+        before is not believed.
         Raises DamagedLog if something is missing that was promised to be there.
         """
         loader = LogLoader(
@@ -122,7 +123,7 @@ class PartitionLog:
             clean=clean,
             recovery_point=recovery_point,
             log_start_offset=log_start_offset or 0,
-            manifest=ManifestFile(storage, directory, topic_id, kafka_epoch) if keeps_manifest else None,
+            manifest=ManifestFile(storage, directory, topic_id, foreign_epoch) if keeps_manifest else None,
         )
         try:
             log = cls(storage, directory, topic_partition, config, loader.load())
