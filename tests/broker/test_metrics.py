@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -245,3 +246,18 @@ def test_groups_are_counted_by_their_states(client: RawClient, page: MetricsPage
     client.request("delete_topics", 5, {"topic_names": [topic], "timeout": 10_000})
     assert [now - then for now, then in zip(counted(), before, strict=True)] == [0, 1, 2, 2, 2]
     assert page.value(f"{LATENCY}_count", request="OffsetCommit") > 0
+
+
+@pytest.mark.parametrize("damage", ["a lost folder", "a lost segment"])
+def test_partitions_that_could_not_be_opened_are_offline(tmp_path: Path, damage: str) -> None:
+    desk = Desk(FileStorage(), str(tmp_path / "data"))
+    desk.create("orders", 3)
+    desk.ask("produce", 9, produce_request("orders", make_batch()))
+    desk.broker.stop(NOW_MS)
+    if damage == "a lost folder":
+        shutil.rmtree(tmp_path / "data" / "orders-0")
+    else:
+        (tmp_path / "data" / "orders-0" / "00000000000000000000.log").unlink()
+    broker = Desk(FileStorage(), str(tmp_path / "data")).broker
+    assert gauges(broker)["kafka_server_replicamanager_offlinereplicacount"][1] == 1
+    broker.stop(NOW_MS)

@@ -10,6 +10,7 @@ import pytest
 
 from oncelog.broker.server import data_folder_lock
 from oncelog.broker.state import BrokerState
+from oncelog.cli.doctor import _agreed
 from tests.cli.conftest import Run
 from tests.doctor.test_checkup import flip, folder, open_broker
 
@@ -22,7 +23,9 @@ LOG = "__cluster_metadata-0/00000000000000000000.log"
 def test_a_sound_folder(oncelog: Run, folder: Path) -> None:
     said = oncelog("doctor", str(folder))
     assert said.code == 0
-    assert said.out == f"{folder} is sound: nothing is damaged or missing\n"
+    unread = "the checksums of records were not read (--deep does)"
+    assert said.out == f"{folder} is sound, as far as a start looks; {unread}\n"
+    assert oncelog("doctor", str(folder), "--deep").out == f"{folder} is sound: nothing is damaged or missing\n"
     assert oncelog("doctor", str(folder), "--json").json == {"folder": str(folder), "sound": True, "findings": []}
 
 
@@ -46,7 +49,48 @@ def test_a_folder_in_use(oncelog: Run, folder: Path) -> None:
     with data_folder_lock(str(folder)):
         said = oncelog("doctor", str(folder))
     assert said.code == 1
-    assert "is in use by another broker" in said.err
+    assert "is in use by a running broker (process" in said.err
+    assert "--data" not in said.err
+
+
+def test_records_that_only_reading_finds_damaged(oncelog: Run, folder: Path) -> None:
+    """The hint leads to the repair, which says what is lost before and after."""
+    flip(folder / "paid-0" / "00000000000000000000.log", 0.95)
+    assert oncelog("doctor", str(folder)).code == 0
+    found = oncelog("doctor", str(folder), "--deep")
+    assert found.code == 1
+    assert found.lines[-1] == f"`oncelog doctor {folder} --deep --repair` goes through what can be repaired"
+    (finding,) = oncelog("doctor", str(folder), "--deep", "--json").json["findings"]
+    assert finding["lost"] == [{"first_offset": 0, "last_offset": 0}]
+    assert "accept the loss of offset 0 (1 record) in paid-0" in finding["repair"]
+    repaired = oncelog("doctor", str(folder), "--deep", "--repair", "--yes")
+    assert repaired.code == 0
+    assert repaired.lines[-2:] == [
+        "paid-0: offset 0 (1 record) lost, as accepted",
+        "a broker can start on this folder, and serves what is left",
+    ]
+    assert "nothing is lost" not in repaired.out
+    assert open_broker(folder).partition("paid", 0).log_start_offset == 0
+
+
+def test_the_loss_of_a_segment_is_told_to_scripts(oncelog: Run, folder: Path) -> None:
+    (folder / "paid-0" / "00000000000000000000.log").unlink()
+    said = oncelog("doctor", str(folder), "--repair", "--yes", "--json").json
+    (repair,) = said["repaired"]
+    assert (repair["partition"], repair["lost"]) == ("paid-0", [{"first_offset": 0, "last_offset": 0}])
+
+
+def test_cut_metadata_is_told_once(oncelog: Run, folder: Path) -> None:
+    log = folder / LOG
+    log.write_bytes(log.read_bytes()[:-5])
+    assert [each["severity"] for each in oncelog("doctor", str(folder), "--json").json["findings"]] == ["loss"]
+
+
+def test_an_answer_that_is_none_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = iter(["maybe", "Yes"])
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("builtins.input", lambda _: next(answers))
+    assert _agreed("accept?")
 
 
 def test_folders_of_others(oncelog: Run, tmp_path: Path) -> None:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from oncelog.log.checkpoints import CLEAN_SHUTDOWN_FILE
 from oncelog.log.inspection import Finding, Severity, accept_loss, inspect_data_folder
-from tests.log.driver import append, make_batch
-from tests.log.test_damage import DAMAGED, FOLDER, OTHER, Template, make_template, open_manager
+from oncelog.log.survey import OffsetRange
+from oncelog.records import kernel
+from tests.log.driver import START_MS, append, make_batch
+from tests.log.test_damage import DAMAGED, FOLDER, OTHER, Template, batches, make_template, open_manager
 from tests.support.faulty_storage import FaultyStorage
 
 PARTITION_FOLDER = f"{FOLDER}/{DAMAGED}"
@@ -76,3 +79,62 @@ def test_a_damaged_batch_is_found_by_reading_all_and_cut_off(template: Template,
     assert disk.content(f"{path}.damaged") == content
     assert [each for each in inspect(disk, verify_batches=True) if each.severity is Severity.LOSS] == []
     assert open_manager(disk).logs[DAMAGED].log_end_offset == template.answers[DAMAGED]["end"]
+
+
+def headers_of(disk: FaultyStorage, path: str) -> list[tuple[int, int, int]]:
+    """Each batch of a segment: its first and its last offset, and where it begins."""
+    found, position = [], 0
+    data = bytes(disk.content(path))
+    for header in kernel.scan(data, 0, len(data), True)[0]:
+        found.append((header.base_offset, header.last_offset, position))
+        position += header.size_bytes
+    return found
+
+
+@pytest.mark.parametrize("byte", [8, 20, 70], ids=["size", "checksum", "records"])
+@pytest.mark.parametrize("which", [1, -1], ids=["sealed", "growing"])
+def test_only_the_damaged_batch_is_cut_out(template: Template, which: int, byte: int) -> None:
+    """Those behind it stay, also over a kill and a further start: the gap is no torn write."""
+    disk = template.disk.copy()
+    path = disk.paths(".log")[: template.segments][which]
+    first, last, position = headers_of(disk, path)[1]
+    disk.content(path)[position + byte] ^= 0x01
+    (finding,) = inspect(disk, verify_batches=True)
+    assert (finding.path, finding.lost) == (path, (OffsetRange(first, last),))
+    assert f"offset {first} (1 record) cannot be read" in finding.problem
+    done = accept_loss(disk, FOLDER, DAMAGED)
+    assert done[0] == f"lost: offset {first} (1 record)"
+    kept = [each for each in template.answers[DAMAGED]["records"] if each[0] != first]
+    assert [each for each in inspect(disk, verify_batches=True) if each.severity is Severity.LOSS] == []
+    for _ in range(2):  # the first is not stopped: it is killed
+        manager = open_manager(disk)
+        disk.remove(f"{FOLDER}/{CLEAN_SHUTDOWN_FILE}")
+        log = manager.logs[DAMAGED]
+        assert list(batches(log)) == kept
+        assert log.log_end_offset == template.answers[DAMAGED]["end"]
+    append(log, make_batch([b"next"]), leader_epoch=2)
+    manager.stop(START_MS)
+    assert list(batches(open_manager(disk).logs[DAMAGED]))[:-1] == kept
+
+
+def test_two_repairs_keep_two_copies(template: Template) -> None:
+    disk = template.disk.copy()
+    path = disk.paths(".log")[1]
+    kept = []
+    for number in (1, 2):
+        _, _, position = headers_of(disk, path)[number]
+        disk.content(path)[position + 70] ^= 0x01
+        kept.append(bytes(disk.content(path)))
+        accept_loss(disk, FOLDER, DAMAGED)
+    assert [bytes(disk.content(path + suffix)) for suffix in (".damaged", ".damaged.2")] == kept
+
+
+def test_a_segment_that_is_gone_is_told_by_its_offsets(template: Template) -> None:
+    disk = template.disk.copy()
+    _, gone, following = disk.paths(".log")[:3]
+    begin, end = (int(path.rpartition("/")[2][:20]) for path in (gone, following))
+    disk.remove(gone)
+    (finding,) = inspect(disk)
+    assert finding.lost == (OffsetRange(begin, end - 1),)
+    assert f"offsets {begin} to {end - 1}" in finding.problem
+    assert f"lost: {finding.lost[0]}" in accept_loss(disk, FOLDER, DAMAGED)

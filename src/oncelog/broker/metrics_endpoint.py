@@ -17,6 +17,7 @@ from oncelog.broker.listener import Listener
 from oncelog.broker.metrics import Described, PrometheusCollector
 from oncelog.broker.metrics_http import Refusal, answer_head, read_request, refuse
 from oncelog.broker.state import BrokerState
+from oncelog.types import TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -160,13 +161,20 @@ def page_of(broker: BrokerState) -> Callable[[], bytes]:
     return lambda: generate_latest(registry)
 
 
+def _offline_partitions(broker: BrokerState) -> int:
+    """Those that exist and have no log, too: it could not be opened or made."""
+    usable = {partition for partition, log in broker.logs.logs.items() if not log.offline}
+    topics = broker.controller.state.topics.values()
+    return sum(TopicPartition(topic.name, index) not in usable for topic in topics for index in topic.partitions)
+
+
 def gauges(broker: BrokerState) -> Described:
     logs = list(broker.logs.logs.values())
     return {
         "kafka_server_replicamanager_partitioncount": ("Partitions on this broker", len(logs)),
         "kafka_server_replicamanager_offlinereplicacount": (
-            "Partitions that a disk error took offline",
-            sum(log.offline for log in logs),
+            "Partitions whose log cannot be used: damaged, lost, or after a disk error",
+            _offline_partitions(broker),
         ),
         "kafka_server_replicamanager_producerid_count": (
             "Producer ids remembered, over all partitions",

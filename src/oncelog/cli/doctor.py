@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from uuid import uuid4
 
-from oncelog.cli.output import print_json, print_table
+from oncelog.cli.output import print_json
 from oncelog.clock import wall_ms
 from oncelog.doctor.checkup import Diagnosis, Kind, check_up, kind_of
-from oncelog.doctor.repairs import Folder, Repair
+from oncelog.doctor.repairs import AcceptLoss, Folder, RebuildMetadata, Repair
 from oncelog.errors import OncelogError
+from oncelog.log.folder_lock import UNKNOWN_OWNER, FolderInUse, FolderLock
 from oncelog.log.inspection import Finding, Severity
 from oncelog.log.storage import FileStorage
+from oncelog.log.survey import in_words
 
 COLUMNS = ("what is wrong", "at the next start", "what to do")
 INDENT = max(map(len, COLUMNS)) + len(": ")
 
 SOUND = 0
 DAMAGED = 1
+
+UNREAD = "the checksums of records were not read (--deep does)"
 
 EPILOG = """\
 Looks at a folder as the start of a broker does, and says of everything that is not as it was written: which file, what
@@ -33,18 +38,24 @@ on the folder meanwhile.
 A "loss" is what the next start refuses to serve; what is "repaired at start" needs nothing from you. A repair never
 destroys: what it takes out of use stays beside it as *.damaged.
 
-The exit code is 0 for a sound folder, 1 if something is lost or damaged.
+The exit code is 1 if something is lost (and was not accepted as lost by a repair), or if the folder cannot be checked;
+else 0.
 
 examples:
   oncelog doctor ./data                  what is wrong, as a start would find it
   oncelog doctor ./data --deep           reads every record as well, and verifies its checksum
   oncelog doctor ./data --repair         asks before each repair
+  oncelog doctor ./data --deep --repair  the same, also for records that only --deep finds damaged
   oncelog doctor ./data --repair --yes   repairs all that can be repaired, accepting what is lost
 """
 
 
 class NoDataFolder(OncelogError):
     """There is nothing to look at."""
+
+
+class FolderIsServed(OncelogError):
+    """A broker runs on it: what is looked at would change meanwhile."""
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -71,21 +82,33 @@ def run(args: argparse.Namespace) -> int:
         raise NoDataFolder(f"{path} is {kind.value}")
     if kind is Kind.EMPTY:
         return _report(args, path, [])
+    # What opening a log would write into a broker's log is told as findings.
+    logging.getLogger("oncelog").addHandler(logging.NullHandler())
     with _not_in_use(path):
         found = _look(path, args)
-        if args.repair and not (args.json or args.yes):
-            _show(path, found)
-        if args.repair and _repair(path, found, args):
+        if not args.repair:
+            return _report(args, path, found)
+        if not (args.json or args.yes):
+            _show_findings(path, found)
+        done = _repair(path, found, args)
+        if done:
             found = _look(path, args)
-        return _report(args, path, found)
+        elif not (args.json or args.yes):
+            return DAMAGED if _losses(found) else SOUND
+        return _report(args, path, found, done)
 
 
 @contextmanager
 def _not_in_use(path: str) -> Iterator[None]:
-    from oncelog.broker.server import data_folder_lock  # heavy, and of no use to --help
-
-    with data_folder_lock(path):
+    try:
+        lock = FolderLock(path)
+    except FolderInUse as error:
+        who = "a running broker" if error.owner == UNKNOWN_OWNER else f"a running broker (process {error.owner})"
+        raise FolderIsServed(f"{path} is in use by {who}: stop it first, then run the doctor again") from None
+    try:
         yield
+    finally:
+        lock.release()
 
 
 def _look(path: str, args: argparse.Namespace) -> list[Diagnosis]:
@@ -94,39 +117,67 @@ def _look(path: str, args: argparse.Namespace) -> list[Diagnosis]:
     return list(check_up(FileStorage(), path, deep=args.deep))
 
 
-def _report(args: argparse.Namespace, path: str, found: list[Diagnosis]) -> int:
-    is_damaged = any(each.finding.severity is Severity.LOSS for each in found)
+def _losses(found: list[Diagnosis]) -> list[Diagnosis]:
+    return [each for each in found if each.finding.severity is Severity.LOSS]
+
+
+def _report(args: argparse.Namespace, path: str, found: list[Diagnosis], done: Sequence[Repair] = ()) -> int:
+    is_damaged = bool(_losses(found))
     if args.json:
-        print_json({"folder": path, "sound": not is_damaged, "findings": [_as_json(each) for each in found]})
+        told = {"folder": path, "sound": not is_damaged, "findings": [_as_json(each) for each in found]}
+        if args.repair:
+            told["repaired"] = [_repair_as_json(each) for each in done]
+        print_json(told)
     else:
-        _show(path, found)
+        _show_findings(path, found)
+        _show_verdict(args, path, found, done)
     return DAMAGED if is_damaged else SOUND
 
 
 def _as_json(diagnosis: Diagnosis) -> dict[str, object]:
-    finding = asdict(diagnosis.finding)
-    repair = diagnosis.repair
-    return finding | {"severity": diagnosis.finding.severity.value, "repair": repair.text if repair else None}
+    finding, repair = diagnosis
+    return asdict(finding) | {
+        "severity": finding.severity.value,
+        "repair": repair.text if repair else None,
+        "lost": [each._asdict() for each in finding.lost],
+    }
 
 
-def _show(path: str, found: list[Diagnosis]) -> None:
-    if not found:
-        empty = kind_of(FileStorage(), path) is Kind.EMPTY
-        print(f"{path} is {Kind.EMPTY.value if empty else 'sound: nothing is damaged or missing'}")
+def _repair_as_json(repair: Repair) -> dict[str, object]:
+    if not isinstance(repair, AcceptLoss):
+        return {"repair": repair.text}
+    lost = [each._asdict() for each in repair.lost]
+    return {"repair": repair.text, "partition": str(repair.topic_partition), "lost": lost}
+
+
+def _show_findings(path: str, found: list[Diagnosis]) -> None:
+    for finding, _ in found:
+        print(f"{finding.severity.value}: {finding.path.removeprefix(f'{path}/')}")
+        for column, text in zip(COLUMNS, _words(finding), strict=True):
+            print(f"  {column + ':':<{INDENT}}{text}")
+
+
+def _show_verdict(args: argparse.Namespace, path: str, found: list[Diagnosis], done: Sequence[Repair]) -> None:
+    """The last line, or lines."""
+    accepted = [each for each in done if isinstance(each, AcceptLoss)]
+    for each in accepted:
+        print(f"{each.topic_partition}: {in_words(each.lost)} lost, as accepted")
+    deep = " --deep" if args.deep else ""
+    lost = _losses(found)
+    if any(each.repair is not None for each in lost):
+        print(f"`oncelog doctor {path}{deep} --repair` goes through what can be repaired")
+    if lost:
         return
-    rows = [(finding.severity.value, finding.path.removeprefix(f"{path}/"), *_words(finding)) for finding, _ in found]
-    if sys.stdout.isatty():
-        print_table(("severity", "where", *COLUMNS), rows)
+    if kind_of(FileStorage(), path) is Kind.EMPTY:
+        print(f"{path} is {Kind.EMPTY.value}")
+    elif accepted or any(isinstance(each, RebuildMetadata) for each in done):
+        print("a broker can start on this folder, and serves what is left")
+    elif found:
+        print("nothing is lost: a broker can start on this folder" if args.deep else f"a broker can start; {UNREAD}")
+    elif args.deep:
+        print(f"{path} is sound: nothing is damaged or missing")
     else:
-        for severity, where, *words in rows:
-            print(f"{severity}: {where}")
-            for column, text in zip(COLUMNS, words, strict=True):
-                print(f"  {column + ':':<{INDENT}}{text}")
-    lost = [each for each in found if each.finding.severity is Severity.LOSS]
-    if not lost:
-        print("nothing is lost: a broker can start on this folder")
-    elif any(each.repair is not None for each in lost):
-        print(f"`oncelog doctor {path} --repair` goes through what can be repaired")
+        print(f"{path} is sound, as far as a start looks; {UNREAD}")
 
 
 def _words(finding: Finding) -> tuple[str, str, str]:
@@ -136,25 +187,32 @@ def _words(finding: Finding) -> tuple[str, str, str]:
 # --- repairing ---
 
 
-def _repair(path: str, found: list[Diagnosis], args: argparse.Namespace) -> bool:
-    """Whether anything was done."""
+def _repair(path: str, found: list[Diagnosis], args: argparse.Namespace) -> list[Repair]:
+    """What was done."""
     stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
     folder = Folder(FileStorage(), path, stamp, wall_ms(), uuid4)
     repairs: list[tuple[str, Repair]] = []
-    for each in found:
+    for each in _losses(found):
         repair = each.repair
-        is_new = all(repair != other for _, other in repairs)
-        if repair is not None and is_new and each.finding.severity is Severity.LOSS:
+        if repair is not None and all(repair != other for _, other in repairs):
             repairs.append((each.finding.path, repair))
+    done = []
     for where, repair in repairs:
         if not args.yes and not _agreed(f"{where}: {repair.text}?"):
             continue
         for line in repair.perform(folder):
             print(f"{where}: {line}", file=sys.stderr)
-    return bool(repairs)
+        done.append(repair)
+    return done
 
 
 def _agreed(question: str) -> bool:
     if not sys.stdin.isatty():
         raise OncelogError("--repair asks before each repair, and there is nobody to ask; add --yes to repair all")
-    return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
+    while True:
+        answer = input(f"{question} [y/N] ").strip().lower()
+        if answer in ("y", "yes"):
+            return True
+        if answer in ("", "n", "no"):
+            return False
+        print("please answer y or n", file=sys.stderr)

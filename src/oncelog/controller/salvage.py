@@ -164,7 +164,11 @@ def rebuild(
     for name in old:
         storage.rename(f"{directory}/{name}", f"{directory}/{name}.{stamp}{DAMAGED_SUFFIX}")
     storage.sync_directory(directory)
-    return [f"wrote {directory}/{snapshot.file_name}", f"kept {len(old)} files there as *.{stamp}{DAMAGED_SUFFIX}"]
+    done = [f"wrote {directory}/{snapshot.file_name}"]
+    if old:
+        files = "1 file" if len(old) == 1 else f"{len(old)} files"
+        done.append(f"kept {files} there as *.{stamp}{DAMAGED_SUFFIX}")
+    return done
 
 
 def skip_producer_ids(found: Salvaged, highest_seen: int) -> int:

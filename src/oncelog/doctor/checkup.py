@@ -24,14 +24,21 @@ from oncelog.controller.snapshot import BOOTSTRAP_FILE, decode_snapshot
 from oncelog.controller.state import ControllerState
 from oncelog.controller.strays import Whose, has_records, noted_topic_id, whose
 from oncelog.controller.takeover import UnservableMetadata, check_known_folders, check_quorum, check_servable
-from oncelog.doctor.repairs import AcceptLoss, RebuildMetadata, Repair, RestoreIdentity, RestoreTopicId, SetAside
-from oncelog.doctor.verifying import verify_partitions
+from oncelog.doctor.repairs import (
+    AcceptLoss,
+    RebuildMetadata,
+    Repair,
+    RestoreIdentity,
+    RestoreTopicId,
+    SetAside,
+)
 from oncelog.log.checkpoints import CLEAN_SHUTDOWN_FILE, CorruptCheckpoint
 from oncelog.log.folders import STRAY_SUFFIX, name_of, partition_of
 from oncelog.log.inspection import Finding, Severity, inspect_data_folder
 from oncelog.log.leader_epochs import LeaderEpochCache
 from oncelog.log.manifest import NO_FOREIGN_EPOCH
 from oncelog.log.storage import Storage
+from oncelog.log.survey import merged
 from oncelog.types import TopicPartition
 
 REFUSES = "the broker does not start on this folder"
@@ -68,8 +75,8 @@ def check_up(storage: Storage, path: str, *, deep: bool = False) -> Iterator[Dia
     quorum, findings = _check_quorum_state(storage, directory, identity, noted)
     yield from findings
     salvaged = salvage(storage, directory, noted)
-    yield from _check_notes(storage, path, directory, noted)
     damage = _metadata_damage(storage, path, directory, noted, salvaged)
+    yield from _check_notes(storage, path, directory, noted, is_refused=damage is not None)
     if damage is not None:
         yield _diagnose_metadata(storage, path, directory, damage, salvaged, identity)
     elif identity is not None:
@@ -81,15 +88,11 @@ def check_up(storage: Storage, path: str, *, deep: bool = False) -> Iterator[Dia
     last = check_log(storage, directory).last
     last_epoch = last.header.leader_epoch if last is not None else NO_FOREIGN_EPOCH
     foreign_epoch = max(noted.latest_foreign_epoch(last_epoch), quorum.leader_epoch)
-    told = set()
-    for finding in inspect_data_folder(
+    findings_of_partitions = inspect_data_folder(
         storage, path, None if damage else known, foreign_epoch=foreign_epoch, verify_batches=deep
-    ):
-        told.add(finding.path)
-        yield Diagnosis(finding, _repair_of(path, finding))
-    for finding in verify_partitions(storage, path, foreign_epoch) if deep else ():
-        if finding.path not in told:
-            yield Diagnosis(finding)
+    )
+    for finding in findings_of_partitions:
+        yield Diagnosis(finding, _repair_of(path, finding, findings_of_partitions, foreign_epoch))
 
 
 # --- identity ---
@@ -173,10 +176,10 @@ def _diagnose_metadata(
             check_servable(salvaged.state, identity)
     except UnservableMetadata:
         can = False
-    found = len(salvaged.state.topics)
+    found = f"{len(salvaged.state.topics)} topic{'' if len(salvaged.state.topics) == 1 else 's'}"
     remedy = f"restore {METADATA_PARTITION} from a copy that is as new as the rest of the folder"
     if can:
-        remedy += f", or `--repair`: {found} topics can be read, others are adopted from their folders"
+        remedy += f", or `--repair`: {found} can be read, others are adopted from their folders"
     finding = Finding(directory, _problem(damage, path), REFUSES, Severity.LOSS, remedy, can)
     if not can or identity is None:
         return Diagnosis(finding)
@@ -190,11 +193,12 @@ def _check_servable(storage: Storage, path: str, salvaged: Salvaged, identity: I
         yield Diagnosis(Finding(f"{path}/{METADATA_PARTITION}", str(error), REFUSES, Severity.LOSS, "as it says"))
 
 
-def _check_notes(storage: Storage, path: str, directory: str, noted: Noted) -> Iterator[Diagnosis]:
+def _check_notes(storage: Storage, path: str, directory: str, noted: Noted, *, is_refused: bool) -> Iterator[Diagnosis]:
     """What costs nothing, or is put right by the next start."""
     file = f"{path}/{END_OFFSET_FILE}"
     if noted.bad_lines or noted.end is None:
-        problem = f"{noted.bad_lines} lines are damaged" if noted.bad_lines else "it is missing, or says nothing"
+        damaged = "1 line is" if noted.bad_lines == 1 else f"{noted.bad_lines} lines are"
+        problem = f"{damaged} damaged" if noted.bad_lines else "it is missing, or says nothing"
         consequence = "written again; until then a loss at the end of the metadata may go unnoticed"
         yield _note(file, problem, consequence)
     for snapshot in find_snapshots(storage, directory):
@@ -204,9 +208,9 @@ def _check_notes(storage: Storage, path: str, directory: str, noted: Noted) -> I
         except UnreadableMetadata as error:
             yield _note(snapshot_path, str(error), "not used: an older one and the log have the same")
     bad = check_log(storage, directory).bad
-    if bad is not None and not bad.good_after:
+    if bad is not None and not bad.good_after and not is_refused:
         problem = f"{bad.size_bytes} bytes at its end are no whole batch"
-        yield _note(bad.path, problem, "cut off, if nobody was told of it; else see below")
+        yield _note(bad.path, problem, "they are cut off: after a crash, this is a write that nobody was told of")
     for name in storage.list_directory(path):
         if name.endswith(STRAY_SUFFIX):
             yield _note(f"{path}/{name}", "a partition that nobody knew, set aside", "left alone", "remove it, or not")
@@ -233,7 +237,7 @@ def _check_topic_ids(storage: Storage, path: str, salvaged: Salvaged, noted: Not
             finding = Finding(
                 f"{folder}/partition.metadata",
                 f"it names the topic id {topic_id}; that of {topic.name} is {topic.id}, and no deletion is known",
-                "the partition answers KAFKA_STORAGE_ERROR",
+                "the partition is offline: clients find no leader for it",
                 Severity.LOSS,
                 f"if these are the records of {topic.name}, `--repair` writes the id anew",
                 True,
@@ -241,11 +245,17 @@ def _check_topic_ids(storage: Storage, path: str, salvaged: Salvaged, noted: Not
             yield Diagnosis(finding, RestoreTopicId(folder, topic.id))
 
 
-def _repair_of(path: str, finding: Finding) -> Repair | None:
-    """The partition whose loss is to be accepted is the folder that the finding is about, or in."""
-    name = finding.path.removeprefix(f"{path}/").split("/")[0]
-    topic_partition = partition_of(name)
-    return AcceptLoss(topic_partition) if finding.can_repair and topic_partition is not None else None
+def _repair_of(path: str, finding: Finding, others: list[Finding], foreign_epoch: int) -> Repair | None:
+    """The partition whose loss is to be accepted is the folder that the finding is about, or in: all of its losses."""
+    topic_partition = _partition_in(path, finding)
+    if not finding.can_repair or topic_partition is None:
+        return None
+    lost = (each for other in others if _partition_in(path, other) == topic_partition for each in other.lost)
+    return AcceptLoss(topic_partition, merged(lost), foreign_epoch)
+
+
+def _partition_in(path: str, finding: Finding) -> TopicPartition | None:
+    return partition_of(finding.path.removeprefix(f"{path}/").split("/")[0])
 
 
 def _partitions(storage: Storage, path: str) -> Iterator[FoundPartition]:

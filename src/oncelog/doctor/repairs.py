@@ -19,6 +19,7 @@ from oncelog.log.checkpoints import PARTITION_METADATA_FILE, write_topic_id
 from oncelog.log.inspection import accept_loss
 from oncelog.log.segment_files import LOG_SUFFIX
 from oncelog.log.storage import Storage
+from oncelog.log.survey import OffsetRange, in_words
 from oncelog.types import NO_PRODUCER_ID, TopicPartition
 
 
@@ -102,13 +103,16 @@ class RebuildMetadata:
 @dataclass(frozen=True, slots=True)
 class AcceptLoss:
     topic_partition: TopicPartition
+    lost: tuple[OffsetRange, ...]
+    foreign_epoch: int
+    """That of `Manifest.is_stale`."""
 
     @property
     def text(self) -> str:
-        return f"accept the loss in {self.topic_partition}: serve what is left of it"
+        return f"accept the loss of {in_words(self.lost)} in {self.topic_partition}: serve all that is left of it"
 
     def perform(self, folder: Folder) -> list[str]:
-        return accept_loss(folder.storage, folder.path, self.topic_partition)
+        return accept_loss(folder.storage, folder.path, self.topic_partition, self.foreign_epoch)
 
 
 Repair = RestoreIdentity | SetAside | RestoreTopicId | RebuildMetadata | AcceptLoss

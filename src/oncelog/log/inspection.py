@@ -13,7 +13,7 @@ from typing import Final
 
 from oncelog.errors import OncelogError
 from oncelog.log import checkpoints, folders
-from oncelog.log.batch_scan import SCAN_BYTES, scan_batches
+from oncelog.log.batch_scan import SCAN_BYTES
 from oncelog.log.checkpoints import (
     CLEAN_SHUTDOWN_FILE,
     LOG_START_OFFSET_FILE,
@@ -22,16 +22,20 @@ from oncelog.log.checkpoints import (
 )
 from oncelog.log.config import LogConfig
 from oncelog.log.manifest import FILE_NAME as MANIFEST_FILE
-from oncelog.log.manifest import NO_FOREIGN_EPOCH, CorruptManifest, Manifest, SegmentEntry, encode, read_manifest
+from oncelog.log.manifest import NO_FOREIGN_EPOCH, Manifest, SegmentEntry, encode
 from oncelog.log.overlay_storage import OverlayStorage
 from oncelog.log.partition_log import PartitionLog
 from oncelog.log.partition_register import PartitionRegister
-from oncelog.log.segment_files import LOG_SUFFIX, file_path, offset_of
-from oncelog.log.storage import Storage
+from oncelog.log.segment_files import LOG_SUFFIX, file_path
+from oncelog.log.storage import Storage, directory_of
+from oncelog.log.survey import OffsetRange, PartitionSurvey, SegmentSurvey, in_words, survey_partition
 from oncelog.types import TopicPartition
 
 DAMAGED_SUFFIX: Final = ".damaged"
 """Of the copy of a segment that `accept_loss` cuts. Nobody reads it again."""
+
+REPAIRED_SUFFIX: Final = ".repaired"
+"""Of a segment that `accept_loss` writes anew, until it is complete."""
 
 
 class Severity(Enum):
@@ -55,6 +59,8 @@ class Finding:
     """What to do."""
     can_repair: bool = False
     """Whether `accept_loss` makes the partition start again, without what is lost."""
+    lost: tuple[OffsetRange, ...] = ()
+    """The offsets that cannot be read any more, as far as they are known."""
 
 
 def inspect_partition(
@@ -70,6 +76,7 @@ def inspect_partition(
 ) -> list[Finding]:
     """What is wrong with one partition's folder. `clean`, `recovery_point` and `log_start_offset` are what the data
     folder's checkpoints say of it; `verify_batches` reads every batch and checks its CRC and its offsets."""
+    start_offset = log_start_offset or 0
     try:
         log = PartitionLog.open(
             OverlayStorage(storage),
@@ -84,25 +91,38 @@ def inspect_partition(
         )
     except OncelogError as error:
         problem = str(error).removesuffix(f". {folders.see_doctor(directory.rpartition('/')[0])}")
-        return [_loss(directory, problem), *(_verify(storage, directory) if verify_batches else ())]
-    found = [_mended(path, what) for path, what in log.recovery.mended]
+        survey = survey_partition(
+            storage, directory, recovery_point=recovery_point, start_offset=start_offset, foreign_epoch=foreign_epoch
+        )
+        return [
+            _loss(directory, problem, survey.lost),
+            *(_damaged_batches(directory, survey) if verify_batches else ()),
+        ]
+    found = [_checked(path, what) if path == directory else _mended(path, what) for path, what in log.recovery.mended]
     for offset in log.recovery.broken_snapshots:
         found.append(_mended(f"{directory}/{offset:020d}.snapshot", "it is damaged, or not the one written here"))
     if log.recovery.truncated_bytes:
         cut = f"{log.recovery.truncated_bytes} bytes after offset {log.log_end_offset - 1} are no whole batch"
         consequence = "they are cut off: after a crash, this is a write that nobody was told of"
         found.append(Finding(directory, cut, consequence, Severity.NOTE, "nothing"))
-    return [*found, *(_verify(storage, directory) if verify_batches else ())]
+    if verify_batches:
+        survey = survey_partition(
+            storage, directory, recovery_point=recovery_point, start_offset=start_offset, foreign_epoch=foreign_epoch
+        )
+        end_offset = log.log_end_offset if log.recovery.truncated_bytes else None
+        found += _damaged_batches(directory, survey, cut_from=end_offset)
+    return found
 
 
-def _loss(path: str, problem: str) -> Finding:
+def _loss(path: str, problem: str, lost: tuple[OffsetRange, ...]) -> Finding:
     return Finding(
         path,
-        problem,
-        "the partition is offline (KAFKA_STORAGE_ERROR); the others are served",
+        f"{problem}. Lost: {in_words(lost)}" if lost else problem,
+        "the partition is offline: clients find no leader for it; the others are served",
         Severity.LOSS,
         "put the files back from a backup, or accept that what is missing is lost",
         can_repair=True,
+        lost=lost,
     )
 
 
@@ -110,38 +130,34 @@ def _mended(path: str, problem: str) -> Finding:
     return Finding(path, problem, "it is rebuilt from the log", Severity.REPAIRED_AT_START, "nothing: start the broker")
 
 
-def _verify(storage: Storage, directory: str) -> Iterator[Finding]:
-    """Every batch of every segment, from end to end."""
-    for base_offset in _base_offsets(storage, directory):
-        path = file_path(directory, base_offset, LOG_SUFFIX)
-        size_bytes, good_bytes, _ = _good_bytes(storage, path, base_offset)
-        if good_bytes != size_bytes:
-            yield Finding(
-                path,
-                f"no good batch at position {good_bytes} of {size_bytes}",
-                "clients that read it see a wrong checksum or offset",
-                Severity.LOSS,
-                "put the file back from a backup, or accept that everything from there to its end is lost",
-                can_repair=True,
-            )
+def _checked(path: str, why: str) -> Finding:
+    return Finding(path, why, "all of it is read and checked", Severity.REPAIRED_AT_START, "nothing: start the broker")
 
 
-def _base_offsets(storage: Storage, directory: str) -> list[int]:
-    names = storage.list_directory(directory) if storage.exists(directory) else []
-    return sorted(offset for name in names if name.endswith(LOG_SUFFIX) and (offset := offset_of(name)) is not None)
+def _damaged_batches(directory: str, survey: PartitionSurvey, cut_from: int | None = None) -> Iterator[Finding]:
+    """Segment by segment. What lies from `cut_from` on is a write that was torn."""
+    for segment in survey.segments:
+        bad = [each for each in segment.bad if cut_from is None or each.lost.first_offset < cut_from]
+        if not bad:
+            continue
+        within = OffsetRange(bad[0].lost.first_offset, bad[-1].lost.last_offset)
+        lost = tuple(each for each in survey.lost if _overlap(each, within))
+        where = f"damaged at byte {bad[0].position}: {bad[0].problem}"
+        others = f", and in {len(bad) - 1} more {'place' if len(bad) == 2 else 'places'}" if len(bad) > 1 else ""
+        yield Finding(
+            file_path(directory, segment.base_offset, LOG_SUFFIX),
+            f"{in_words(lost)} cannot be read ({where}{others})",
+            "clients that read it get CORRUPT_MESSAGE; all before and after it is served",
+            Severity.LOSS,
+            "put the file back from a backup, or accept that these offsets are lost: all others are kept",
+            can_repair=True,
+            lost=lost,
+        )
 
 
-def _good_bytes(storage: Storage, path: str, base_offset: int) -> tuple[int, int, int]:
-    """The size of a segment's file, how much of it is good batches in order, and the offset after them."""
-    file = storage.open(path)
-    position, next_offset = 0, base_offset
-    for scanned in scan_batches(file, 0, file.size, verify_crc=True):
-        for header in scanned.headers:
-            if header.base_offset < next_offset:
-                return file.size, position, next_offset
-            position += header.size_bytes
-            next_offset = header.next_offset
-    return file.size, position, next_offset
+def _overlap(one: OffsetRange, other: OffsetRange) -> bool:
+    starts_before_end = other.last_offset is None or one.first_offset <= other.last_offset
+    return starts_before_end and (one.last_offset is None or other.first_offset <= one.last_offset)
 
 
 def inspect_data_folder(
@@ -179,39 +195,53 @@ def inspect_data_folder(
     registered = PartitionRegister(storage, directory).load()
     was_here = points[RECOVERY_POINT_FILE].keys() if registered is None else {each[0] for each in registered}
     found += [
-        _loss(f"{directory}/{folders.name_of(topic_partition)}", "the folder is missing, with all its records")
+        _lost_folder(
+            f"{directory}/{folders.name_of(topic_partition)}",
+            points[LOG_START_OFFSET_FILE].get(topic_partition, 0),
+            points[RECOVERY_POINT_FILE].get(topic_partition, 0),
+        )
         for topic_partition in sorted((wanted & was_here) - there)
     ]
     return found
 
 
-def accept_loss(storage: Storage, directory: str, topic_partition: TopicPartition) -> list[str]:
+def _lost_folder(path: str, start_offset: int, recovery_point: int) -> Finding:
+    lost = (OffsetRange(start_offset, recovery_point - 1),) if start_offset < recovery_point else ()
+    return _loss(path, "the folder is missing, with all its records", lost)
+
+
+def accept_loss(
+    storage: Storage, directory: str, topic_partition: TopicPartition, foreign_epoch: int = NO_FOREIGN_EPOCH
+) -> list[str]:
     """Make what is left of a partition all there is, so that the next start serves it; what was done, in words.
 
-    Segments are cut before their first bad batch, and a copy of each is kept. The manifest and the checkpoints of the
-    data folder `directory` say what is there. Offsets that were given out are not given out again, as far as they are
-    known: the log goes on where it is known to have ended."""
+    Bad batches are cut out of their segments, whole ones before and after them stay; a copy of each such segment is
+    kept. The manifest and the checkpoints of the data folder `directory` say what is there. Offsets that were given out
+    are not given out again, as far as they are known: the log goes on where it is known to have ended. A segment with a
+    gap does not grow on, since a gap in what grows would be taken for a write that was torn."""
     path = f"{directory}/{folders.name_of(topic_partition)}"
-    recovery_point = _offset_in(storage, directory, RECOVERY_POINT_FILE, topic_partition)
     start_offset = _offset_in(storage, directory, LOG_START_OFFSET_FILE, topic_partition)
-    manifest = _believed_manifest(storage, path)
-    done = []
+    survey = survey_partition(
+        storage,
+        path,
+        recovery_point=_offset_in(storage, directory, RECOVERY_POINT_FILE, topic_partition),
+        start_offset=start_offset,
+        foreign_epoch=foreign_epoch,
+    )
+    manifest, goes_on_at = survey.manifest, survey.goes_on_at
+    done = [f"lost: {each}" for each in survey.lost]
     storage.make_directory(path)
-    entries, end_offset = [], 0
-    for base_offset in _base_offsets(storage, path):
-        good_bytes, end_offset, what = _cut(storage, file_path(path, base_offset, LOG_SUFFIX), base_offset)
-        done += what
-        known = manifest.entry(base_offset) if manifest is not None else None
-        entry = known or SegmentEntry(base_offset)
-        entries.append(SegmentEntry(base_offset, good_bytes, entry.aborted_count, entry.aborted_crc))
-    promised = [recovery_point, start_offset]
-    if manifest is not None:
-        promised += [manifest.end_offset, manifest.flushed_below, manifest.log_start_offset, *_bases(manifest)]
-    goes_on_at = max(end_offset, *promised)
-    if not entries or goes_on_at > end_offset:
+    entries = []
+    for segment in survey.segments:
+        if segment.bad:
+            done += _cut_out(storage, file_path(path, segment.base_offset, LOG_SUFFIX), segment)
+        known = manifest.entry(segment.base_offset) if manifest is not None else None
+        entry = known or SegmentEntry(segment.base_offset)
+        entries.append(SegmentEntry(segment.base_offset, segment.good_bytes, entry.aborted_count, entry.aborted_crc))
+    if not entries or goes_on_at > survey.end_offset or survey.segments[-1].has_gap:
         storage.open(file_path(path, goes_on_at, LOG_SUFFIX), create=True)
         entries.append(SegmentEntry(goes_on_at))
-        done.append(f"{path} goes on at offset {goes_on_at}: those before were given out")
+        done.append(f"goes on at offset {goes_on_at}: offsets below {goes_on_at} were already used")
     entries[-1] = SegmentEntry(entries[-1].base_offset)
     first = entries[0].base_offset
     known_start = manifest.log_start_offset if manifest is not None else start_offset
@@ -221,37 +251,42 @@ def accept_loss(storage: Storage, directory: str, topic_partition: TopicPartitio
         0,
         manifest.epochs if manifest is not None else (),
         topic_id=manifest.topic_id if manifest is not None else None,
-        foreign_epoch=manifest.foreign_epoch if manifest is not None else NO_FOREIGN_EPOCH,
+        foreign_epoch=max(foreign_epoch, manifest.foreign_epoch if manifest is not None else foreign_epoch),
     )
     storage.write_atomically(f"{path}/{MANIFEST_FILE}", encode(accepted))
     _forget_checkpoints(storage, directory, topic_partition)
-    return [*done, f"{path}/{MANIFEST_FILE} says what is there: {len(entries)} segments"]
+    count = f"{len(entries)} segment{'s' if len(entries) > 1 else ''}"
+    return [*done, f"wrote {path}/{MANIFEST_FILE}, which says what is there: {count}"]
 
 
-def _bases(manifest: Manifest) -> list[int]:
-    return [entry.base_offset for entry in manifest.segments]
+def _cut_out(storage: Storage, path: str, segment: SegmentSurvey) -> list[str]:
+    """Write a segment anew without what is bad in it, and keep a copy of what it was."""
+    kept, repaired = _free_name(storage, path + DAMAGED_SUFFIX), path + REPAIRED_SUFFIX
+    file = storage.open(path)
+    for name, ranges in ((kept, [(0, segment.size_bytes)]), (repaired, segment.good)):
+        copy = storage.open(name, create=True)
+        copy.truncate(0)
+        for start, end in ranges:
+            for position in range(start, end, SCAN_BYTES):
+                copy.append(file.read(position, min(SCAN_BYTES, end - position)))
+        copy.sync()
+        copy.close()
+    file.close()
+    storage.sync_directory(directory_of(path))
+    storage.rename(repaired, path)
+    storage.sync_directory(directory_of(path))
+    cut_bytes = segment.size_bytes - segment.good_bytes
+    return [f"cut {cut_bytes} damaged bytes out of {path}; what it was is kept as {kept}"]
 
 
-def _believed_manifest(storage: Storage, path: str) -> Manifest | None:
-    try:
-        return read_manifest(storage, path)
-    except CorruptManifest:
-        return None
-
-
-def _cut(storage: Storage, path: str, base_offset: int) -> tuple[int, int, list[str]]:
-    """Cut a segment before its first bad batch; the bytes left, the offset after them, and what was done."""
-    size_bytes, good_bytes, end_offset = _good_bytes(storage, path, base_offset)
-    if good_bytes == size_bytes:
-        return good_bytes, end_offset, []
-    file, copy = storage.open(path), storage.open(path + DAMAGED_SUFFIX, create=True)
-    copy.truncate(0)
-    for position in range(0, size_bytes, SCAN_BYTES):
-        copy.append(file.read(position, SCAN_BYTES))
-    copy.sync()
-    file.truncate(good_bytes)
-    file.sync()
-    return good_bytes, end_offset, [f"{path} was cut to {good_bytes} bytes; a copy is {path}{DAMAGED_SUFFIX}"]
+def _free_name(storage: Storage, path: str) -> str:
+    """An earlier repair may have kept a copy of its own."""
+    number = 1
+    name = path
+    while storage.exists(name):
+        number += 1
+        name = f"{path}.{number}"
+    return name
 
 
 def _offset_in(storage: Storage, directory: str, name: str, topic_partition: TopicPartition) -> int:

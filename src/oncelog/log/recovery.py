@@ -172,7 +172,7 @@ class LogLoader:
         if claims.is_closed and (self._report.clean or self._recovery_point >= claims.end_offset):
             self._check_closed(claims, segments)
         elif self._report.clean:
-            self._doubt_clean_stop("its manifest knows of no clean stop")
+            self._doubt_clean_stop("it was repaired, or its manifest is an older one")
 
     def _check_closed(self, claims: Manifest, segments: list[Segment]) -> None:
         """The log was closed, with all of it on the disk: it may have grown since, but not shrunk."""
@@ -190,8 +190,8 @@ class LogLoader:
     def _doubt_clean_stop(self, why: str) -> None:
         """A clean stop was marked, but not of this log as it is now."""
         if self._report.clean:
-            logger.warning("%s: recovering it in spite of the mark of a clean stop: %s", self._directory, why)
-            self._note_mended(self._directory, f"a clean stop was marked, but {why}")
+            logger.warning("%s: checking this log although the broker stopped cleanly: %s", self._directory, why)
+            self._note_mended(self._directory, f"this log is checked although the broker stopped cleanly: {why}")
             self._report = replace(self._report, clean=False)
 
     def _start_over(self, segments: list[Segment], snapshots: SnapshotFiles, end_offset: int) -> None:
