@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from hashlib import blake2b
+import tracemalloc
+from collections.abc import Callable
 
 import pytest
 
 from oncelog.log.compaction import (
-    KEY_BYTES_KEPT,
     BatchFilter,
     CleanedTransactions,
     KeyOffsets,
     LastOfProducer,
+    Survivor,
     read_marker,
 )
 from oncelog.log.producer_state import BatchMetadata, ProducerEntry
 from oncelog.log.transaction_index import AbortedTransaction
-from oncelog.records import kernel
+from oncelog.records import compression, kernel
 from oncelog.records.batch import ControlMarker, build_batch, build_control_batch, decode_records
 from oncelog.types import TimestampType
 
@@ -53,11 +54,12 @@ class TestKeyOffsets:
         assert keys.put(b"a", 3)
         assert len(keys) == 2
 
-    def test_no_key_can_pose_as_the_digest_of_another(self) -> None:
-        long_key = b"k" * 1_000
-        posing = blake2b(long_key, digest_size=KEY_BYTES_KEPT + 1).digest()
-        keys = keys_of((long_key, 1), (posing, 2))
-        assert (keys.newest(long_key), keys.newest(posing)) == (1, 2)
+    def test_keys_that_begin_alike_are_told_apart(self) -> None:
+        keys = KeyOffsets(200, 0)
+        names = [b"k" * 1_000 + b"%d" % number for number in range(200)]
+        assert all(keys.put(name, offset) for offset, name in enumerate(names))
+        assert [keys.newest(name) for name in names] == list(range(200))
+        assert (keys.newest(b"k" * 1_000), keys.put(b"new", 200)) == (-1, False)
 
 
 class TestData:
@@ -161,3 +163,40 @@ class TestTransactions:
         assert read_marker(header, leader_change) is None
         survivor = new_filter(keys_of((b"a", 9))).survivor(header, leader_change, ends_segment=False)
         assert survivor.batch is leader_change
+
+
+class TestMemory:
+    """A batch of a few compressed kilobytes may hold a hundred thousand records: they are never all objects at once."""
+
+    COUNT = 50_000
+
+    def peak_bytes(self, work: Callable[[], object]) -> int:
+        tracemalloc.start()
+        try:
+            work()
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    def test_a_batch_of_tiny_records_is_filtered_in_steps(self) -> None:
+        rows = ((0, b"%d" % (number % 10), None, ()) for number in range(self.COUNT))
+        batch = build_batch(rows, codec=compression.ZSTD)
+        keys = keys_of(*((b"%d" % digit, self.COUNT - 10 + digit) for digit in range(10)))
+        cleaning = new_filter(keys)
+        kept: list[Survivor] = []
+
+        peak = self.peak_bytes(
+            lambda: kept.append(cleaning.survivor(kernel.parse_header(batch), batch, ends_segment=False))
+        )
+
+        assert kept[0].batch is not None
+        assert len(decode_records(kept[0].batch)) == 10
+        assert peak < 3 << 20, "the records as objects take more than 10 MiB"
+
+    def test_a_key_takes_the_same_room_however_long(self) -> None:
+        def fill() -> None:
+            keys = KeyOffsets(self.COUNT, 0)
+            for number in range(self.COUNT):
+                assert keys.put(b"%032d" % number, number)
+
+        assert self.peak_bytes(fill) < 40 * self.COUNT

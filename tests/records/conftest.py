@@ -18,6 +18,7 @@ NAMES = (
     "crc32c",
     "crc_matches",
     "decode",
+    "decode_part",
     "find_batch",
     "find_newest",
     "find_timestamp",

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from oncelog.errors import CorruptMessage, InvalidRecord, KafkaError
 from oncelog.records import _python, compression
 from oncelog.records.batch import (
+    RECORDS_AT_ONCE,
     BatchHeader,
     ControlMarker,
     Record,
@@ -25,6 +26,7 @@ from oncelog.records.batch import (
     rebuild_batch,
     recompress,
     records_payload,
+    walk_payload,
 )
 from tests.records.strategies import BATCHES_OF_ROWS, ROWS, damaged, quick
 
@@ -380,3 +382,17 @@ class TestBatchesCutOff:
 
 def test_codecs_are_numbered_as_in_the_attributes() -> None:
     assert [compression.codec_named(name) for name in ("none", "gzip", "snappy", "lz4", "zstd")] == list(range(5))
+
+
+def test_a_batch_is_walked_in_steps(kernel: ModuleType) -> None:
+    batch = build_batch([(number, b"%d" % number, None, ()) for number in range(2 * RECORDS_AT_ONCE + 1)])
+    header = kernel.parse_header(batch)
+    payload = records_payload(batch, header)
+    some, position = kernel.decode_part(payload, header, 0, 0, 3)
+    more, _ = kernel.decode_part(payload, header, position, 3, 2)
+    assert [record.offset for record in some + more] == [0, 1, 2, 3, 4]
+    assert list(walk_payload(payload, header)) == decode_records(batch)
+    with pytest.raises(InvalidRecord):
+        list(walk_payload(bytes(payload) + b"x", header))
+    with pytest.raises(ValueError, match="within its batch"):
+        kernel.decode_part(payload, header, len(payload) + 1, 0, 1)

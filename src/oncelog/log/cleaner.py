@@ -42,7 +42,7 @@ from oncelog.log.storage import Storage
 from oncelog.log.transaction_index import AbortedTransaction
 from oncelog.log.verification import BatchOrder
 from oncelog.records import kernel
-from oncelog.records.batch import BatchHeader, Buffer, decode_records
+from oncelog.records.batch import BatchHeader, Buffer, iter_records
 from oncelog.types import TopicPartition
 
 INDEX_ENTRY_BYTES: Final = 12
@@ -182,22 +182,17 @@ class CleaningRound:
         self._last_of_producers = last_of_producers
         self._epochs = epochs
         self._now_ms = now_ms
-        self._keys = KeyOffsets(max_keys, dirtiness.first_dirty_offset)
+        self._max_keys = max_keys
+        self._new_horizon_ms = kept_from_ms + config.delete_retention_ms
+        self._cleaned_below = dirtiness.first_dirty_offset
         self._groups: deque[tuple[Source, ...]] | None = None
         self._is_cancelled = False
-        self._filter = BatchFilter(
-            self._keys,
-            CleanedTransactions(aborted),
-            last_of_producers,
-            now_ms=now_ms,
-            new_horizon_ms=kept_from_ms + config.delete_retention_ms,
-        )
         self.topic_partition = topic_partition
 
     @property
     def cleaned_below(self) -> int:
         """Where the next round's dirty section begins, once this one is over."""
-        return self._keys.end_offset
+        return self._cleaned_below
 
     def cancel(self) -> None:
         """Make a `clean_next` that runs in another thread give up soon."""
@@ -207,9 +202,7 @@ class CleaningRound:
         """Write the next cleaned segment; None at the end. Raises CleaningAbandoned, CorruptMessage or OSError, and
         then leaves no file behind."""
         if self._groups is None:
-            self._read_keys()
-            reached = [source for source in self._sources if source.base_offset < self._keys.end_offset]
-            self._groups = deque(group_sources(reached, self._config))
+            self._groups = self._begin()
         while self._groups:
             cleaned = self._clean(self._groups.popleft())
             if cleaned is not None:
@@ -222,6 +215,22 @@ class CleaningRound:
             self._storage.remove(path)
 
     # --- reading keys ---
+
+    def _begin(self) -> deque[tuple[Source, ...]]:
+        """Read the keys, and tell what is to be rewritten. The map takes its memory here: not on the log's thread."""
+        dirty_offsets = max(1, self._sources[-1].end_offset - self._first_dirty_offset)
+        self._keys = KeyOffsets(min(self._max_keys, dirty_offsets), self._first_dirty_offset)
+        self._filter = BatchFilter(
+            self._keys,
+            CleanedTransactions(self._aborted),
+            self._last_of_producers,
+            now_ms=self._now_ms,
+            new_horizon_ms=self._new_horizon_ms,
+        )
+        self._read_keys()
+        self._cleaned_below = self._keys.end_offset
+        reached = [source for source in self._sources if source.base_offset < self._keys.end_offset]
+        return deque(group_sources(reached, self._config))
 
     def _read_keys(self) -> None:
         """Take in the dirty section, or as much of it as there is room for keys."""
@@ -242,7 +251,7 @@ class CleaningRound:
             if marker is not None:
                 transactions.end(header, commit=marker.commit)
         elif not transactions.is_aborted(header) and header.record_count:
-            for record in decode_records(batch):
+            for record in iter_records(batch):
                 if record.key is None or record.offset < self._first_dirty_offset:
                     continue
                 if not self._keys.put(record.key, record.offset):

@@ -17,6 +17,8 @@ Kafka's names: Cleaner.cleanInto, CleanedTransactionMetadata, OffsetMap.
 
 from __future__ import annotations
 
+import itertools
+from array import array
 from collections import deque
 from collections.abc import Iterable, Mapping
 from hashlib import blake2b
@@ -34,15 +36,17 @@ from oncelog.records.batch import (
     decode_records,
     read_control_marker,
     rebuild_batch,
+    records_payload,
+    walk_payload,
 )
 from oncelog.records.model import DELETE_HORIZON_MASK
 from oncelog.types import NO_OFFSET
 
-KEY_BYTES_KEPT: Final = 32
-"""Longer keys are remembered by their digest, so that the size of a key does not count against memory."""
+DIGEST_BYTES: Final = 16
+"""A key is remembered by, as in Kafka: so many that no two keys have the same, however long."""
 
-DEFAULT_MAX_KEYS: Final = 400_000
-"""Keys remembered in one round, at no more than about 250 bytes each: 100 MB. More keys take more rounds."""
+DEFAULT_MAX_KEYS: Final = 1_000_000
+"""Keys remembered in one round, at 36 bytes each. More keys take more rounds, each over what the one before left."""
 
 
 def read_marker(header: BatchHeader, batch: Buffer) -> ControlMarker | None:
@@ -54,36 +58,51 @@ def read_marker(header: BatchHeader, batch: Buffer) -> ControlMarker | None:
 
 
 class KeyOffsets:
-    """The newest offset of every key met, up to a number of keys. Kafka's name: OffsetMap."""
+    """The newest offset of every key met, up to a number of keys. A key is its digest, in a table without objects: what
+    a round takes is known before it begins, and is the same for every key. Kafka's name: SkimpyOffsetMap."""
 
-    __slots__ = ("_max_keys", "_offsets", "end_offset")
+    __slots__ = ("_count", "_digests", "_max_keys", "_offsets", "_slots", "end_offset")
 
     def __init__(self, max_keys: int, start_offset: int) -> None:
         assert max_keys > 0, "a map without room would never make progress"
         self._max_keys = max_keys
-        self._offsets: dict[bytes, int] = {}
+        self._count = 0
+        self._slots = max_keys + max_keys // 2 + 1  # never more than two thirds are taken, so that a search is short
+        self._digests = bytearray(DIGEST_BYTES * self._slots)
+        self._offsets = array("q", (NO_OFFSET,)) * self._slots
         self.end_offset = start_offset
         """Everything from the start of the map up to here is in it; of records at or above it nothing is known."""
 
     def __len__(self) -> int:
-        return len(self._offsets)
+        return self._count
 
     def put(self, key: bytes, offset: int) -> bool:
         """Remember the offset of a key; False if there is no room for a new key."""
-        short = _short_key(key)
-        if len(self._offsets) >= self._max_keys and short not in self._offsets:
-            return False
-        self._offsets[short] = offset
+        digest = _digest(key)
+        slot = self._find(digest)
+        if self._offsets[slot] == NO_OFFSET:
+            if self._count >= self._max_keys:
+                return False
+            self._count += 1
+            self._digests[slot * DIGEST_BYTES : (slot + 1) * DIGEST_BYTES] = digest
+        self._offsets[slot] = offset
         self.end_offset = offset + 1
         return True
 
     def newest(self, key: bytes) -> int:
-        return self._offsets.get(_short_key(key), NO_OFFSET)
+        return self._offsets[self._find(_digest(key))]
+
+    def _find(self, digest: bytes) -> int:
+        """The slot of a key, or the free one where it belongs."""
+        slots, offsets, digests = self._slots, self._offsets, self._digests
+        slot = int.from_bytes(digest[:8]) % slots
+        while offsets[slot] != NO_OFFSET and digests[slot * DIGEST_BYTES : (slot + 1) * DIGEST_BYTES] != digest:
+            slot = slot + 1 if slot + 1 < slots else 0
+        return slot
 
 
-def _short_key(key: bytes) -> bytes:
-    """One byte longer than any key that stands for itself, so that no key can pose as the digest of another."""
-    return key if len(key) <= KEY_BYTES_KEPT else blake2b(key, digest_size=KEY_BYTES_KEPT + 1).digest()
+def _digest(key: bytes) -> bytes:
+    return blake2b(key, digest_size=DIGEST_BYTES).digest()
 
 
 class CleanedTransactions:
@@ -188,14 +207,22 @@ class BatchFilter:
             return None
         if header.base_offset >= self._keys.end_offset:
             return batch
-        records = decode_records(batch)
+        payload = records_payload(batch, header)
         tombstones_go = self._is_past_horizon(header)
-        kept = [record for record in records if self._stays(record, tombstones_go)]
-        if not kept:
+        stays = bytearray()  # a byte per record: of millions in one batch few are objects at a time
+        has_tombstones = False
+        for record in walk_payload(payload, header):
+            record_stays = self._stays(record, tombstones_go)
+            stays.append(record_stays)
+            has_tombstones = has_tombstones or (record_stays and record.value is None)
+        if not any(stays):
             return None
-        if not header.is_delete_horizon_set and any(record.value is None for record in kept):
+        if not header.is_delete_horizon_set and has_tombstones:
+            kept = itertools.compress(walk_payload(payload, header), stays)
             return rebuild_batch(header, kept, delete_horizon_ms=self._new_horizon_ms)
-        return batch if len(kept) == len(records) else rebuild_batch(header, kept)
+        if all(stays):
+            return batch
+        return rebuild_batch(header, itertools.compress(walk_payload(payload, header), stays))
 
     def _stays(self, record: Record, tombstones_go: bool) -> bool:
         if record.offset >= self._keys.end_offset:

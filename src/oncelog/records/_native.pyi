@@ -8,6 +8,7 @@ from oncelog.records._python import check_records as check_records
 from oncelog.records._python import crc32c as crc32c
 from oncelog.records._python import crc_matches as crc_matches
 from oncelog.records._python import decode as decode
+from oncelog.records._python import decode_part as decode_part
 from oncelog.records._python import find_batch as find_batch
 from oncelog.records._python import find_newest as find_newest
 from oncelog.records._python import find_refused as find_refused

@@ -697,30 +697,39 @@ def find_newest(payload, header):
 
 
 def decode(payload, header):
+    return decode_part(payload, header, 0, 0, INT32_MAX)[0]
+
+
+def decode_part(payload, header, Py_ssize_t position, int32_t first, int32_t count):
     cdef Py_buffer view
     cdef const uint8_t *at
     cdef const uint8_t *end
     cdef Fields fields
     cdef Flaw flaw = SOUND
     cdef BatchTimes times
-    cdef int32_t index
+    cdef int32_t index, stop
     cdef list records = []
     read_times(&times, header)
     PyObject_GetBuffer(payload, &view, PyBUF_SIMPLE)
     try:
         check_count(view.len, times.record_count)
-        at = <const uint8_t *>view.buf
-        end = at + view.len
-        for index in range(times.record_count):
+        if not (0 <= position <= view.len and 0 <= first <= times.record_count and count >= 0):
+            raise ValueError("a part lies within its batch")
+        stop = first + min(count, times.record_count - first)
+        at = <const uint8_t *>view.buf + position
+        end = <const uint8_t *>view.buf + view.len
+        for index in range(first, stop):
             at = enter_record(at, end, &fields, &flaw)
             if at == NULL:
                 raise error_of(flaw, index)
             records.append(make_record(at, &fields, &times, index))
             at = fields.end
-        check_all_read(at, end, times.record_count)
+        if stop == times.record_count:
+            check_all_read(at, end, times.record_count)
+        position = at - <const uint8_t *>view.buf
     finally:
         PyBuffer_Release(&view)
-    return records
+    return records, position
 
 
 cdef object make_record(const uint8_t *headers_at, const Fields *fields, const BatchTimes *times, int32_t index):

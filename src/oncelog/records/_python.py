@@ -21,10 +21,13 @@ from oncelog.records._python_reading import (
     HEADER,
     NULL,
     batch_crc,
+    check_all_read,
+    check_count,
     crc32c,
     crc_matches,
     parse_header,
     walk,
+    walk_record,
     wrap_int64,
 )
 from oncelog.records.model import (
@@ -262,18 +265,35 @@ def _walk_times(payload: Buffer, header: BatchHeader) -> Iterator[tuple[int, int
 
 def decode(payload: Buffer, header: BatchHeader) -> list[Record]:
     """The records of a batch whose decompressed records section is `payload`."""
+    return decode_part(payload, header, 0, 0, header.record_count)[0]
+
+
+def decode_part(
+    payload: Buffer, header: BatchHeader, position: int, first: int, count: int
+) -> tuple[list[Record], int]:
+    """At most `count` records from number `first` on, which begins at `position`, and where the next one begins."""
     view = memoryview(payload)
     is_append_time = header.attributes & TIMESTAMP_TYPE_MASK
-    return [
-        Record(
-            wrap_int64(header.base_offset + record.offset_delta),
-            header.max_timestamp if is_append_time else wrap_int64(header.base_timestamp + record.timestamp_delta),
-            record.key.of(view),
-            record.value.of(view),
-            record.headers_of(view),
+    check_count(view, header.record_count)
+    if not (0 <= position <= len(view) and 0 <= first <= header.record_count and count >= 0):
+        raise ValueError("a part lies within its batch")
+    stop = first + min(count, header.record_count - first)
+    records = []
+    for _ in range(first, stop):
+        record = walk_record(view, position)
+        records.append(
+            Record(
+                wrap_int64(header.base_offset + record.offset_delta),
+                header.max_timestamp if is_append_time else wrap_int64(header.base_timestamp + record.timestamp_delta),
+                record.key.of(view),
+                record.value.of(view),
+                record.headers_of(view),
+            )
         )
-        for record in walk(view, header.record_count)
-    ]
+        position = record.end
+    if stop == header.record_count:
+        check_all_read(view, position)
+    return records, position
 
 
 # ---------------------------------------------------------------------------------------------------- rows

@@ -27,6 +27,9 @@ from oncelog.types import NO_LEADER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO
 
 DEFAULT_MAX_DECOMPRESSED_BYTES = 256 * 1024 * 1024  # the most a reader lets the records of one batch grow to
 
+RECORDS_AT_ONCE = 1_000
+"""Of a batch that is walked. As an object a tiny record takes forty times its bytes, and a batch may hold millions."""
+
 _LENGTH_AT = 8
 _CRC_AT = 17
 
@@ -163,8 +166,20 @@ def read_control_marker(batch: Buffer) -> ControlMarker:
 
 
 def iter_records(batch: Buffer, *, max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES) -> Iterator[Record]:
-    """The records of the batch at the start of `batch`, one by one."""
-    return iter(decode_records(batch, max_decompressed_bytes=max_decompressed_bytes))
+    """The records of the batch at the start of `batch`, one by one: beside its bytes few of them are in memory."""
+    header = kernel.parse_header(batch)
+    return walk_payload(records_payload(batch, header, max_decompressed_bytes=max_decompressed_bytes), header)
+
+
+def walk_payload(payload: Buffer, header: BatchHeader) -> Iterator[Record]:
+    """The records that lie in `payload`, as `records_payload` gave it."""
+    position = first = 0
+    while True:
+        records, position = kernel.decode_part(payload, header, position, first, RECORDS_AT_ONCE)
+        yield from records
+        first += len(records)
+        if first >= header.record_count:
+            return
 
 
 def decode_records(batch: Buffer, *, max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES) -> list[Record]:
@@ -196,6 +211,7 @@ __all__ = [
     "HEADER_SIZE",
     "LOG_OVERHEAD",
     "MAGIC",
+    "RECORDS_AT_ONCE",
     "BatchHeader",
     "Buffer",
     "ControlMarker",
@@ -208,4 +224,5 @@ __all__ = [
     "rebuild_batch",
     "recompress",
     "records_payload",
+    "walk_payload",
 ]

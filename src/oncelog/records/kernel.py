@@ -58,6 +58,7 @@ renumber = _kernel.renumber
 murmur2 = _kernel.murmur2
 partition_of = _kernel.partition_of
 decode = _kernel.decode
+decode_part = _kernel.decode_part
 BatchBuilder = _kernel.BatchBuilder
 ConsumerRecord = _kernel.ConsumerRecord
 RecordCursor = _kernel.RecordCursor
