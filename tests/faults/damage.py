@@ -456,7 +456,7 @@ def cell(scene: Scene, workshop: Path, kind: FileKind, column: str, *, killed: b
     return outcomes, served
 
 
-RIGHT = "right"
+RECOVERED = "recovered"
 REFUSED = "refused"
 PARTITION_ERROR = "partition error"
 SHORTER = "shorter"
@@ -474,7 +474,7 @@ def outcome(scene: Scene, folder: Path, name: str, *, may_be_shorter: bool = Fal
         return REFUSED
     seen, right = look(desk, scene), scene.right
     assert seen.topics == right.topics
-    worst = RIGHT
+    worst = RECOVERED
     for partition, expected in right.partitions.items():
         found = seen.partitions[partition]
         if found != expected:

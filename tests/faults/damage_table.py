@@ -34,7 +34,7 @@ def row(scene: Scene, workshop: Path, kind: FileKind) -> tuple[str, list[str]]:
 
 
 def _text(stopped: set[str], killed: set[str]) -> str:
-    after_stop, after_kill = (", ".join(sorted(outcomes)) for outcomes in (stopped, killed))
+    after_stop, after_kill = (" or ".join(sorted(outcomes)) for outcomes in (stopped, killed))
     if not killed or stopped == killed:
         return after_stop or NOT_DONE
     return f"{after_stop or NOT_DONE} / {after_kill}"

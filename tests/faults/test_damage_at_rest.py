@@ -59,7 +59,7 @@ def scene(place: Path) -> Scene:
 
 def test_nothing_is_wrong_with_what_is_not_damaged(scene: Scene, place: Path) -> None:
     for source in (scene.stopped, scene.killed):
-        assert outcome(scene, copied(source, place / "workshop"), "") == "right"
+        assert outcome(scene, copied(source, place / "workshop"), "") == "recovered"
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.title.replace("`", ""))
