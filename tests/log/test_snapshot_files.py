@@ -38,14 +38,17 @@ def test_other_files_are_not_snapshots() -> None:
     assert SnapshotFiles(FaultyStorage(), "data", names).offsets == []
 
 
-def test_a_broken_one_is_removed_with_a_warning_and_the_one_before_it_is_used(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_broken_one_is_passed_over_with_a_warning_and_the_one_before_it_is_used(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     storage, files = snapshots(5, 20)
     storage.content(files.path(20))[9] ^= 4
     with caplog.at_level(logging.WARNING):
         found = files.newest(50, 0)
     assert found is not None
     assert found.offset == 5
-    assert files.broken == [20]
+    assert (files.broken, files.offsets) == ([20], [5])
+    files.remove_broken()
     assert storage.list_directory("data") == ["00000000000000000005.snapshot"]
     assert "00000000000000000020.snapshot" in caplog.text
 

@@ -31,9 +31,9 @@ from oncelog.log.leader_epochs import LeaderEpochCache
 from oncelog.log.manifest import UNKNOWN, IndexCounts, Manifest, ManifestFile
 from oncelog.log.producer_state import KEPT_BATCHES, CompletedTransaction, ProducerStateManager
 from oncelog.log.segment import Segment
-from oncelog.log.segment_files import LOG_SUFFIX, offset_of
+from oncelog.log.segment_files import LOG_SUFFIX, SNAPSHOT_SUFFIX, offset_of
 from oncelog.log.segments import Segments
-from oncelog.log.snapshot_files import SnapshotFiles
+from oncelog.log.snapshot_files import EMPTY_SNAPSHOT_CRC, SnapshotFiles
 from oncelog.log.storage import File, Storage, directory_of
 from oncelog.log.transaction_index import AbortedTransaction, CorruptTransactionIndex
 from oncelog.records.batch import BatchHeader, read_control_marker
@@ -237,6 +237,7 @@ class LogLoader:
         snapshots.remove_above(end_offset)
         snapshots.remove_stray(segments.base_offsets)
         self._report = replace(self._report, broken_snapshots=tuple(snapshots.broken))
+        snapshots.remove_broken()
         if snapshots.broken:
             snapshots.write(end_offset, self._producers.entries(), self._now_ms)
         recovery_point = end_offset if self._report.clean else min(self._recovery_point, end_offset)
@@ -426,7 +427,32 @@ class LogLoader:
 
     def _restore_producers(self, segments: list[Segment], snapshots: SnapshotFiles, end_offset: int) -> None:
         used = restore_producers(self._producers, segments, snapshots, end_offset, self._now_ms)
+        if used is None:
+            self._check_producers_known(end_offset)
         self._report = replace(self._report, snapshot_offset=used)
+
+    def _check_producers_known(self, end_offset: int) -> None:
+        """There is no snapshot to begin with at `end_offset` or below. A log that has lost its beginning to retention
+        does not tell of all producers: a repeat of what they wrote would be stored again."""
+        claims = self._claims
+        if claims is None or not claims.segments or claims.segments[0].base_offset == 0:
+            return
+        crcs = {offset: crc for offset, crc in claims.snapshot_crcs.items() if offset <= end_offset}
+        synced = {offset: crc for offset, crc in crcs.items() if self._was_synced(offset)}
+        if not crcs or crcs[max(crcs)] == EMPTY_SNAPSHOT_CRC:
+            return
+        lost = (
+            f"the memory of its producers is lost: {max(crcs):020d}{SNAPSHOT_SUFFIX} is missing, damaged, or not the "
+            f"one written here, and the records before offset {claims.segments[0].base_offset} are gone, so that the "
+            "log cannot tell which batches were stored already"
+        )
+        if synced and synced[max(synced)] != EMPTY_SNAPSHOT_CRC:
+            raise damaged(self._directory, lost)
+        logger.error("%s: going on as after a loss of power: %s", self._directory, lost)
+
+    def _was_synced(self, offset: int) -> bool:
+        """Whether the snapshot at `offset` was on the disk: a segment began with it, and what follows was flushed."""
+        return self._report.clean or (self._claims is not None and offset < self._claims.flushed_below)
 
     def _check_transaction_indexes(self, segments: list[Segment], snapshots: SnapshotFiles) -> None:
         for position, segment in enumerate(segments):

@@ -1,7 +1,7 @@
 """The `.snapshot` files of one partition: which there are, writing one, and the newest that can be believed.
 
 Owns the files; their content is `producer_snapshot`'s. A snapshot named N holds the producers as they were before
-offset N was written. A file that fails its checks is removed with a warning and never believed in part; nor is one
+offset N was written. A file that fails its checks is passed over with a warning and never believed in part; nor is one
 that is whole, but not the one that the manifest knows: producers of another time would take a retry for something new.
 """
 
@@ -22,6 +22,8 @@ from oncelog.records.kernel import crc32c
 logger = logging.getLogger(__name__)
 
 UNKNOWN_CRC: Final = -1
+EMPTY_SNAPSHOT_CRC: Final = crc32c(producer_snapshot.encode((), 0))
+"""Of the snapshot of a log that no producer wrote to with an id: nothing is lost with it."""
 
 
 class Snapshot(NamedTuple):
@@ -79,7 +81,8 @@ class SnapshotFiles:
             except (CorruptSnapshot, FileNotFoundError) as error:
                 logger.warning("rebuilding producers from the log: %s: %s", self.path(offset), error)
                 self.broken.append(offset)
-                self.remove([offset])
+                self._offsets.remove(offset)
+                self._crcs.pop(offset, None)
                 continue
             return Snapshot(offset, list(entries))
         return None
@@ -89,6 +92,12 @@ class SnapshotFiles:
             self._storage.remove(self.path(offset))
             self._offsets.remove(offset)
             self._crcs.pop(offset, None)
+
+    def remove_broken(self) -> None:
+        """Not before the log is known to do without them: else somebody may still put them right."""
+        for offset in self.broken:
+            if offset not in self._offsets:
+                self._storage.remove(self.path(offset))
 
     def remove_below(self, offset: int) -> None:
         """Forget those from which the log no longer leads on."""
