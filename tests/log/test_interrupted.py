@@ -8,7 +8,8 @@ from oncelog.log.config import COMPACT, LogConfig
 from oncelog.log.interrupted import remove_orphans, settle_interrupted
 from oncelog.log.partition_log import PartitionLog
 from oncelog.log.segment import Segment
-from oncelog.log.segment_files import CLEANED_SUFFIX
+from oncelog.log.segment_files import CLEANED_SUFFIX, SWAP_SUFFIX
+from oncelog.log.transaction_index import AbortedTransaction
 from oncelog.records import kernel
 from oncelog.records.batch import Record
 from tests.log.driver import DIRECTORY, PARTITION, START_MS, append, make_batch, read_records
@@ -169,3 +170,34 @@ def test_a_swap_above_a_cleaned_file_never_happened() -> None:
     storage = FaultyStorage()
     touch(storage, "00000000000000000000.log.cleaned", "00000000000000000009.log.swap", "00000000000000000009.log")
     assert settle_interrupted(storage, "d") == ["00000000000000000009.log"]
+
+
+@pytest.mark.parametrize("renamed", range(4))
+def test_what_a_swap_renamed_already_is_not_taken_for_what_it_replaces(renamed: int) -> None:
+    """In the order of `Segment.change_suffix`; the old segment is gone before the first of them has its name."""
+    storage = FaultyStorage()
+    batch = make_batch([b"x"])
+    for rank, suffix in enumerate((".timeindex", ".index", ".txnindex", ".log")):
+        name = f"{DIRECTORY}/{0:020d}{suffix}"
+        storage.open(name if rank < renamed else name + ".swap", create=True).append(batch if rank == 3 else b"new")
+    assert settle_interrupted(storage, DIRECTORY) == [
+        f"{0:020d}{suffix}" for suffix in (".index", ".log", ".timeindex", ".txnindex")
+    ]
+    assert storage.content(f"{DIRECTORY}/{0:020d}.txnindex") == b"new"
+
+
+def test_a_transaction_index_of_the_replaced_segment_does_not_stay() -> None:
+    storage = FaultyStorage()
+    for suffix in (".timeindex.swap", ".index.swap", ".log.swap", ".txnindex"):
+        storage.open(f"{DIRECTORY}/{0:020d}{suffix}", create=True).append(make_batch([b"x"]))
+    assert f"{0:020d}.txnindex" not in settle_interrupted(storage, DIRECTORY)
+
+
+def test_the_log_renames_in_that_order() -> None:
+    storage, log = written()
+    _, (segment, _) = clean(storage, log)
+    segment.transaction_index.append(AbortedTransaction(1, 0, 1, 1))
+    first = storage.operations
+    segment.change_suffix(CLEANED_SUFFIX, SWAP_SUFFIX)
+    renames = [line.split()[2].split(".")[1] for line in storage.log[first:] if " rename " in line]
+    assert renames == ["timeindex", "index", "txnindex", "log"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -11,13 +12,15 @@ from uuid import UUID, uuid4
 import pytest
 
 from oncelog.errors import KafkaStorageError
+from oncelog.log import checkpoints
 from oncelog.log.config import LogConfig
 from oncelog.log.flush_schedule import MAX_UNFLUSHED_MS, FlushSchedule
 from oncelog.log.manager import LogManager
+from oncelog.log.partition_register import PartitionRegister, Registered
 from oncelog.log.storage import FileStorage
 from oncelog.types import TopicPartition
 from tests.log.compacting import COMPACTED, START_MS, append, key_values, read_records
-from tests.support.faulty_storage import FaultyStorage
+from tests.support.faulty_storage import FaultyStorage, SimulatedCrash
 
 ORDERS_0, ORDERS_1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 CONFIG = LogConfig(segment_bytes=2_000, index_interval_bytes=200, file_delete_delay_ms=100)
@@ -159,6 +162,34 @@ class TestOpening:
         assert seen == [(ORDERS_0, topic_id)]
 
 
+class TestTopicIds:
+    @pytest.mark.parametrize("torn", [False, True])
+    def test_a_kill_while_a_log_is_created_loses_no_topic_id(self, torn: bool) -> None:
+        topic_id = UUID(int=1)
+        operation = 0
+        while True:
+            storage = FaultyStorage()
+            manager = LogManager.open(storage, "data", config_of=lambda partition, topic_id: CONFIG, now_ms=START_MS)
+            storage.crash_at(storage.operations + operation, torn=torn)
+            with contextlib.suppress(SimulatedCrash):
+                manager.create(ORDERS_0, topic_id, CONFIG, START_MS)
+                break
+            storage = storage.after_kill()
+            found = LogManager.open(
+                storage,
+                "data",
+                config_of=lambda partition, topic_id: CONFIG,
+                now_ms=START_MS,
+                topic_id_of=lambda partition: topic_id,
+            )
+            if ORDERS_0 in found.logs:
+                assert found.topic_id(ORDERS_0) == topic_id, storage.log[-1]
+                assert checkpoints.read_topic_id(storage, "data/orders-0") == topic_id
+                assert PartitionRegister(storage, "data").load() == {Registered(ORDERS_0, topic_id)}
+            operation += 1
+        assert operation > 5
+
+
 class TestStopping:
     def test_a_stop_whose_flush_fails_is_not_called_clean(self) -> None:
         storage = FaultyStorage()
@@ -290,6 +321,31 @@ class TestHousekeeping:
         manager.checkpoint()
         manager.truncate(ORDERS_0, 2, START_MS)
         assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == "0\n1\norders 0 2\n"
+
+    def test_a_kill_during_a_truncation_leaves_a_log_that_opens(self) -> None:
+        operation = 0
+        while True:
+            storage = FaultyStorage()
+            manager = LogManager.open(storage, "data", config_of=lambda partition, topic_id: CONFIG, now_ms=START_MS)
+            log = manager.create(ORDERS_0, UUID(int=1), CONFIG, START_MS)
+            for _ in range(3):
+                append(log, (b"a", b"1"), (b"b", b"1"))
+            flush = log.flush_request()
+            assert flush is not None
+            flush.run()
+            log.flushed(flush, START_MS)
+            manager.checkpoint()
+            storage.crash_at(storage.operations + operation)
+            with contextlib.suppress(SimulatedCrash):
+                manager.truncate(ORDERS_0, 3, START_MS)
+                break
+            found = LogManager.open(
+                storage.after_kill(), "data", config_of=lambda partition, topic_id: CONFIG, now_ms=START_MS
+            )
+            assert found.report.failed == {}, storage.log[-1]
+            assert found.logs[ORDERS_0].log_end_offset in (2, 6)
+            operation += 1
+        assert operation > 5
 
     def test_settings_reach_every_partition_of_a_topic(self, open_manager: Open) -> None:
         manager = open_manager()

@@ -702,3 +702,32 @@ def test_only_what_is_on_the_disk_is_called_closed() -> None:
         if operation in syncs:
             assert log.offline, "what a failed sync left on the disk is anyone's guess"
         assert not manifest.is_closed or log.recovery_point == log.log_end_offset
+
+
+def test_the_epochs_of_an_emptied_log_are_no_finding() -> None:
+    storage = FaultyStorage()
+    log = emptied_log(storage)
+    append(log, make_batch([b"b"]))
+    log.advance_high_watermark(log.log_end_offset)
+    log.delete_records(HIGH_WATERMARK)
+    for _ in range(3):
+        log.close(clean=True, now_ms=START_MS + 40_000)
+        log = PartitionLog.open(storage, DIRECTORY, PARTITION, SMALL, now_ms=START_MS + 40_000, clean=True)
+        assert log.recovery.mended == ()
+
+
+def test_a_kill_while_records_are_deleted_is_no_damage_to_the_epochs() -> None:
+    operation = 0
+    while True:
+        storage = FaultyStorage()
+        log = open_log(storage)
+        fill(log, 4)
+        storage.crash_at(storage.operations + operation)
+        with contextlib.suppress(SimulatedCrash):
+            log.delete_records(2)
+            break
+        found = open_log(storage.after_kill())
+        assert found.recovery.mended == (), storage.log[-1]
+        assert found.leader_epochs.entries == (EpochEntry(0, found.log_start_offset),)
+        operation += 1
+    assert operation > 5

@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import contextlib
+import errno
 from uuid import UUID
+
+import pytest
 
 from oncelog.log.partition_register import PartitionRegister, Registered
 from oncelog.types import TopicPartition
@@ -33,3 +37,17 @@ def test_a_line_that_a_kill_cut_off_is_written_again() -> None:
     register.replace(register.load(), {FIRST})
     register.add(SECOND)
     assert register.load() == {FIRST, SECOND}
+
+
+@pytest.mark.parametrize("is_cut_back", [True, False])
+@pytest.mark.parametrize("operation", range(3))
+def test_a_line_that_a_full_disk_cut_off_is_no_part_of_the_next(operation: int, is_cut_back: bool) -> None:
+    storage = FaultyStorage()
+    register = PartitionRegister(storage, "data")
+    register.add(FIRST)
+    storage.fail_at(storage.operations + operation, errno.ENOSPC, torn=True, sticky=not is_cut_back)
+    with contextlib.suppress(OSError):
+        register.add(SECOND)
+    storage.heal()
+    register.add(SECOND)
+    assert PartitionRegister(storage, "data").load() == {FIRST, SECOND}

@@ -436,6 +436,7 @@ class BrokerState:
             now_ms=now_ms,
             parallel_map=parallel_map,
             foreign_epoch=self.controller.foreign_epoch,
+            topic_id_of=lambda partition: self.controller.state.topics[partition.topic].id,
         )
         for topic in self.controller.state.topics.values():
             # A crash may have come between the record of a topic and its folders.

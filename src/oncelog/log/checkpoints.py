@@ -14,7 +14,7 @@ from typing import Final
 from uuid import UUID
 
 from oncelog.errors import OncelogError
-from oncelog.log.storage import Storage
+from oncelog.log.storage import Storage, replace_file
 from oncelog.types import TopicPartition
 
 RECOVERY_POINT_FILE: Final = "recovery-point-offset-checkpoint"
@@ -87,9 +87,7 @@ def write_topic_id(storage: Storage, directory: str, topic_id: UUID) -> None:
     """Not synced, or a topic of many partitions would wait for the disk as often: a folder that lost it in a power
     failure is known by its name."""
     text = f"version: {VERSION}\ntopic_id: {_encode_id(topic_id)}"
-    file = storage.open(f"{directory}/{PARTITION_METADATA_FILE}", create=True)
-    file.truncate(0)
-    file.append(text.encode())
+    replace_file(storage, f"{directory}/{PARTITION_METADATA_FILE}", text.encode(), durable=False)
 
 
 def read_topic_id(storage: Storage, directory: str) -> UUID | None:

@@ -17,9 +17,12 @@ from oncelog.log.batch_scan import hop_batches
 from oncelog.log.segment_files import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
+    INDEX_SUFFIX,
     LOG_SUFFIX,
     SEGMENT_SUFFIXES,
     SWAP_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
     offset_of,
 )
 from oncelog.log.storage import TEMPORARY_SUFFIX, Storage
@@ -60,12 +63,27 @@ def _finish_swaps(storage: Storage, directory: str, swaps: list[str], names: set
             for name in names
             if name.endswith(SEGMENT_SUFFIXES) and min(starts) <= (offset_of(name) or 0) < max(ends)
         }
+        replaced -= {name for name in replaced if _is_in_place(name, starts, swaps)}
         logger.info("%s: finishing a compaction that replaces %d files", directory, len(replaced))
         before_swap(starts, min(starts), max(ends))
         _remove(storage, directory, replaced)
     # The `.log` last: until it has its name, the next start finds the `.swap` and does all of this again.
-    for name in sorted(swaps, key=lambda name: name.endswith(LOG_SUFFIX + SWAP_SUFFIX)):
+    for name in sorted(swaps, key=_rename_order):
         storage.rename(f"{directory}/{name}", f"{directory}/{name.removesuffix(SWAP_SUFFIX)}")
+
+
+def _is_in_place(name: str, starts: list[int], swaps: list[str]) -> bool:
+    """Whether this is a file of a new segment that has its name already. The time index gets it first, and only when
+    nothing of the replaced segment is left there."""
+    offset = offset_of(name)
+    time_index = f"{name.partition('.')[0]}{TIME_INDEX_SUFFIX}{SWAP_SUFFIX}"
+    return offset in starts and time_index not in swaps and name + SWAP_SUFFIX not in swaps
+
+
+def _rename_order(swap: str) -> int:
+    """As `Segment.change_suffix` renames them."""
+    suffixes = (TIME_INDEX_SUFFIX, INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, LOG_SUFFIX)
+    return next((rank for rank, suffix in enumerate(suffixes) if swap.endswith(suffix + SWAP_SUFFIX)), 0)
 
 
 def _next_offset(storage: Storage, path: str) -> int:

@@ -38,6 +38,19 @@ class EpochEndOffset(NamedTuple):
 UNDEFINED: Final = EpochEndOffset(NO_LEADER_EPOCH, NO_OFFSET)
 
 
+def cut_start(entries: Sequence[EpochEntry], start_offset: int) -> list[EpochEntry]:
+    """Without the epochs that ended at or before `start_offset`; the one in force there begins there."""
+    following = bisect_right(entries, start_offset, key=lambda entry: entry.start_offset)
+    if not following:
+        return list(entries)
+    return [EpochEntry(entries[following - 1].epoch, start_offset), *entries[following:]]
+
+
+def cut_end(entries: Iterable[EpochEntry], end_offset: int) -> list[EpochEntry]:
+    """Without the epochs that began at or after `end_offset`."""
+    return [entry for entry in entries if entry.start_offset < end_offset]
+
+
 class LeaderEpochCache:
     """Epochs and start offsets, both strictly increasing.
 
@@ -115,14 +128,13 @@ class LeaderEpochCache:
     def truncate_from_end(self, end_offset: int) -> None:
         """Forget epochs that began at or after `end_offset`."""
         if self._entries and self._entries[-1].start_offset >= end_offset:
-            self._write([entry for entry in self._entries if entry.start_offset < end_offset])
+            self._write(cut_end(self._entries, end_offset))
 
     def truncate_from_start(self, start_offset: int) -> None:
         """Forget epochs that ended at or before `start_offset`; the one in force there now begins there."""
-        following = bisect_right(self._entries, start_offset, key=lambda entry: entry.start_offset)
-        if following and (following > 1 or self._entries[0].start_offset < start_offset):
-            first = EpochEntry(self._entries[following - 1].epoch, start_offset)
-            self._write([first, *self._entries[following:]])
+        cut = cut_start(self._entries, start_offset)
+        if tuple(cut) != self._entries:
+            self._write(cut)
 
     def clear(self) -> None:
         if self._entries:

@@ -106,6 +106,10 @@ class _Managed(NamedTuple):
     topic_id: UUID | None
 
 
+def _no_topic_id(topic_partition: TopicPartition) -> UUID | None:
+    """Nobody knows."""
+
+
 class LogManager:
     def __init__(
         self,
@@ -143,10 +147,12 @@ class LogManager:
         parallel_map: ParallelMap = map,
         flushes: FlushSchedule | None = None,
         foreign_epoch: int = NO_FOREIGN_EPOCH,
+        topic_id_of: Callable[[TopicPartition], UUID | None] = _no_topic_id,
     ) -> LogManager:
         """Open every log of the directory. One that cannot be opened is reported, and does not stop the others.
 
-        `foreign_epoch` is the last one in which somebody led this directory who keeps no manifests.
+        `foreign_epoch` is the last one in which somebody led this directory who keeps no manifests. `topic_id_of` tells
+        whose a folder is that lost its topic id, and is known by its name.
         """
         cleaning = CleaningSchedule(storage, directory)
         flushes = flushes or FlushSchedule()
@@ -154,7 +160,7 @@ class LogManager:
         try:
             storage.make_directory(directory)
             manager._load_checkpoints()
-            found = manager._find_folders(config_of, now_ms)
+            found = [manager._with_topic_id(each, topic_id_of) for each in manager._find_folders(config_of, now_ms)]
             manager._find_lost_folders(found, config_of)
             manager.report.clean = checkpoints.take_clean_shutdown(storage, directory)
         except OSError as error:
@@ -202,6 +208,13 @@ class LogManager:
                 found.append(_Found(topic_partition, path, topic_id, config))
         return found
 
+    def _with_topic_id(self, found: _Found, topic_id_of: Callable[[TopicPartition], UUID | None]) -> _Found:
+        topic_id = topic_id_of(found.topic_partition) if found.topic_id is None else None
+        if topic_id is None:
+            return found
+        self._restore_topic_id(found.path, topic_id)
+        return found._replace(topic_id=topic_id)
+
     def _fail(self, topic_partition: TopicPartition, error: KafkaStorageError) -> None:
         logger.error("%s is offline: %s", topic_partition, error)
         self.report.failed[topic_partition] = error
@@ -227,7 +240,7 @@ class LogManager:
 
     def _restore_topic_id(self, path: str, topic_id: UUID | None) -> None:
         assert topic_id is not None, "only an id that is known can be restored"
-        logger.warning("%s: its topic id is lost or damaged; writing down %s, which its manifest has", path, topic_id)
+        logger.warning("%s: its topic id is lost or damaged; writing down %s", path, topic_id)
         checkpoints.write_topic_id(self._storage, path, topic_id)
 
     def _find_lost_folders(self, found: list[_Found], config_of: ConfigOf) -> None:
@@ -394,8 +407,12 @@ class LogManager:
             log.close(clean=False, now_ms=now_ms)
 
     def truncate(self, topic_partition: TopicPartition, offset: int, now_ms: int) -> None:
-        """Cut a log off at `offset`. Its recovery point is written down at once: what is written there next is new."""
+        """Cut a log off at `offset`. Its recovery point is written down at once: what is written there next is new. And
+        a lower one before, or a kill in between would leave a log that ends before what was promised."""
         log = self._logs[topic_partition]
+        end_offset = log.end_if_truncated(offset)
+        if self._recovery_points.get(topic_partition, 0) > end_offset:
+            self._write_recovery_points({**self._recovery_points, topic_partition: end_offset})
         log.truncate_to(offset, now_ms)
         self._cleaning.truncated(log, log.log_end_offset)
         self.checkpoint()
@@ -464,15 +481,21 @@ class LogManager:
             start_offset = _noted_start(log, self._log_start_offsets.get(topic_partition, 0))
             if start_offset is not None:
                 start_offsets[topic_partition] = start_offset
+        if recovery_points != self._recovery_points:
+            self._write_recovery_points(recovery_points)
         try:
-            if recovery_points != self._recovery_points:
-                checkpoints.write_offsets(self._storage, self._directory, RECOVERY_POINT_FILE, recovery_points)
-                self._recovery_points = recovery_points
             if start_offsets != self._log_start_offsets:
                 checkpoints.write_offsets(self._storage, self._directory, LOG_START_OFFSET_FILE, start_offsets)
                 self._log_start_offsets = start_offsets
         except OSError as error:
             raise KafkaStorageError(f"cannot write the checkpoints of {self._directory}: {error}") from error
+
+    def _write_recovery_points(self, recovery_points: dict[TopicPartition, int]) -> None:
+        try:
+            checkpoints.write_offsets(self._storage, self._directory, RECOVERY_POINT_FILE, recovery_points)
+        except OSError as error:
+            raise KafkaStorageError(f"cannot write the recovery points of {self._directory}: {error}") from error
+        self._recovery_points = recovery_points
 
     # --- the end ---
 

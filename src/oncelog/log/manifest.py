@@ -10,6 +10,12 @@ flush. The order makes a crash harmless: a file is created before the manifest n
 before it is removed. So what the manifest names is there. Sizes are promises only below `flushed_below`: what was never
 synced, a power loss may take.
 
+That order is one of calls: it holds for the death of this process, after which the next one sees all of them. After a
+loss of power it holds as far as the file system keeps the order of changes to names in a directory, as those with a
+journal do (ext4, XFS). Without that, a manifest may name a segment whose name was lost: such a log is not served until
+someone looks at it. A manifest that the power tore fails its checksum, counts as none, and is written anew: until then
+damage to that partition is noticed only as far as Kafka's own files tell.
+
     oncelog-manifest 1 9ae0daaf     version, CRC32C of all that follows
     topic 0f3c...                   the topic's id, 32 hex digits; `-` if unknown
     foreign-epoch 0                 last epoch before this of an older oncelog or of Apache Kafka, in the metadata
@@ -26,12 +32,12 @@ synced, a power loss may take.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
 
 from oncelog.errors import OncelogError
-from oncelog.log.leader_epochs import EpochEntry, LeaderEpochCache
+from oncelog.log.leader_epochs import EpochEntry, LeaderEpochCache, cut_end, cut_start
 from oncelog.log.segment import Segment
 from oncelog.log.snapshot_files import UNKNOWN_CRC, SnapshotFiles
 from oncelog.log.storage import Storage, replace_file
@@ -115,6 +121,15 @@ class Manifest(NamedTuple):
         """Whether somebody else has led this folder since: what was done there is not in this manifest."""
         return foreign_epoch > self.foreign_epoch
 
+    def fits(self, epochs: Sequence[EpochEntry]) -> bool:
+        """Whether these may be the leader epochs of the log: those noted here, and perhaps later ones. Their file is
+        cut after the manifest tells of a new start, and where a log is empty it is cut at its end too."""
+        known = cut_start(self.epochs, self.log_start_offset)
+        found = cut_start(epochs, self.log_start_offset)
+        if self.is_closed:
+            known, found = cut_end(known, self.end_offset), cut_end(found, self.end_offset)
+        return found[: len(known)] == known
+
     def swapped(self, starts: Iterable[int], first: int, end: int) -> Manifest:
         """As a compaction left it that put segments at `starts` in the place of all in [first, end)."""
         kept = [entry for entry in self.segments if not first <= entry.base_offset < end]
@@ -128,7 +143,10 @@ class Manifest(NamedTuple):
         if entries:
             entries[-1] = SegmentEntry(entries[-1].base_offset, snapshot_crc=entries[-1].snapshot_crc)
         return self._replace(
-            segments=tuple(entries), flushed_below=min(self.flushed_below, end_offset), end_offset=NOT_CLOSED
+            segments=tuple(entries),
+            flushed_below=min(self.flushed_below, end_offset),
+            epochs=tuple(cut_end(self.epochs, end_offset)),
+            end_offset=NOT_CLOSED,
         )
 
     # --- against the disk ---
@@ -279,7 +297,7 @@ class ManifestFile:
             (*entries.values(), last),
             log_start_offset,
             flushed_below,
-            epochs.entries,
+            tuple(cut_start(epochs.entries, log_start_offset)),
             NOT_CLOSED if end_offset is None else end_offset,
             UNKNOWN_CRC if end_offset is None else snapshots.crc(end_offset),
         )

@@ -454,12 +454,15 @@ class PartitionLog:
         if offset <= self.log_start_offset:
             return
         with self._storage_errors("write the start offset of"):
-            self.leader_epochs.truncate_from_start(offset)
             self._write_manifest(log_start_offset=offset)
-        self._unsynced.written(self.leader_epochs.path)
         self.log_start_offset = offset
         self.high_watermark = max(self.high_watermark, offset)
         self.producers.on_log_start_offset(offset)
+        try:
+            self.leader_epochs.truncate_from_start(offset)
+            self._unsynced.written(self.leader_epochs.path)
+        except OSError as error:
+            logger.warning("%s keeps more epochs than it needs: %s", self.topic_partition, error)
 
     def expire_producers(self, now_ms: int) -> int:
         """Forget producers that have been silent for `producer.id.expiration.ms`; how many.
@@ -559,12 +562,20 @@ class PartitionLog:
         except OSError as error:
             raise self._go_offline("truncation failed halfway", error) from error
 
+    def end_if_truncated(self, offset: int) -> int:
+        """Where the log would end after `truncate_to(offset)`: before the batch that holds it."""
+        for segment in self._segments.from_offset(offset)[:1]:
+            found = segment.find_batch(offset) if segment.base_offset < offset else None
+            if found is not None:
+                return min(offset, found.header.base_offset)
+        return min(offset, self.log_end_offset)
+
     def _truncate_to(self, offset: int, now_ms: int) -> None:
         self._touched = True
         self._truncations += 1
         above = [segment for segment in self._segments if segment.base_offset >= offset]
         kept = [segment for segment in self._segments if segment.base_offset < offset]
-        self._cut_manifest(kept, offset)
+        self._cut_manifest(kept, self.end_if_truncated(offset))
         for segment in reversed(above):  # the last one first: a crash must not leave a hole
             segment.release()
             for path in segment.file_paths():

@@ -10,6 +10,7 @@ in it tells a topic from one that had its name before. The file is written anew 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Collection
 from typing import Final, NamedTuple
@@ -22,6 +23,7 @@ from oncelog.types import TopicPartition
 logger = logging.getLogger(__name__)
 
 FILE_NAME: Final = "oncelog-partitions"
+LINE_END: Final = b"\n"
 
 
 class Registered(NamedTuple):
@@ -49,8 +51,15 @@ class PartitionRegister:
         return found
 
     def add(self, registered: Registered) -> None:
-        """Note that the partition has a folder."""
-        self._storage.open(self._path, create=True).append(_encode(registered))
+        """Note that the partition has a folder. A line that could not be written whole is no part of the next."""
+        file = self._storage.open(self._path, create=True)
+        is_torn = file.size > 0 and file.read(file.size - 1, 1) != LINE_END
+        try:
+            file.append((LINE_END if is_torn else b"") + _encode(registered))
+        except OSError:
+            with contextlib.suppress(OSError):
+                file.truncate(file.size)
+            raise
 
     def replace(self, found: Collection[Registered] | None, known: Collection[Registered]) -> None:
         """Make `known` all that the file says, unless that is what was `found` in it."""

@@ -478,17 +478,17 @@ class LogLoader:
             )
 
     def _load_epochs(self) -> bool:
-        known = self._claims.epochs if self._claims is not None else ()
+        claims = self._claims
         try:
             is_there = self._epochs.load()
         except CorruptCheckpoint as error:
             logger.warning("rebuilding the leader epochs from the log: %s", error)
             is_there = False
-        if self._epochs.entries[: len(known)] == known:
+        if claims is None or claims.fits(self._epochs.entries):
             return is_there
         logger.warning("%s: not the leader epochs that were written; restoring them", self._epochs.path)
         self._note_mended(self._epochs.path, "not the leader epochs that were written")
-        self._epochs.restore(known)
+        self._epochs.restore(claims.epochs)
         return True
 
     def _rebuild_epochs(self, segments: Iterable[Segment]) -> None:

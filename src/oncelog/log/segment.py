@@ -298,10 +298,12 @@ class Segment:
         self._file = None
 
     def change_suffix(self, old: str, new: str) -> None:
-        """Rename the files from one state of a replacement to the next, `.log` last: it makes the segment."""
+        """Rename the files from one state of a replacement to the next, `.log` last: it makes the segment. The time
+        index first, which every segment has: once it has its name, so tells its missing `.swap`, nothing of the
+        replaced segment is left, and a `.txnindex` is the new one (see `interrupted`)."""
         parts: list[Segment | OffsetIndex | TimeIndex | TransactionIndex] = [self.time_index, self.offset_index, self]
         if self.transaction_index.exists:
-            parts.insert(0, self.transaction_index)
+            parts.insert(2, self.transaction_index)
         for part in parts:
             path = part.path.removesuffix(old) + new
             self._storage.rename(part.path, path)

@@ -98,7 +98,8 @@ class Storage(Protocol):
     def read_all(self, path: str) -> bytes: ...
 
     def write_atomically(self, path: str, data: Buffer) -> None:
-        """Replace the content of `path` so that, whatever happens, readers find all of the old or all of the new."""
+        """Replace the content of `path` so that, whatever happens, readers find all of the old or all of the new.
+        Files of which a loss of power may take a part are written with `replace_file(durable=False)` instead."""
 
     def free_bytes(self, path: str) -> int:
         """What the volume that holds `path` still takes from this process."""
