@@ -117,6 +117,14 @@ def test_only_the_damaged_batch_is_cut_out(template: Template, which: int, byte:
     assert list(batches(open_manager(disk).logs[DAMAGED]))[:-1] == kept
 
 
+def test_the_loss_of_a_folder_of_which_nothing_is_known(template: Template) -> None:
+    disk = template.disk.copy()
+    disk.remove_directory(PARTITION_FOLDER)
+    disk.remove(f"{FOLDER}/recovery-point-offset-checkpoint")
+    disk.remove(f"{FOLDER}/log-start-offset-checkpoint")
+    assert accept_loss(disk, FOLDER, DAMAGED)[0] == "goes on at offset 0: nothing tells how far it went"
+
+
 def test_two_repairs_keep_two_copies(template: Template) -> None:
     disk = template.disk.copy()
     path = disk.paths(".log")[1]

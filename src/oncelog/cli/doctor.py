@@ -173,7 +173,11 @@ def _show_verdict(args: argparse.Namespace, path: str, found: list[Diagnosis], d
     elif accepted or any(isinstance(each, RebuildMetadata) for each in done):
         print("a broker can start on this folder, and serves what is left")
     elif found:
-        print("nothing is lost: a broker can start on this folder" if args.deep else f"a broker can start; {UNREAD}")
+        print(
+            "nothing else is wrong: a broker can start on this folder"
+            if args.deep
+            else f"a broker can start on this folder; {UNREAD}"
+        )
     elif args.deep:
         print(f"{path} is sound: nothing is damaged or missing")
     else:

@@ -241,7 +241,8 @@ def accept_loss(
     if not entries or goes_on_at > survey.end_offset or survey.segments[-1].has_gap:
         storage.open(file_path(path, goes_on_at, LOG_SUFFIX), create=True)
         entries.append(SegmentEntry(goes_on_at))
-        done.append(f"goes on at offset {goes_on_at}: offsets below {goes_on_at} were already used")
+        known_use = f"offsets below {goes_on_at} were already used" if goes_on_at else "nothing tells how far it went"
+        done.append(f"goes on at offset {goes_on_at}: {known_use}")
     entries[-1] = SegmentEntry(entries[-1].base_offset)
     first = entries[0].base_offset
     known_start = manifest.log_start_offset if manifest is not None else start_offset

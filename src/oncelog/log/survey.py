@@ -83,7 +83,7 @@ class PartitionSurvey:
 
 
 def in_words(lost: Iterable[OffsetRange]) -> str:
-    return ", ".join(map(str, lost)) or "no offsets"
+    return ", ".join(map(str, lost)) or "offsets that nothing tells of any more"
 
 
 def survey_partition(
