@@ -456,7 +456,8 @@ def test_resend_sends_what_may_be_stored(
     with caplog.at_level(logging.WARNING):
         Producer(oncelog_broker.bootstrap, spool_dir=spool_dir, spool_unknown="resend").close()
     assert values(oncelog_broker, topic, 8) == numbers(2, 10)
-    assert f"5 records for {topic}-0" in caplog.text
+    assert f"records 2 to 6 of {topic}-0" in caplog.text
+    assert "spool_unknown=resend sends 5 of them (again)" in caplog.text
     assert files(spool_dir, ".records") == []
 
 

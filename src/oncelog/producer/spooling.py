@@ -67,6 +67,7 @@ class Spooling:
             directory=config.spool_dir,
             when_unknown=config.spool_unknown,
             on_news=news.tell,
+            found=recovery,
             new_transactor=self._maker_of_transactors(parts) if isinstance(self._feeder, TransactionFeeder) else None,
         )
         self._commits = GroupCommit(self._spool, self._lock) if is_durable else None

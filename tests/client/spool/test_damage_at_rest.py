@@ -20,6 +20,7 @@ from oncelog.client.spool.facts import Identity, Numbered
 from oncelog.client.spool.fate import judge
 from oncelog.client.spool.frame import Frame, walk
 from oncelog.client.spool.identity import FILE_NAME, SpoolIdentity
+from oncelog.client.spool.refusal import refusal
 from oncelog.client.spool.spool import Spool, SpoolConfig, read_discarded
 from oncelog.log.storage import FileStorage
 from oncelog.types import TopicPartition
@@ -30,9 +31,10 @@ CONFIG = SpoolConfig(max_bytes=8_000)
 """So that a file of records ends at 1,000 bytes."""
 RECORDS = 18
 SETTLED, IN_FLIGHT = 2, 4
-"""The first two are settled, the next two may be stored, and are, the others wait."""
+"""The first two are settled, the next two may be stored, and are; or all up to the last two may be, and are not. The
+others wait."""
 
-WHOLE, NAMED, ASKED, REFUSED, SILENT = "no harm", "named", "asked", "refused", "not noticed"
+WHOLE, NAMED, ASKED, REFUSED, SILENT = "no harm", "reported", "you decide", "refused", "not noticed"
 
 DOCS = Path(__file__).parents[3] / "docs" / "spool.md"
 ENDS = ("close()", "kill -9")
@@ -52,9 +54,11 @@ def numbers(first: int, end: int) -> Numbered:
 class Past:
     """A spool that was used, and its folder as it was after every step."""
 
-    def __init__(self, folder: Path, *, is_killed: bool, is_transactional: bool) -> None:
+    def __init__(self, folder: Path, *, is_killed: bool, is_transactional: bool, is_stored: bool) -> None:
         self.folder = folder
         self.is_transactional = is_transactional
+        self.is_stored = is_stored
+        self.in_flight = IN_FLIGHT if is_stored else RECORDS - 2
         self.broker = ModelBroker()
         self.states: list[Files] = []
         self._live(is_killed)
@@ -69,10 +73,11 @@ class Past:
             self._send(spool, entry)
         while spool.peek() is not None:
             spool.took(*A)
-        for first, end in ((0, SETTLED), (SETTLED, IN_FLIGHT)):
+        for first, end in ((0, SETTLED), (SETTLED, self.in_flight)):
             spool.numbered([numbers(first, end)])
             self._keep()
-            self.broker.produce(Sent(numbers(first, end), [value(entry) for entry in range(first, end)]))
+            if self.is_stored or end == SETTLED:
+                self.broker.produce(Sent(numbers(first, end), [value(entry) for entry in range(first, end)]))
             if end == SETTLED:
                 spool.settled(*A, first, end - first)
                 self._keep()
@@ -106,8 +111,9 @@ def tiny_journals() -> None:
 
 
 @cache
-def past(end: str, *, is_transactional: bool) -> Past:
-    return Past(Path(mkdtemp()), is_killed=end == ENDS[1], is_transactional=is_transactional)
+def past(end: str, *, is_transactional: bool, is_stored: bool = True) -> Past:
+    """`is_stored`: what was in flight reached the broker."""
+    return Past(Path(mkdtemp()), is_killed=end == ENDS[1], is_transactional=is_transactional, is_stored=is_stored)
 
 
 # --- what happens to a file -------------------------------------------------------------------------------------------
@@ -148,7 +154,7 @@ def cut_inside(past: Past, name: str) -> Iterator[bytes | None]:
 def flipped(past: Past, name: str) -> Iterator[bytes | None]:
     data = past.files[name]
     end = len(data.rstrip(b"\0"))
-    for position in [*range(0, end, 3), end - 1, *range(end, len(data), 20_000)]:
+    for position in [*range(0, end, 3 if past.is_stored else 31), end - 1, *range(end, len(data), 20_000)]:
         changed = bytearray(data)
         changed[position] ^= 1 << position % 8
         yield bytes(changed)
@@ -185,6 +191,7 @@ def outcome(past: Past, name: str, data: bytes | None, folder: Path) -> str:
         (folder / name).unlink()
     else:
         (folder / name).write_bytes(data)
+    damaged = {path.name: path.read_bytes() for path in folder.iterdir()}
     try:
         spool, recovery = Spool.open(FileStorage(), str(folder), CONFIG)
         if past.is_transactional:
@@ -196,6 +203,8 @@ def outcome(past: Past, name: str, data: bytes | None, folder: Path) -> str:
     for one in recovery.open_partitions:
         judgement = judge(one, past.broker.listing(), NOW_MS)
         if judgement.unknown:
+            spool.close()
+            assert {path.name: path.read_bytes() for path in folder.iterdir()} == damaged, "nothing is changed"
             return ASKED
         for batch in judgement.stored:
             spool.settled(*A, batch.numbers.first, batch.numbers.count)
@@ -216,8 +225,12 @@ def outcome(past: Past, name: str, data: bytes | None, folder: Path) -> str:
 
 def cell(kind: str, damage: str, end: str, folder: Path) -> str:
     is_transactional = kind == FILES[-1]
-    whole = past(end, is_transactional=is_transactional)
-    found = {outcome(whole, name, data, folder) for name in whole.of(kind) for data in DAMAGES[damage](whole, name)}
+    found = {
+        outcome(whole, name, data, folder)
+        for whole in (past(end, is_transactional=is_transactional, is_stored=is_stored) for is_stored in (True, False))
+        for name in whole.of(kind)
+        for data in DAMAGES[damage](whole, name)
+    }
     return " or ".join(each for each in (WHOLE, NAMED, ASKED, REFUSED, SILENT) if each in found) or "-"
 
 
@@ -250,6 +263,50 @@ def test_a_lock_that_is_gone_or_damaged_does_no_harm(tmp_path: Path) -> None:
         assert outcome(whole, ".lock", data, tmp_path / "spool") == WHOLE
 
 
+@pytest.mark.parametrize("kind", FILES[:3])
+def test_a_file_that_is_put_back_cures_what_had_to_be_decided(kind: str, tmp_path: Path) -> None:
+    whole = past(ENDS[1], is_transactional=False, is_stored=False)
+    name = whole.of(kind)[0]
+    folder = tmp_path / "spool"
+    for data in (None, whole.files[name][:100]):
+        assert outcome(whole, name, data, folder) == ASKED
+        (folder / name).write_bytes(whole.files[name])
+        assert {path.name: path.read_bytes() for path in folder.iterdir()} == whole.files
+
+
+def test_a_refusal_says_which_records_and_what_to_do(tmp_path: Path) -> None:
+    whole = past(ENDS[1], is_transactional=False, is_stored=False)
+    name = whole.of(FILES[0])[0]
+    folder = tmp_path / "spool"
+    cut = frames(name, whole.files[name])[2].end + 5
+    assert outcome(whole, name, whole.files[name][:cut], folder) == ASKED
+    spool, recovery = Spool.open(FileStorage(), str(folder), CONFIG)
+    unknown = [one for left in recovery.open_partitions for one in judge(left, whole.broker.listing(), NOW_MS).unknown]
+    said = str(refusal(str(folder), unknown, recovery, spool))
+    ((first, end),) = recovery.lost_ranges[A]
+    assert first == 3
+    assert f"14 for orders-0 ({unknown[0].reason}): records 2 to 15, of which 3 to {end - 1} cannot be read" in said
+    assert "those before 2 are settled" in said
+    assert "Nothing was sent or changed." in said
+    assert "Put that back from a copy and start again; otherwise what cannot be read is lost" in said
+    assert f"resend (sends {14 - (end - first)} records;" in said
+
+    discarded = spool.discard(A, 2, 16)
+    assert discarded is not None
+    assert [record.entry for record in read_discarded(Path(discarded).read_bytes())] == [2, *range(end, 16)]
+    assert not spool.is_untouched
+
+
+def test_nothing_is_moved_where_nothing_can_be_read(tmp_path: Path) -> None:
+    whole = past(ENDS[1], is_transactional=False, is_stored=False)
+    folder = tmp_path / "spool"
+    assert outcome(whole, whole.of(FILES[0])[0], None, folder) == ASKED
+    spool, _ = Spool.open(FileStorage(), str(folder), CONFIG)
+    assert spool.unreadable(A, SETTLED, IN_FLIGHT) == [(SETTLED, IN_FLIGHT)]
+    assert spool.discard(A, SETTLED, IN_FLIGHT) is None
+    assert not list(folder.glob("*.discarded"))
+
+
 def test_damage_is_said_once(tmp_path: Path) -> None:
     whole = past(ENDS[1], is_transactional=False)
     (name,) = whole.of(FILES[1])
@@ -263,7 +320,7 @@ def test_discarded_records_that_are_damaged_are_told(tmp_path: Path, caplog: pyt
     spool, _ = Spool.open(FileStorage(), str(tmp_path), CONFIG)
     for entry in range(3):
         spool.append(*A, NOW_MS, None, value(entry))
-    data = Path(spool.discard(A, 0, 3)).read_bytes()
+    data = Path(spool.discard(A, 0, 3) or "").read_bytes()
     assert len(read_discarded(data)) == 3
     assert not caplog.records
     ends = [frame.end for frame in walk(0, data, may_be_torn=False) if isinstance(frame, Frame)]

@@ -239,9 +239,11 @@ def test_a_damaged_journal_is_kept() -> None:
     with_open_batch(storage)
     (path,) = storage.paths(".journal")
     storage.content(path)[frame_start(storage, path, 1) + 15] ^= 1
-    _, recovery, storage = reopened(storage)
+    spool, recovery, storage = reopened(storage)
     (report,) = recovery.damages
     assert report.path == path
+    assert not storage.exists(report.kept_as), "nothing is changed while there is a question"
+    spool.resolved()
     assert storage.exists(report.kept_as)
 
 

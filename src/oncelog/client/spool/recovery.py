@@ -2,7 +2,8 @@
 
 It decides nothing about fates: a batch that may be stored is handed out as it was, with its records. Bytes that cannot
 be read are copied to a file beside, named after where they were (`00000000000000000012.records.4096.damaged`), so that
-nothing vanishes without a trace.
+nothing vanishes without a trace. Reading itself changes nothing that matters: what damage makes necessary is done by
+`put_right`, once the spool goes on. So a file that is put back cures everything until then.
 
 Files vouch for each other. A file of records that the journal knows and that is not there, or ends too early, is named.
 A journal that ends before a note in the records, or does not know a file with records that it would have to know, is
@@ -13,8 +14,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from oncelog.client.spool import journal as journals
 from oncelog.client.spool import record_files
@@ -35,7 +37,8 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class DamageReport:
-    """A part of a file that could not be read, and where its bytes are kept; or that is not there."""
+    """A part of a file that could not be read, and where its bytes are kept if the spool goes on; or that is not
+    there."""
 
     path: str
     position: int
@@ -48,7 +51,7 @@ class DamageReport:
             size = f" ({self.size_bytes} bytes are gone, or more)" if self.size_bytes else ""
             what = f"ends at position {self.position}, too early{size}" if self.position else f"is missing{size}"
             return f"{self.path} {what}: it was cut or removed, or an older copy was put in its place"
-        return f"{self.path} is damaged at position {self.position} ({self.size_bytes} bytes, kept as {self.kept_as})"
+        return f"{self.path} is damaged at position {self.position} ({self.size_bytes} bytes)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +84,13 @@ class Recovery:
     damages: tuple[DamageReport, ...] = ()
     lost: dict[TopicPartition, int] = field(default_factory=dict)
     """Records that lay in damaged parts, as the gaps in the numbering tell."""
+    lost_ranges: dict[TopicPartition, EntryRanges] = field(default_factory=dict)
+    """Which ones they are."""
+
+    @property
+    def may_be_cured(self) -> bool:
+        """Files that are put back would answer what has to be asked."""
+        return bool(self.open_partitions) and (bool(self.damages) or any(one.doubted for one in self.open_partitions))
 
 
 class SpoolReader:
@@ -97,7 +107,8 @@ class SpoolReader:
         """Journals of earlier processes, to be removed once there is another one."""
         self._found_books: dict[tuple[bytes, int], PartitionBook] = {}
         self._damages: list[DamageReport] = []
-        self._lost: dict[TopicPartition, int] = {}
+        self._lost: dict[TopicPartition, EntryRanges] = {}
+        self._to_put_right: list[Callable[[], None]] = []
         self._records: dict[TopicPartition, dict[int, SpooledRecord]] = {}
         self._journal = JournalContents((), (), is_trusted=False)
         self._note = JournalNote(0, 0)
@@ -116,6 +127,12 @@ class SpoolReader:
         self.fates.files = {number: one.size for number, one in self._files.files.items() if one.live}
         self.fates.last_file = max(self.fates.last_file, *numbers, 0)
         return self._recovery()
+
+    def put_right(self) -> None:
+        """The spool goes on with what is there: keep aside what cannot be read. Raises OSError."""
+        while self._to_put_right:
+            self._to_put_right[0]()
+            del self._to_put_right[0]
 
     def _remove_temporary(self, names: list[str]) -> None:
         for name in names:
@@ -177,8 +194,7 @@ class SpoolReader:
         if is_cut or missing_bytes:
             self._report(DamageReport(path, record_file.size, missing_bytes, None))
         if is_cut:
-            with contextlib.suppress(OSError):
-                record_file.reserve(len(data))  # said once
+            self._to_put_right.append(partial(_complete, record_file, len(data)))
         self._files.adopt(record_file)
 
     def _look_for_missing(self, numbers: list[int]) -> None:
@@ -225,8 +241,13 @@ class SpoolReader:
 
     def _keep_aside(self, path: str, data: bytes, damage: Damage) -> None:
         kept_as = f"{path}.{damage.position}{DAMAGED_SUFFIX}"
-        self._storage.write_atomically(kept_as, data[damage.position : damage.position + damage.size_bytes])
+        content = data[damage.position : damage.position + damage.size_bytes]
+        self._to_put_right.append(partial(self._keep, path, kept_as, content))
         self._report(DamageReport(path, damage.position, damage.size_bytes, kept_as))
+
+    def _keep(self, path: str, kept_as: str, content: bytes) -> None:
+        self._storage.write_atomically(kept_as, content)
+        logger.error("%d bytes of %s that cannot be read are kept as %s", len(content), path, kept_as)
 
     def _report(self, report: DamageReport) -> None:
         self._damages.append(report)
@@ -260,7 +281,7 @@ class SpoolReader:
             in_open_batches.add(batch.first, batch.end)
         for first, end in book.lost_entries(0, book.next):
             logger.error("%s: records %d to %d of %s cannot be read", self._directory, first, end - 1, book.partition)
-            self._lost[book.partition] = self._lost.get(book.partition, 0) + end - first
+            self._lost.setdefault(book.partition, EntryRanges()).add(first, end)
             for low, high in in_open_batches.missing(first, end):
                 self.fates.apply(Settled(book.partition, low, high - low))
 
@@ -282,12 +303,19 @@ class SpoolReader:
         waiting = sum(book.waiting for book in self.books.values()) - sum(
             end - first for one in found for first, end in one.doubted
         )
-        return Recovery(tuple(found), waiting, tuple(self._damages), self._lost)
+        lost = {partition: sum(end - first for first, end in ranges) for partition, ranges in self._lost.items()}
+        return Recovery(tuple(found), waiting, tuple(self._damages), lost, self._lost)
 
 
 def without_doubts(left: tuple[OpenPartition, ...]) -> tuple[OpenPartition, ...]:
     """Where another authority than the journal tells what was sent."""
     return tuple(replace(one, doubted=()) for one in left if one.batches)
+
+
+def _complete(record_file: RecordFile, size: int) -> None:
+    """So that it is said once that the file was cut."""
+    with contextlib.suppress(OSError):
+        record_file.reserve(size)
 
 
 def _numbers_in(names: list[str], suffix: str) -> list[int]:

@@ -77,6 +77,8 @@ class Spool:
         self._unwritten: list[Fact] = []
         """Settled in memory; the journal did not take it yet."""
         self._failure: str | None = None
+        self._to_begin: SpoolReader | None = reader
+        """Until something is written."""
         self._backlog = Backlog(files, self._books)
         self._backlog.rewind()
         self.identity: SpoolIdentity | None = None
@@ -84,30 +86,51 @@ class Spool:
 
     @classmethod
     def open(cls, storage: Storage, directory: str, config: SpoolConfig) -> tuple[Spool, Recovery]:
-        """Read what an earlier process left, and begin. Raises SpoolError."""
+        """Read what an earlier process left, and begin; if what is damaged leaves a question open, only with the first
+        write, so that nothing is changed by whoever refuses to go on. Raises SpoolError."""
         try:
             storage.make_directory(directory)
             files = RecordFiles(storage, directory, max_bytes=config.max_bytes, is_durable=config.is_durable)
             reader = SpoolReader(storage, directory, files)
             recovery = reader.read()
             spool = cls(storage, directory, config, files, reader)
-            spool._begin(reader)
+            spool._read_identity()
+            if not recovery.may_be_cured:
+                spool._begin()
         except OSError as error:
             raise SpoolError(f"the spool {directory} cannot be opened: {error}") from error
         return spool, recovery
 
-    def _begin(self, reader: SpoolReader) -> None:
-        if self._config.is_durable and (request := self._files.sync_request()):
-            request.run()
-            self._files.synced(request)
+    def _read_identity(self) -> None:
         path = self._identity_path
         if self._storage.exists(path):
             self.identity = decode_identity(self._storage.read_all(path), path)
         check_life(self.identity, self._fates.life, path)
+
+    def _begin(self) -> None:
+        reader = self._to_begin
+        assert reader is not None
+        reader.put_right()
+        if self._config.is_durable and (request := self._files.sync_request()):
+            request.run()
+            self._files.synced(request)
         self._journal.begin(reader.last_journal + 1, self._fates.summary())
         for path in reader.obsolete:
             self._storage.remove(path)
         self._files.remove(self._files.settled())
+        self._to_begin = None
+
+    def _go_on(self) -> None:
+        """Before anything is written. Raises SpoolWriteFailed."""
+        try:
+            self._begin()
+        except OSError as error:
+            raise SpoolWriteFailed(f"{self._directory} cannot be written: {error}") from error
+
+    @property
+    def is_untouched(self) -> bool:
+        """Its files are still as they were found."""
+        return self._to_begin is not None
 
     # --- sending ----------------------------------------------------------------------------------------------
 
@@ -124,6 +147,8 @@ class Spool:
         otherwise. Raises SpoolFull or SpoolWriteFailed: then it was not accepted."""
         if self._failure is not None:
             raise SpoolWriteFailed(f"{self._failure}; make a new producer once the disk works")
+        if self._to_begin is not None:
+            self._go_on()
         book = self._books.get((topic, partition))
         if book is None:
             book = self._new_book(topic, partition)
@@ -202,6 +227,8 @@ class Spool:
 
     def _write_first(self, facts: Sequence[Fact]) -> None:
         """Facts that count only once they are written."""
+        if self._to_begin is not None:
+            self._go_on()
         self._append_facts([*self._unwritten, *facts])
         if self._config.is_durable:
             self._journal.sync()
@@ -256,6 +283,8 @@ class Spool:
 
     def _write_settled(self, *, may_remove: bool) -> None:
         try:
+            if self._to_begin is not None:
+                self._go_on()
             self._append_facts(self._unwritten)
             self._unwritten.clear()
             if may_remove:
@@ -381,12 +410,25 @@ class Spool:
     def void(self, partition: TopicPartition, first: int, end: int) -> None:
         """Forget under which numbers these entries may have been sent: they wait as if new. Raises SpoolWriteFailed."""
         book = self._books[partition]
+        if self._to_begin is not None:
+            self._go_on()
         for low, high in book.lost_entries(first, end):
             self._settle(book, low, high)
         self._write_first([Voided(partition, first, end - first)])
 
-    def discard(self, partition: TopicPartition, first: int, end: int) -> str:
-        """Move these entries to a file beside the spool and settle them; the file's path. Raises SpoolWriteFailed."""
+    def unreadable(self, partition: TopicPartition, first: int, end: int) -> list[tuple[int, int]]:
+        """Which of these entries are not settled and in no file any more."""
+        return self._books[partition].lost_entries(first, end)
+
+    def settled_end(self, partition: TopicPartition) -> int:
+        """All entries below are settled."""
+        return self._books[partition].fates.settled.next_missing(0)
+
+    def discard(self, partition: TopicPartition, first: int, end: int) -> str | None:
+        """Move these entries to a file beside the spool and settle them; the file's path, None if none of them can be
+        read. Raises SpoolWriteFailed."""
+        if self._to_begin is not None:
+            self._go_on()
         path = f"{self._directory}/{partition}.{first}-{end - 1}{DISCARDED_SUFFIX}"
         book = self._books[partition]
         data = bytearray()
@@ -395,16 +437,19 @@ class Spool:
                 for record, body in self._entries_in(number):
                     if record.topic_partition == partition and first <= record.entry < end:
                         data += encode_frame(0, len(data), body)
-            data += bytes(reserved_end(len(data)) - len(data))
-            self._storage.write_atomically(path, data)
+            if data:
+                self._storage.write_atomically(path, data + bytes(reserved_end(len(data)) - len(data)))
         except OSError as error:
             raise SpoolWriteFailed(f"{path} cannot be written: {error}; nothing was discarded") from error
         is_emptied = self._settle(book, first, end)
         self._write_settled(may_remove=is_emptied)
-        return path
+        return path if data else None
 
     def resolved(self) -> None:
-        """Everything an earlier process left is judged; what remains open is sent as it was, and the rest waits."""
+        """Everything an earlier process left is judged; what remains open is sent as it was, and the rest waits. Raises
+        SpoolWriteFailed."""
+        if self._to_begin is not None:
+            self._go_on()
         for book in self._books.values():
             book.rewind()
         self._backlog.rewind()
@@ -436,6 +481,12 @@ class Spool:
 
     def close(self) -> None:
         """Leave nothing behind that a later process need not know."""
+        if self._to_begin is None:
+            self._leave()
+        self._files.close()
+        self._journal.close()
+
+    def _leave(self) -> None:
         self._write_settled(may_remove=True)
         if not self._unwritten and self._failure is None:
             with contextlib.suppress(SpoolWriteFailed):
@@ -443,8 +494,6 @@ class Spool:
                 if self._files.files:
                     self._note_journal()
                     self._append_facts([])
-        self._files.close()
-        self._journal.close()
 
 
 def read_discarded(data: bytes) -> list[SpooledRecord]:

@@ -21,6 +21,8 @@ from oncelog.client.spool.asking import Asked
 from oncelog.client.spool.errors import SpoolError, SpoolFateUnknown, SpoolWriteFailed
 from oncelog.client.spool.fate import Judgement, Unknown
 from oncelog.client.spool.feeding import Feeder
+from oncelog.client.spool.recovery import Recovery
+from oncelog.client.spool.refusal import ranges_in_words, refusal
 from oncelog.client.spool.resolving import Question, Resolver
 from oncelog.client.spool.spool import Spool
 from oncelog.client.spool.transacting import Transactor
@@ -28,8 +30,6 @@ from oncelog.client.spool.transacting import Transactor
 REFUSE, RESEND, DISCARD = "refuse", "resend", "discard"
 LOOK_FOR_TOPICS_MS = 1_000
 """How often brokers are asked for a topic that records on disk wait for."""
-MAX_NAMED = 5
-"""Partitions that an error names."""
 
 NewTransactor = Callable[[Callable[[int], bool], Callable[[Iterable[Unknown]], None]], Transactor]
 """Makes a transactor from how to feed, and from what decides about entries of unknown fate."""
@@ -51,6 +51,7 @@ class SpooledSender:
         when_unknown: str,
         on_news: Callable[[], None],
         new_transactor: NewTransactor | None = None,
+        found: Recovery | None = None,
     ) -> None:
         self._core = core
         self._spool = spool
@@ -58,6 +59,7 @@ class SpooledSender:
         self._resolver: Resolver | None = resolver
         self._directory = directory
         self._when_unknown = when_unknown
+        self._found = found or Recovery()
         self._on_news = on_news
         self._look_for_topics_at_ms = 0
         self.close_at_ms: int | None = None
@@ -197,6 +199,11 @@ class SpooledSender:
         for judgement in judgements:
             for batch in judgement.stored:
                 topic, partition = batch.numbers.partition
+                if not batch.is_complete:
+                    logger.warning(
+                        "records %d to %d of %s are stored, its leader says, though some of them cannot be read here",
+                        batch.numbers.first, batch.numbers.end - 1, batch.numbers.partition,
+                    )  # fmt: skip
                 self._spool.settled(topic, partition, batch.numbers.first, batch.numbers.count)
             for batch in judgement.anew:
                 self._spool.void(batch.numbers.partition, batch.numbers.first, batch.numbers.end)
@@ -210,26 +217,26 @@ class SpooledSender:
 
     def _decide(self, unknown: Iterable[Unknown]) -> None:
         for one in unknown:
-            count, what = one.end - one.first, f"{one.partition} of an earlier run may be stored already: {one.reason}"
+            gone = self._spool.unreadable(one.partition, one.first, one.end)
+            readable = one.end - one.first - sum(end - first for first, end in gone)
             if self._when_unknown == RESEND:
                 self._spool.void(one.partition, one.first, one.end)
-                logger.warning("%d records for %s; spool_unknown=resend sends them (again)", count, what)
+                done = f"spool_unknown=resend sends {readable} of them (again)"
             else:
                 path = self._spool.discard(one.partition, one.first, one.end)
-                logger.warning("%d records for %s; spool_unknown=discard moved them to %s", count, what, path)
+                done = (
+                    "nothing is left to discard"
+                    if path is None
+                    else f"spool_unknown=discard moved {readable} to {path}"
+                )
+            if gone:
+                done += f"; records {ranges_in_words(gone)} cannot be read, and are lost unless they are stored"
+            logger.warning(
+                "records %d to %d of %s of an earlier run may be stored already: %s; %s",
+                one.first, one.end - 1, one.partition, one.reason, done,
+            )  # fmt: skip
 
     def _refusal(self, unknown: list[Unknown]) -> SpoolFateUnknown:
-        counts: dict[tuple[str, str], int] = {}
-        for one in unknown:
-            place = (str(one.partition), one.reason)
-            counts[place] = counts.get(place, 0) + one.end - one.first
-        named = [f"{count} for {place} ({reason})" for (place, reason), count in list(counts.items())[:MAX_NAMED]]
-        if len(counts) > MAX_NAMED:
-            named.append(f"and {len(counts) - MAX_NAMED} more partitions")
-        error = SpoolFateUnknown(
-            f"records that an earlier run left in {self._directory} may or may not be stored: {'; '.join(named)}."
-            " Nothing was sent or changed. Look into the topic, then open the spool once with spool_unknown=resend"
-            " (may store them twice) or spool_unknown=discard (may lose them; they are moved to a file beside)"
-        )
+        error = refusal(self._directory, unknown, self._found, self._spool)
         logger.error("%s", error)
         return error
