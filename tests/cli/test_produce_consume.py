@@ -9,11 +9,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import confluent_kafka
 import pytest
 
+from oncelog.client.blocking import BlockingClient
+from oncelog.client.metadata import NO_LEADER, PartitionMetadata
+from oncelog.types import TopicPartition
 from tests.cli.conftest import Run
 from tests.client.test_partitioner import KNOWN
 from tests.support.broker import OncelogBroker
@@ -114,6 +118,32 @@ def test_what_is_not_there(at_broker: Run, topic: str) -> None:
     assert "no partition 9" in at_broker("consume", topic, "--partition", "9", code=1).err
     assert "do not go together" in at_broker("consume", topic, "--group", "g", "--offset", "3", code=1).err
     assert "'%z' is unknown" in at_broker("consume", topic, "--format", "%z", code=1).err
+
+
+def test_a_partition_without_a_leader_keeps_nobody_from_the_others(
+    at_broker: Run, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for partition in range(3):
+        at_broker("produce", topic, "--partition", str(partition), stdin=b"%d\n" % partition * 2)
+    known = BlockingClient.partition
+    looks = 0
+
+    def partition_of(client: BlockingClient, partition: TopicPartition) -> PartitionMetadata:
+        nonlocal looks
+        looks += partition.partition == 1
+        found = known(client, partition)
+        return replace(found, leader=NO_LEADER) if partition.partition == 1 and looks < back_at else found
+
+    monkeypatch.setattr(BlockingClient, "partition", partition_of)
+    monkeypatch.setattr("oncelog.cli.reader.LOOK_AGAIN_S", 0.0)
+    back_at = 1_000_000
+    outcome = at_broker("consume", topic, "--from-beginning", "--max", "4")
+    assert sorted(outcome.lines) == ["0", "0", "2", "2"]
+    assert outcome.err == f"oncelog: {topic}-1 has no leader; waiting for it\n"
+    looks, back_at = 0, 6
+    outcome = at_broker("consume", topic, "--from-beginning", "--until-end")
+    assert sorted(outcome.lines) == ["0", "0", "1", "1", "2", "2"]
+    assert outcome.err.count("no leader") == 1
 
 
 def test_a_record_larger_than_the_topic_allows_is_refused_and_smaller_ones_are_split(

@@ -1,15 +1,21 @@
-"""Reads a topic without a group: from where to where, partition by partition, leader by leader."""
+"""Reads a topic without a group: from where to where, partition by partition, leader by leader.
+
+A partition that has no leader keeps nobody from the others: it is named once, looked for now and then, and read from
+its start when it has one.
+"""
 
 from __future__ import annotations
 
+import sys
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from oncelog.client.blocking import BlockingClient
 from oncelog.client.leaders import EARLIEST_OFFSET, LATEST_OFFSET, list_offsets
-from oncelog.client.metadata import Node
-from oncelog.errors import NONE, OffsetOutOfRange, error_for_code
+from oncelog.client.metadata import NO_LEADER, Node
+from oncelog.errors import NONE, KafkaError, LeaderNotAvailable, OffsetOutOfRange, error_for_code
 from oncelog.records.batch import DEFAULT_MAX_DECOMPRESSED_BYTES
 from oncelog.records.kernel import ConsumerRecord, RecordCursor
 from oncelog.types import IsolationLevel, TopicPartition
@@ -22,6 +28,8 @@ MAX_WAIT_MS = 500
 MAX_BYTES = 16 * 1024 * 1024
 MAX_PARTITION_BYTES = 1024 * 1024
 RECORDS_AT_ONCE = 1_000
+LOOK_AGAIN_S = 1.0
+"""How often a partition without a leader is looked for, while the others are read."""
 LAST_VERSION_BY_NAME = 12
 NO_SESSION, FINAL_EPOCH = 0, -1
 
@@ -48,27 +56,68 @@ class TopicReader:
         for partition in self._partitions:
             client.partition(partition)
         self._positions: dict[TopicPartition, int] = {}
-        self._ends: dict[TopicPartition, int] | None = None
+        self._start = END
+        self._until_the_end = False
+        self._ends: dict[TopicPartition, int] = {}
+        self._leaderless: dict[TopicPartition, float] = {}
+        """Since when."""
+        self._named: set[TopicPartition] = set()
+        self._look_again_at = 0.0
         self._order = deque(self._partitions)
 
     def start(self, start: Start, *, until_end: bool) -> None:
         """Raises OffsetOutOfRange."""
-        first, end = self._offsets(EARLIEST_OFFSET), self._offsets(LATEST_OFFSET)
-        for partition in self._partitions:
-            self._positions[partition] = _position(partition, start, first[partition], end[partition])
-        self._ends = end if until_end else None
+        self._start, self._until_the_end = start, until_end
+        self._place(self._led(self._partitions))
+
+    def _place(self, partitions: list[TopicPartition]) -> None:
+        """Where to begin, and to end, in partitions that have a leader (now)."""
+        new = [partition for partition in partitions if partition not in self._positions]
+        if not new:
+            return
+        first, end = self._offsets(new, EARLIEST_OFFSET), self._offsets(new, LATEST_OFFSET)
+        for partition in new:
+            self._positions[partition] = _position(partition, self._start, first[partition], end[partition])
+            if self._until_the_end:
+                self._ends[partition] = end[partition]
+
+    def _led(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+        """Those that have a leader. Raises LeaderNotAvailable if all are to be read, and one has none for long."""
+        if self._leaderless and time.monotonic() >= self._look_again_at:
+            self._look_again_at = time.monotonic() + LOOK_AGAIN_S
+            self._client.refresh_metadata([self._topic])
+        found = []
+        for partition in partitions:
+            if self._client.partition(partition).leader != NO_LEADER:
+                self._leaderless.pop(partition, None)
+                found.append(partition)
+            else:
+                self._miss(partition)
+        return found
+
+    def _miss(self, partition: TopicPartition) -> None:
+        now = time.monotonic()
+        since = self._leaderless.setdefault(partition, now)
+        if self._until_the_end and now - since >= self._client.config.default_api_timeout_ms / 1000:
+            raise LeaderNotAvailable(f"{partition} has no leader, so its end cannot be reached; its broker may be down")
+        if partition not in self._named:
+            self._named.add(partition)
+            print(f"oncelog: {partition} has no leader; waiting for it", file=sys.stderr, flush=True)
 
     @property
     def finished(self) -> bool:
-        return self._ends is not None and all(
-            self._positions[partition] >= end for partition, end in self._ends.items()
-        )
+        return self._until_the_end and all(self._is_read(partition) for partition in self._partitions)
 
     def poll(self) -> Iterator[tuple[TopicPartition, ConsumerRecord]]:
         """What one round of fetches brings. Of a round that is not read to its end, the rest is fetched again."""
         self._order.rotate(-1)  # so that no partition is always served last
         unread = [partition for partition in self._order if not self._is_read(partition)]
-        fetched = self._client.retrying(lambda: self._fetch_all(unread))
+        led = self._led(unread)
+        if not led:
+            time.sleep(MAX_WAIT_MS / 1000)
+            return
+        self._place(led)
+        fetched = self._client.retrying(lambda: self._fetch_all(self._led(led)))
         for partition, cursor in fetched:
             for record in self._until_end(partition, cursor):
                 yield partition, record
@@ -78,20 +127,28 @@ class TopicReader:
     def _until_end(self, partition: TopicPartition, cursor: RecordCursor) -> Iterator[ConsumerRecord]:
         while records := cursor.take(RECORDS_AT_ONCE):
             for record in records:
-                if self._ends is not None and record.offset >= self._ends[partition]:
+                if self._until_the_end and record.offset >= self._ends[partition]:
                     return
                 yield record
 
     def _is_read(self, partition: TopicPartition) -> bool:
-        return self._ends is not None and self._positions[partition] >= self._ends[partition]
+        return partition in self._ends and self._positions[partition] >= self._ends[partition]
 
     def _fetch_all(self, partitions: list[TopicPartition]) -> list[tuple[TopicPartition, RecordCursor]]:
         by_leader = self._client.by_leader(partitions)
         found = []
+        failed: KafkaError | None = None
         for node, led in by_leader.items():
             # One leader can be waited for; several are asked in turn, and none may keep the others waiting.
             for answer in self._fetch(node, led, MAX_WAIT_MS // len(by_leader)):
-                found.append(self._cursor(answer))
+                try:
+                    found.append(self._cursor(answer))
+                except KafkaError as error:
+                    if not error.retriable or isinstance(error, OffsetOutOfRange):
+                        raise
+                    failed = error
+        if failed is not None and not found:
+            raise failed
         return found
 
     def _fetch(self, node: Node, partitions: list[TopicPartition], max_wait_ms: int) -> list[FetchedPartition]:
@@ -144,8 +201,8 @@ class TopicReader:
             DEFAULT_MAX_DECOMPRESSED_BYTES,
         )
 
-    def _offsets(self, spec: int) -> dict[TopicPartition, int]:
-        listed = list_offsets(self._client, dict.fromkeys(self._partitions, spec), self._isolation)
+    def _offsets(self, partitions: list[TopicPartition], spec: int) -> dict[TopicPartition, int]:
+        listed = list_offsets(self._client, dict.fromkeys(partitions, spec), self._isolation)
         return {partition: one.offset for partition, one in listed.items()}
 
 
