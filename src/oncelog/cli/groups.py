@@ -65,7 +65,9 @@ def add_parser(subparsers: Subparsers[argparse.ArgumentParser]) -> None:
         help="what the group reads; without transactions both are the same (default: read_committed)",
     )
     describe.add_argument(
-        "--exact", action="store_true", help="read all that is left to count it; else a large lag is a bound"
+        "--exact",
+        action="store_true",
+        help="read all that is left to count it; otherwise a large lag is shown as an upper bound (<= N)",
     )
     describe.add_argument("--times", type=not_negative, metavar="N", help="with --watch: stop after N times")
     describe.set_defaults(run=run_describe)
