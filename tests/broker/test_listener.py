@@ -156,3 +156,12 @@ class _Named:
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._loop, name)
+
+
+def test_a_host_that_nobody_knows_is_named(loop: asyncio.AbstractEventLoop) -> None:
+    async def unknown(*_: object, **__: object) -> list[object]:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    listening = listener(_Named(loop, unknown), lambda _: True)  # type: ignore[arg-type]
+    with pytest.raises(OSError, match=r"^cannot listen on foo\.bar\.invalid:9092: unknown host$"):
+        loop.run_until_complete(listening.listen("foo.bar.invalid", 9092))

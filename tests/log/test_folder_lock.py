@@ -112,3 +112,11 @@ def test_a_folder_that_cannot_be_written_to_is_not_in_use(tmp_path: Path) -> Non
         FolderLock(str(tmp_path))
     (tmp_path / LOCK_FILE).rmdir()
     FolderLock(str(tmp_path)).release()
+
+
+def test_a_folder_that_cannot_be_made_is_told_in_words(tmp_path: Path) -> None:
+    (tmp_path / "a file").write_bytes(b"")
+    with pytest.raises(OSError, match=r"^/.*/a file is a file, not a folder$"):
+        FolderLock(str(tmp_path / "a file"))
+    with pytest.raises(OSError, match=r"^cannot create the folder /.*/a file/data: Not a directory$"):
+        FolderLock(str(tmp_path / "a file" / "data"))

@@ -127,6 +127,14 @@ def test_an_impossible_size_is_refused_after_the_good_frames(size: int, error: t
         next(frames)
 
 
+def test_http_is_recognised() -> None:
+    assembler = FrameAssembler(LIMIT)
+    stream = b"GET /metrics HTTP/1.1"
+    assembler.get_buffer()[: len(stream)] = stream
+    with pytest.raises(FrameTooLarge, match=r"this looks like HTTP; metrics are served on metrics\.port"):
+        list(assembler.received(len(stream)))
+
+
 def test_a_claimed_size_allocates_nothing() -> None:
     tracemalloc.start()
     assembler = FrameAssembler(LIMIT)

@@ -51,7 +51,10 @@ class Listener:
     async def listen(self, host: str | None, port: int, *, send_buffer_bytes: int | None = None) -> int:
         """Begin, on all addresses of the host (or of this machine); the port, which is the one asked for unless that
         was 0. Raises OSError."""
-        found = await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        try:
+            found = await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        except socket.gaierror:
+            raise OSError(f"cannot listen on {host}:{port}: unknown host") from None
         addresses = list(dict.fromkeys((family, address) for family, _, _, _, address in found))
         for attempt in range(1, PORT_ATTEMPTS + 1):
             try:

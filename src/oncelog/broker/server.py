@@ -275,11 +275,11 @@ def keep_lock(lock: FolderLock, _: int) -> None:
     """Put the file of the lock back if somebody deleted it: it is all that Apache Kafka looks at."""
     try:
         if lock.renew():
-            logger.warning("the file of the data folder's lock was deleted; it is there again, and locked")
+            logger.warning("`.lock` in the data folder was deleted by someone; recreated and locked")
     except FolderInUse as error:
         logger.error("two brokers write to one folder, stop one of them at once: %s", error)
     except OSError as error:
-        logger.error("the file of the data folder's lock is gone and cannot be made: %s", error)
+        logger.error("`.lock` in the data folder was deleted by someone, and cannot be recreated: %s", error)
 
 
 async def _serve(

@@ -51,8 +51,8 @@ class FolderLock:
     """Held from its making on, until `release`."""
 
     def __init__(self, directory: str) -> None:
-        """Makes the folder if it is not there. Raises FolderInUse."""
-        os.makedirs(directory, exist_ok=True)
+        """Makes the folder if it is not there. Raises FolderInUse, or OSError with words for a user."""
+        _make_folder(directory)
         self._directory = directory
         self._path = os.path.join(directory, LOCK_FILE)
         self._file = -1
@@ -128,3 +128,12 @@ def _lock(kind: Callable[[int, int], None], descriptor: int) -> None:
 
 def _inode(status: os.stat_result) -> Inode:
     return status.st_dev, status.st_ino
+
+
+def _make_folder(directory: str) -> None:
+    try:
+        os.makedirs(directory, exist_ok=True)
+    except FileExistsError:
+        raise OSError(f"{directory} is a file, not a folder") from None
+    except OSError as error:
+        raise OSError(f"cannot create the folder {directory}: {error.strerror}") from error

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from mmap import mmap
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from oncelog.wire.api import ApiKey, flexible
 from oncelog.wire.buffer_shelf import BUFFER_BYTES, BufferShelf
@@ -39,6 +39,17 @@ class MalformedFrame(MalformedMessage):
 
 class FrameTooLarge(MalformedFrame):
     """The size prefix is above the limit."""
+
+
+_HTTP: Final = frozenset((b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"DELE", b"PATC", b"CONN", b"HTTP"))
+"""How requests and answers of HTTP begin."""
+
+
+def frame_in_words(size: int) -> str:
+    """Of a frame that is too large: who speaks another protocol has its first letters taken for a size."""
+    if size.to_bytes(4, "big", signed=True) in _HTTP:
+        return f"a frame of {size} bytes: this looks like HTTP; metrics are served on metrics.port"
+    return f"a frame of {size} bytes"
 
 
 class UnknownApi(MalformedMessage):
@@ -172,7 +183,7 @@ class FrameAssembler:
     def _refusal(self, size: int) -> MalformedFrame:
         if size < 0:
             return MalformedFrame(f"a frame of {size} bytes")
-        return FrameTooLarge(f"a frame of {size} bytes; the limit is {self._max_frame_bytes}")
+        return FrameTooLarge(f"{frame_in_words(size)}; the limit is {self._max_frame_bytes}")
 
     def _replace_buffer(self) -> None:
         """A new buffer that begins with the incomplete frame."""

@@ -16,7 +16,7 @@ from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from sys import getrefcount
 from typing import Final
 
-from oncelog.wire.frame import SIZE_BYTES, FrameTooLarge, MalformedFrame
+from oncelog.wire.frame import SIZE_BYTES, FrameTooLarge, MalformedFrame, frame_in_words
 
 SMALL_BUFFER_BYTES: Final = 16 * 1024
 """What an idle connection keeps."""
@@ -126,7 +126,7 @@ class FrameReceiver:
     def _refusal(self, size: int) -> MalformedFrame:
         if size < 0:
             return MalformedFrame(f"a frame of {size} bytes")
-        return FrameTooLarge(f"a frame of {size} bytes; the limit is {self._max_frame_bytes}")
+        return FrameTooLarge(f"{frame_in_words(size)}; the limit is {self._max_frame_bytes}")
 
     def _begin_large(self, size_bytes: int) -> None:
         arrived = self._small[self._start + SIZE_BYTES : self._filled]
