@@ -209,6 +209,7 @@ class TestErrors:
         made.pass_time(A_WHILE_MS)
         assert [type(told) for told in made.errors] == [error]
         assert str(FIRST) in str(made.errors[0])
+        assert ("oncelog doctor DIR --deep" in str(made.errors[0])) == (error is CorruptMessage)
         goes_on(made)
         made.log(0).errors.append(code)
         made.pass_time(A_WHILE_MS)

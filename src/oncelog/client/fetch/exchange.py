@@ -7,7 +7,7 @@ what it found (`Positions.leave`), or puts data into the inbox.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from oncelog.client.fetch.batches import batches_end
@@ -385,5 +385,13 @@ class Exchange:
         state.failed(now_ms + self._backoff.after(state.attempts + 1))
 
 
+DAMAGED_AT_REST: Final = (
+    ". The broker's log is damaged there: `oncelog doctor DIR --deep` on the broker's data folder says which offsets; "
+    "to go on without them, seek() past the last one (`oncelog consume --partition P --offset N`)"
+)
+"""How far the damage goes only the broker's disk tells."""
+
+
 def _explained(state: PartitionState, error_code: int) -> str:
-    return f"{state.partition} at offset {state.fetch_offset}: {error_for_code(error_code).message}"
+    told = f"{state.partition} at offset {state.fetch_offset}: {error_for_code(error_code).message}"
+    return told + DAMAGED_AT_REST if error_code == CorruptMessage.code else told
