@@ -8,6 +8,7 @@ import pytest
 
 from oncelog.log.leader_epochs import EpochEntry
 from oncelog.log.manifest import CorruptManifest, Manifest, SegmentEntry, decode, encode
+from oncelog.types import TopicPartition
 
 MANIFEST = Manifest(
     (SegmentEntry(0, 1000, 2, 77, 88, 4, 5, 1_700_000_000_000), SegmentEntry(250, 900), SegmentEntry(300)),
@@ -18,12 +19,14 @@ MANIFEST = Manifest(
     99,
     UUID(int=5),
     4,
+    TopicPartition("orders", 3),
 )
 
 
 def test_a_manifest_comes_back_as_it_was() -> None:
     assert decode(encode(MANIFEST)) == MANIFEST
     assert decode(encode(MANIFEST._replace(topic_id=None))).topic_id is None
+    assert decode(encode(MANIFEST._replace(partition=None))).partition is None, "as an earlier version wrote it"
 
 
 def test_no_flipped_bit_and_no_missing_byte_is_believed() -> None:

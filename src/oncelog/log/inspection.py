@@ -251,6 +251,7 @@ def accept_loss(
         max(first, known_start if known_start <= goes_on_at else first),
         0,
         manifest.epochs if manifest is not None else (),
+        partition=topic_partition,
         topic_id=manifest.topic_id if manifest is not None else None,
         foreign_epoch=max(foreign_epoch, manifest.foreign_epoch if manifest is not None else foreign_epoch),
     )

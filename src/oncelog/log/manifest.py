@@ -17,6 +17,7 @@ someone looks at it. A manifest that the power tore fails its checksum, counts a
 damage to that partition is noticed only as far as Kafka's own files tell.
 
     oncelog-manifest 1 9ae0daaf     version, CRC32C of all that follows
+    partition orders 3              whose log this is; not in a manifest of an earlier version
     topic 0f3c...                   the topic's id, 32 hex digits; `-` if unknown
     foreign-epoch 0                 last epoch before this of an older oncelog or of Apache Kafka, in the metadata
     log-start 17
@@ -43,6 +44,7 @@ from oncelog.log.snapshot_files import UNKNOWN_CRC, SnapshotFiles
 from oncelog.log.storage import Storage, replace_file
 from oncelog.log.transaction_index import Checksum
 from oncelog.records.kernel import crc32c
+from oncelog.types import TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -101,6 +103,7 @@ class Manifest(NamedTuple):
     snapshot_crc: int = UNKNOWN_CRC
     topic_id: UUID | None = None
     foreign_epoch: int = NO_FOREIGN_EPOCH
+    partition: TopicPartition | None = None
 
     @property
     def is_closed(self) -> bool:
@@ -173,6 +176,7 @@ MAX_NAMED: Final = 5
 def encode(manifest: Manifest) -> bytes:
     topic_id = manifest.topic_id.hex if manifest.topic_id is not None else "-"
     lines = [
+        *([f"partition {manifest.partition.topic} {manifest.partition.partition}"] if manifest.partition else []),
         f"topic {topic_id}",
         f"foreign-epoch {manifest.foreign_epoch}",
         f"log-start {manifest.log_start_offset}",
@@ -220,7 +224,13 @@ def _parse(body: str) -> Manifest:
         int(single["snapshot"]),
         None if single["topic"] == "-" else UUID(hex=single["topic"]),
         int(single["foreign-epoch"]),
+        _partition(single["partition"]) if "partition" in single else None,
     )
+
+
+def _partition(text: str) -> TopicPartition:
+    topic, _, index = text.rpartition(" ")
+    return TopicPartition(topic, int(index))
 
 
 def read_manifest(storage: Storage, directory: str) -> Manifest | None:
@@ -232,10 +242,18 @@ def read_manifest(storage: Storage, directory: str) -> Manifest | None:
 class ManifestFile:
     """The manifest of an open log. It notes what sealed segments are once: they do not change any more."""
 
-    __slots__ = ("_entries", "_foreign_epoch", "_storage", "_topic_id", "_written", "path")
+    __slots__ = ("_entries", "_foreign_epoch", "_partition", "_storage", "_topic_id", "_written", "path")
 
-    def __init__(self, storage: Storage, directory: str, topic_id: UUID | None, foreign_epoch: int) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        directory: str,
+        partition: TopicPartition,
+        topic_id: UUID | None,
+        foreign_epoch: int,
+    ) -> None:
         self._storage = storage
+        self._partition = partition
         self._topic_id = topic_id
         self._foreign_epoch = foreign_epoch
         self._entries: dict[Segment, SegmentEntry] = {}
@@ -268,7 +286,9 @@ class ManifestFile:
 
     def replace(self, manifest: Manifest) -> bool:
         """Write it, without waiting for the disk, unless it stands there already; whether it was written."""
-        manifest = manifest._replace(topic_id=self._topic_id, foreign_epoch=self._foreign_epoch)
+        manifest = manifest._replace(
+            partition=self._partition, topic_id=self._topic_id, foreign_epoch=self._foreign_epoch
+        )
         if manifest == self._written:
             return False
         replace_file(self._storage, self.path, encode(manifest), durable=False)

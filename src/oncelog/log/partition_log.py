@@ -123,7 +123,9 @@ class PartitionLog:
             clean=clean,
             recovery_point=recovery_point,
             log_start_offset=log_start_offset or 0,
-            manifest=ManifestFile(storage, directory, topic_id, foreign_epoch) if keeps_manifest else None,
+            manifest=ManifestFile(storage, directory, topic_partition, topic_id, foreign_epoch)
+            if keeps_manifest
+            else None,
         )
         try:
             log = cls(storage, directory, topic_partition, config, loader.load())

@@ -24,7 +24,7 @@ from oncelog.errors import CorruptMessage, InvalidRecord, KafkaStorageError
 from oncelog.log.batch_scan import ScannedBatches, scan_batches
 from oncelog.log.checkpoints import CorruptCheckpoint
 from oncelog.log.config import LogConfig
-from oncelog.log.folders import see_doctor
+from oncelog.log.folders import name_of, see_doctor
 from oncelog.log.index import MAX_RELATIVE_OFFSET, CorruptIndex
 from oncelog.log.interrupted import remove_orphans, settle_interrupted
 from oncelog.log.leader_epochs import LeaderEpochCache
@@ -100,6 +100,7 @@ class LogLoader:
     ) -> None:
         self._storage = storage
         self._directory = directory
+        self._topic_partition = topic_partition
         self._config = config
         self._now_ms = now_ms
         self._recovery_point = recovery_point
@@ -119,6 +120,7 @@ class LogLoader:
         self._storage.make_directory(self._directory)
         if self._manifest is not None:
             self._manifest.load()
+            self._check_owner()
         names = settle_interrupted(self._storage, self._directory, self._note_swap)
         found = [offset_of(name) for name in names if name.endswith(LOG_SUFFIX)]
         segments = [self._segment(offset) for offset in sorted(offset for offset in found if offset is not None)]
@@ -148,6 +150,16 @@ class LogLoader:
     @property
     def _claims(self) -> Manifest | None:
         return self._manifest.written if self._manifest is not None else None
+
+    def _check_owner(self) -> None:
+        """The folders of two partitions of one topic have the same topic id: only the manifest tells them apart."""
+        owner = self._claims.partition if self._claims is not None else None
+        if owner is not None and owner != self._topic_partition:
+            raise damaged(
+                self._directory,
+                f"its manifest says that this is the log of partition {owner}: folders were renamed or swapped, and "
+                f"this one should be called {name_of(owner)} again",
+            )
 
     def _note_swap(self, starts: list[int], first: int, end: int) -> None:
         if self._manifest is not None and self._claims is not None:
