@@ -162,10 +162,15 @@ def page_of(broker: BrokerState) -> Callable[[], bytes]:
 
 
 def _offline_partitions(broker: BrokerState) -> int:
-    """Those that exist and have no log, too: it could not be opened or made."""
-    usable = {partition for partition, log in broker.logs.logs.items() if not log.offline}
-    topics = broker.controller.state.topics.values()
-    return sum(TopicPartition(topic.name, index) not in usable for topic in topics for index in topic.partitions)
+    """Those that exist and have no log, too: it could not be opened or made. Looks at copies: this is the thread of the
+    page, and topics come and go meanwhile."""
+    existing = [
+        TopicPartition(topic.name, index)
+        for topic in list(broker.controller.state.topics.values())
+        for index in list(topic.partitions)
+    ]
+    usable = {partition for partition, log in list(broker.logs.logs.items()) if not log.offline}
+    return sum(partition not in usable for partition in existing)
 
 
 def gauges(broker: BrokerState) -> Described:
