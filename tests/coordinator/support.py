@@ -9,6 +9,7 @@ from uuid import UUID
 
 from oncelog.coordinator.effects import Caller, Effects, GroupSettings
 from oncelog.coordinator.group_coordinator import GroupCoordinator
+from oncelog.coordinator.groups import MemberRoom
 from oncelog.coordinator.records import decode_record, encode_record
 from oncelog.types import NO_PRODUCER_ID
 from oncelog.wire.api import ApiKey
@@ -94,7 +95,8 @@ class Rig:
         self.apply(self.coordinator.loaded(self.now_ms))
 
     def _new_coordinator(self) -> GroupCoordinator:
-        return GroupCoordinator(self.settings, self.topics, lambda: f"id{next(self._ids)}")
+        self.room = MemberRoom()
+        return GroupCoordinator(self.settings, self.topics, lambda: f"id{next(self._ids)}", self.room)
 
     def send(self, api_key: ApiKey, body: Message, version: int | None = None, client_id: str = "client") -> Ticket:
         version = NEWEST[api_key] if version is None else version

@@ -224,14 +224,20 @@ def test_too_many_elements_are_refused_before_they_are_made(desk: Desk) -> None:
         desk.dispatcher.dispatch(memoryview(bytearray(frame))[4:], NOW_MS)
 
 
-def test_a_commit_that_fits_no_batch_is_refused_and_the_coordinator_goes_on(desk: Desk) -> None:
+def test_a_commit_that_fits_no_batch_is_refused_and_the_coordinator_goes_on(
+    desk: Desk, caplog: pytest.LogCaptureFixture
+) -> None:
     commit(desk)
     coordination = desk.broker.coordination
     (before,) = coordination._partitions.values()
     topic = {"name": "orders", "partitions": [{"partition_index": 0, "committed_metadata": "x" * 100}] * 10_000}
     data = encode("OffsetCommitRequest", 9, {"group_id": "g", "topics": [topic]})
     frame = encode_request(ApiKey.OFFSET_COMMIT, 9, 1, "test", data)
-    _, answer = desk.dispatcher.dispatch(memoryview(bytearray(frame))[4:], NOW_MS)
+    caplog.set_level("INFO")
+    for _ in range(3):
+        _, answer = desk.dispatcher.dispatch(memoryview(bytearray(frame))[4:], NOW_MS)
+    told = [line.levelname for line in caplog.records if "became errors" in line.getMessage()]
+    assert told == ["INFO"], "a client must not fill the broker's log"
     assert isinstance(answer, dict)
     assert {part["error_code"] for part in answer["topics"][0]["partitions"]} == {-1}
     assert list(coordination._partitions.values()) == [before]

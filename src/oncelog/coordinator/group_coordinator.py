@@ -16,7 +16,7 @@ from oncelog.coordinator.classic.groups import ClassicGroups
 from oncelog.coordinator.consumer.consumer_groups import ConsumerGroups
 from oncelog.coordinator.consumer.group import ConsumerGroup
 from oncelog.coordinator.effects import Caller, Effects, GroupSettings, Reply, TopicsView, answer
-from oncelog.coordinator.groups import Group, GroupMap
+from oncelog.coordinator.groups import Group, GroupMap, MemberRoom
 from oncelog.coordinator.offsets import Offsets
 from oncelog.coordinator.records import CoordinatorRecord, RecordType
 from oncelog.errors import NONE, GroupIdNotFound, KafkaError, NotCoordinator, clipped
@@ -38,9 +38,12 @@ _Handler = Callable[[Message, Caller, int], Effects]
 class GroupCoordinator:
     """Composes classic groups, consumer groups and offsets."""
 
-    def __init__(self, settings: GroupSettings, topics: TopicsView, new_id: Callable[[], str]) -> None:
+    def __init__(
+        self, settings: GroupSettings, topics: TopicsView, new_id: Callable[[], str], room: MemberRoom | None = None
+    ) -> None:
+        """Coordinators of one broker share the `room` of their members."""
         self._settings = settings
-        self._groups = GroupMap()
+        self._groups = GroupMap(room)
         self._classic = ClassicGroups(settings, self._groups, new_id)
         self._consumer = ConsumerGroups(settings, topics, self._groups, new_id)
         self._offsets = Offsets(settings, topics, self._groups)
@@ -286,6 +289,7 @@ class GroupCoordinator:
 
     def unload(self) -> list[Reply]:
         """Another broker coordinates, or the disk failed: all who wait are answered NOT_COORDINATOR."""
+        self._groups.leave_room()
         return [reply for group in self._groups.values() for reply in group.release_waiting(NotCoordinator.code)]
 
     def hard_state(self) -> object:

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from oncelog.coordinator.effects import Reply
 from oncelog.coordinator.records import CoordinatorRecord
-from oncelog.errors import GroupIdNotFound
+from oncelog.errors import CoordinatorNotAvailable, GroupIdNotFound
 
 CLASSIC = "classic"
 CONSUMER = "consumer"
@@ -102,12 +102,35 @@ class Group(Protocol):
         ...
 
 
+MAX_ALL_MEMBERS_BYTES = 32 << 20
+"""Of what the members of all classic groups of a broker say and are assigned. A consumer says some hundred bytes, so
+that is room for a hundred thousand; without it, few large requests in many groups would take all memory. It counts
+twice: a request that waits is kept too."""
+
+
+class MemberRoom:
+    """What the members of all groups of a broker take, over all partitions that it coordinates."""
+
+    def __init__(self, max_bytes: int = MAX_ALL_MEMBERS_BYTES) -> None:
+        self.max_bytes = max_bytes
+        self.held_bytes = 0
+
+    def check(self, more_bytes: int) -> None:
+        """Clients take the answer as a reason to come again after a pause, for a join and for a sync: nobody has to be
+        restarted when there is room again."""
+        if more_bytes > 0 and self.held_bytes + more_bytes > self.max_bytes:
+            raise CoordinatorNotAvailable(f"the members of all groups take {self.held_bytes} bytes; there is no room")
+
+
 class GroupMap(dict[str, Group]):
     """All groups of one partition by their ids. Only replay (and, for the soft state of a classic group's first join,
     ClassicGroups) adds or removes one."""
 
-    def __init__(self) -> None:
+    def __init__(self, room: MemberRoom | None = None) -> None:
         super().__init__()
+        self.room = MemberRoom() if room is None else room
+        self._sizes: dict[str, int] = {}
+        """What each group takes of the room."""
         self.rebalance_wanted: set[str] = set()
         """Groups that a downgrade has just made classic: ClassicGroups begins a rebalance as soon as their records
         are replayed."""
@@ -117,6 +140,26 @@ class GroupMap(dict[str, Group]):
         if group is None:
             raise GroupIdNotFound(f"there is no group {group_id!r}")
         return group
+
+    def __setitem__(self, group_id: str, group: Group) -> None:
+        if self.get(group_id) is not group:
+            self.resized(group_id, 0)
+        super().__setitem__(group_id, group)
+
+    def __delitem__(self, group_id: str) -> None:
+        super().__delitem__(group_id)
+        self.resized(group_id, 0)
+
+    def resized(self, group_id: str, size_bytes: int) -> None:
+        """The members of a group take so much now."""
+        self.room.held_bytes += size_bytes - self._sizes.pop(group_id, 0)
+        if size_bytes:
+            self._sizes[group_id] = size_bytes
+
+    def leave_room(self) -> None:
+        """Another one coordinates these groups."""
+        for group_id in list(self._sizes):
+            self.resized(group_id, 0)
 
 
 HASHED_AT_ONCE = 64

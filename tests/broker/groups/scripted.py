@@ -20,7 +20,7 @@ class ScriptedCoordinator:
 
     made: list[ScriptedCoordinator] = []
 
-    def __init__(self, settings: Any, topics: Any, new_id: Callable[[], str]) -> None:
+    def __init__(self, settings: Any, topics: Any, new_id: Callable[[], str], room: Any = None) -> None:
         self.settings = settings
         self.topics = topics
         self.committed: dict[tuple[str, str, int], int] = {}

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import pytest
 
 from oncelog.coordinator.effects import GroupSettings
 from oncelog.errors import (
+    CoordinatorNotAvailable,
     FencedInstanceId,
     GroupMaxSizeReached,
     InconsistentGroupProtocol,
@@ -316,3 +319,48 @@ def test_a_first_join_does_not_wait_for_ever() -> None:
     assert lost.answer is None
     rig.pass_time(1)
     assert error_of(lost) == UnknownMemberId.code
+
+
+class TestRoomForMembers:
+    """Many groups with one large member each are bounded together."""
+
+    LARGE: ClassVar = [{"name": "range", "metadata": bytes(1_000)}]
+
+    def rig(self) -> Rig:
+        rig = Rig()
+        rig.room.max_bytes = 2_500
+        return rig
+
+    def test_a_member_for_whom_there_is_no_room_is_told_to_come_again(self) -> None:
+        rig = self.rig()
+        for group_id in ("a", "b"):
+            rig.join(group_id, version=3, protocols=self.LARGE)
+        assert rig.room.held_bytes == 2_000
+        assert error_of(rig.join("c", version=3, protocols=self.LARGE)) == CoordinatorNotAvailable.code
+        assert rig.room.held_bytes == 2_000
+        rig.pass_time(0)
+        rig.pass_time(60_000)
+        rig.pass_time(60_000)
+        assert rig.room.held_bytes == 0, "sessions ended, and groups with them"
+        assert rig.join("c", version=3, protocols=self.LARGE).answer is None
+
+    def test_a_member_that_joins_again_counts_once(self) -> None:
+        rig = self.rig()
+        (leader,) = rig.stable_group(protocols=self.LARGE)
+        held = rig.room.held_bytes
+        assert held >= 1_000
+        rig.join(member_id=leader, protocols=self.LARGE)
+        rig.join(member_id=leader, protocols=[{"name": "range", "metadata": bytes(1_400)}])
+        assert rig.room.held_bytes == held + 400
+        rig.coordinator.unload()
+        assert rig.room.held_bytes == 0
+
+    def test_assignments_count(self) -> None:
+        rig = self.rig()
+        (leader,) = rig.stable_group(protocols=self.LARGE)
+        joined(rig.join(member_id=leader, protocols=self.LARGE))
+        before = rig.room.held_bytes
+        assert error_of(rig.sync(leader, 2, {leader: bytes(2_000)})) == CoordinatorNotAvailable.code
+        assert rig.room.held_bytes == before
+        assert error_of(rig.sync(leader, 2, {leader: bytes(1_000)})) == 0
+        assert rig.room.held_bytes == 2_000

@@ -27,6 +27,7 @@ from oncelog.controller.topic_names import OFFSETS_TOPIC
 from oncelog.controller.topics import NewTopic
 from oncelog.coordinator.effects import NO_OVERRIDES, Caller, GroupOverrides, GroupSettings
 from oncelog.coordinator.group_coordinator import GroupCoordinator
+from oncelog.coordinator.groups import MemberRoom
 from oncelog.errors import InvalidGroupId, KafkaError, NotCoordinator
 from oncelog.log.partition_log import PartitionLog
 from oncelog.wire.api import ApiKey
@@ -47,6 +48,7 @@ class Coordination(CoordinatedTopic[CoordinatedPartition]):
         super().__init__(broker, OFFSETS_TOPIC)
         self._topics = ClusterTopics(broker.controller.state)
         self._settings = group_settings(broker)
+        self._room = MemberRoom()
         self._codec = int(broker.config.values["offsets.topic.compression.codec"])  # type: ignore[arg-type]
 
     def _new_topic(self) -> NewTopic:
@@ -63,7 +65,7 @@ class Coordination(CoordinatedTopic[CoordinatedPartition]):
         )
 
     def _new_partition(self, index: int, log: PartitionLog) -> CoordinatedPartition:
-        coordinator = GroupCoordinator(self._settings, self._topics, lambda: str(self._broker.new_id()))
+        coordinator = GroupCoordinator(self._settings, self._topics, lambda: str(self._broker.new_id()), self._room)
         return CoordinatedPartition(self._broker, log, coordinator, self._codec, self._partition_failed)
 
     def check_available(self, group_id: str) -> None:

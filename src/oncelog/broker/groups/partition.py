@@ -36,6 +36,11 @@ MAX_LOOSE_RECORDS = 1_000
 there may be very many of them, and each is true without the others."""
 
 
+TELLING_PERIOD_MS = 60_000
+"""One line in it tells of requests that a client made too large, who hears of each: it must not fill our disk."""
+
+REFUSED = "%s: %d answers became errors: %s"
+
 CHANGED_BY_REPLAY_ALONE = frozenset({ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_DELETE, ApiKey.DELETE_GROUPS})
 """Requests that change no memory of the coordinator before their records are written: where those do not fit one batch,
 whoever asked is refused, and nobody else hears of it."""
@@ -56,6 +61,7 @@ class CoordinatedPartition:
         self._broker = broker
         self._codec = codec
         self._failed = failed
+        self._silent_until_ms = 0
         self._leader_epoch = broker.leader_epoch(*log.topic_partition)
 
     def ask(self, request: Request, body: Message, ticket: Ticket, now_ms: int) -> None:
@@ -73,6 +79,7 @@ class CoordinatedPartition:
             if records:
                 self._write(records, now_ms, Writer(body["producer_id"], body["producer_epoch"]))
         except KafkaError as error:
+            self._tell_refusal(error, len(replies), now_ms, is_the_clients=not self.log.offline)
             self._refuse(replies, error)
             if self.log.offline:
                 self._failed(self, error)
@@ -90,8 +97,10 @@ class CoordinatedPartition:
                     for at in range(0, len(records), MAX_LOOSE_RECORDS):
                         self._write(records[at : at + MAX_LOOSE_RECORDS], now_ms)
             except KafkaError as error:
+                is_the_clients = may_be_refused and isinstance(error, MessageTooLarge | RecordListTooLarge)
+                self._tell_refusal(error, len(replies), now_ms, is_the_clients=is_the_clients)
                 self._refuse(replies, error)
-                if not (may_be_refused and isinstance(error, MessageTooLarge | RecordListTooLarge)):
+                if not is_the_clients:
                     self._failed(self, error)
                 return
         if replies:
@@ -132,11 +141,18 @@ class CoordinatedPartition:
         if error is None:
             _settle(replies)
         else:
+            logger.error(REFUSED, self.log.topic_partition, len(replies), error)
             self._refuse(replies, error)
             self._failed(self, error)
 
+    def _tell_refusal(self, error: KafkaError, count: int, now_ms: int, *, is_the_clients: bool) -> None:
+        if not is_the_clients:
+            logger.error(REFUSED, self.log.topic_partition, count, error)
+        elif now_ms >= self._silent_until_ms:
+            self._silent_until_ms = now_ms + TELLING_PERIOD_MS
+            logger.info(REFUSED, self.log.topic_partition, count, error)
+
     def _refuse(self, replies: Sequence[Reply], error: KafkaError) -> None:
-        logger.error("%s: %d answers became errors: %s", self.log.topic_partition, len(replies), error)
         known = as_client_knows(error)
         for reply in replies:
             ticket = _ticket(reply)

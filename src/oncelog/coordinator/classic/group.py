@@ -15,7 +15,7 @@ from enum import Enum
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from oncelog.coordinator.classic.member import Member, Protocols, member_from_record
+from oncelog.coordinator.classic.member import Member, Protocols, member_from_record, size_of
 from oncelog.coordinator.classic.replies import join_failed, sync_failed
 from oncelog.coordinator.effects import Reply
 from oncelog.coordinator.groups import CLASSIC, CONSUMER_PROTOCOL_TYPE, NOBODY, UNKNOWN_MEMBER
@@ -118,6 +118,7 @@ class ClassicGroup:
         self.state_timestamp_ms = -1
         self._support: Counter[str] = Counter()
         """How many members know a protocol."""
+        self._metadata_bytes = self._assigned_bytes = 0
 
     # What all groups have
 
@@ -132,6 +133,11 @@ class ClassicGroup:
     @property
     def is_empty(self) -> bool:
         return not self.members
+
+    @property
+    def size_bytes(self) -> int:
+        """Of what its members say, and were assigned by the last record."""
+        return self._metadata_bytes + self._assigned_bytes
 
     @property
     def is_simple(self) -> bool:
@@ -236,6 +242,8 @@ class ClassicGroup:
             if member.instance_id is not None
         }
         self._support = Counter(name for member in self.members.values() for name, _ in member.protocols)
+        self._metadata_bytes = sum(size_of(member.protocols) for member in self.members.values())
+        self._assigned_bytes = sum(len(member.assignment) for member in self.members.values())
         self.unsynced_members &= self.members.keys()
         self.state = State.STABLE if self.members else State.EMPTY
 
@@ -274,6 +282,7 @@ class ClassicGroup:
         self.leader_id = self.leader_id or member.member_id
         self.members[member.member_id] = member
         self._support.update(name for name, _ in member.protocols)
+        self._metadata_bytes += size_of(member.protocols)
         self.pending_members.discard(member.member_id)
 
     def remove(self, member_id: str) -> None:
@@ -282,6 +291,7 @@ class ClassicGroup:
         member = self.members.pop(member_id, None)
         if member is not None:
             self._support.subtract(name for name, _ in member.protocols)
+            self._metadata_bytes -= size_of(member.protocols)
             if member.instance_id is not None:
                 del self.static_members[member.instance_id]
         if self.leader_id == member_id:
@@ -290,6 +300,7 @@ class ClassicGroup:
     def update_protocols(self, member: Member, protocols: Protocols) -> None:
         self._support.subtract(name for name, _ in member.protocols)
         self._support.update(name for name, _ in protocols)
+        self._metadata_bytes += size_of(protocols) - size_of(member.protocols)
         member.protocols = protocols
 
     def check_member(self, member_id: str, instance_id: str | None) -> None:

@@ -62,6 +62,8 @@ class ClassicGroups:
             group = self._group_of(request)
             self._check_sync(group, request)
             _check_fits(group, request)
+            if request["member_id"] == group.leader_id:
+                self._groups.room.check(sum(len(part["assignment"]) for part in request["assignments"]))
         except KafkaError as error:
             out.replies.append(sync_failed(caller, error.code))
             return out
@@ -135,6 +137,7 @@ class ClassicGroups:
             group = self._groups[group_id] = ClassicGroup(group_id)
         before = set(group.members)
         group.adopt(record.value, is_live=self._is_live)
+        self._groups.resized(group_id, group.size_bytes)
         if self._is_live:
             for member_id in group.members.keys() - before:
                 self._rounds.renew_session(group, group.members[member_id], timestamp_ms)

@@ -7,10 +7,10 @@ back that it need not assign. Never ends a round: that is `rounds`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from oncelog.coordinator.classic.group import ClassicGroup, State
-from oncelog.coordinator.classic.member import Member, protocols_of
+from oncelog.coordinator.classic.member import Member, protocols_of, size_of
 from oncelog.coordinator.classic.replies import join_failed, joined, sync_failed
 from oncelog.coordinator.classic.rounds import NEW_MEMBER_JOIN_TIMEOUT_MS, Rounds
 from oncelog.coordinator.effects import Caller, Effects, GroupSettings
@@ -61,6 +61,7 @@ class Joining:
             self._check_request(request)
             group = self._group_for(request)
             self._check_room(group, member_id)
+            self._check_bytes(group, request)
         except GroupMaxSizeReached as error:
             out.replies.append(join_failed(caller, UNKNOWN_MEMBER, error.code))
             return
@@ -75,6 +76,12 @@ class Joining:
             self._add(group, member_id, request, caller, now_ms, out)
         else:
             self._join_again(group, request, caller, now_ms, out)
+        self._groups.resized(group.group_id, group.size_bytes)
+
+    def _check_bytes(self, group: ClassicGroup, request: Message) -> None:
+        member = group.members.get(request["member_id"])
+        held = 0 if member is None else size_of(member.protocols)
+        self._groups.room.check(sum(len(protocol["metadata"]) for protocol in request["protocols"]) - held)
 
     def _check_request(self, request: Message) -> None:
         if not request["group_id"] or len(request["group_id"].encode()) > MAX_NAME_BYTES:
@@ -87,11 +94,7 @@ class Joining:
                 f"(group.min.session.timeout.ms) to {settings.group_max_session_timeout_ms} "
                 "(group.max.session.timeout.ms)"
             )
-        protocols = request["protocols"]
-        if len(protocols) > MAX_PROTOCOLS:
-            raise InvalidRequest(f"{len(protocols)} assignors; at most {MAX_PROTOCOLS} can be named")
-        if sum(len(protocol["metadata"]) for protocol in protocols) > MAX_MEMBER_BYTES:
-            raise InvalidRequest(f"more than {MAX_MEMBER_BYTES} bytes of metadata: subscribe to fewer topics")
+        check_protocols(request["protocols"])
         names = [request["protocol_type"], request["group_instance_id"] or "", request["member_id"]]
         names += [protocol["name"] for protocol in request["protocols"]]
         if any(len(name.encode()) > MAX_NAME_BYTES for name in names):
@@ -121,6 +124,7 @@ class Joining:
             has_room = member is not None or len(group.members) < limit or group.state is State.EMPTY
         if not has_room:
             group.remove(member_id)
+            self._groups.resized(group.group_id, group.size_bytes)
             raise GroupMaxSizeReached(f"group {group.group_id!r} has {limit} members, as many as group.max.size allows")
 
     # New members
@@ -266,3 +270,11 @@ class Joining:
         if old.syncing is not None:
             out.replies.append(sync_failed(old.syncing, FencedInstanceId.code))
         old.joining = old.syncing = None
+
+
+def check_protocols(protocols: Sequence[Message]) -> None:
+    """What a member of the classic protocol may say, in a group of either kind. Raises InvalidRequest."""
+    if len(protocols) > MAX_PROTOCOLS:
+        raise InvalidRequest(f"{len(protocols)} assignors; at most {MAX_PROTOCOLS} can be named")
+    if sum(len(protocol["metadata"]) for protocol in protocols) > MAX_MEMBER_BYTES:
+        raise InvalidRequest(f"more than {MAX_MEMBER_BYTES} bytes of metadata: subscribe to fewer topics")

@@ -88,3 +88,7 @@ def member_from_record(value: Message, protocol: str | None) -> Member:
 def protocols_of(join: Message) -> Protocols:
     """Each name once, whatever the request says: support is counted by name."""
     return tuple({protocol["name"]: bytes(protocol["metadata"]) for protocol in join["protocols"]}.items())
+
+
+def size_of(protocols: Protocols) -> int:
+    return sum(len(metadata) for _, metadata in protocols)

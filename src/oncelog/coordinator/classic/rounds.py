@@ -121,6 +121,7 @@ class Rounds:
         for member in absent:
             self.end_session(group, member.member_id)
             group.remove(member.member_id)
+        self._groups.resized(group.group_id, group.size_bytes)
 
     def _end_empty(self, group: ClassicGroup, now_ms: int, out: Effects) -> None:
         group.protocol = group.leader_id = None
@@ -175,6 +176,7 @@ class Rounds:
         group.remove(member_id)
         if member is None:
             return
+        self._groups.resized(group.group_id, group.size_bytes)
         if member.joining is not None:
             # It may be there still, and then joins anew.
             out.replies.append(join_failed(member.joining, UNKNOWN_MEMBER, UnknownMemberId.code))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from oncelog.coordinator.classic.joining import FIRST_WITH_MEMBER_ID_REQUIRED, MAX_NAME_BYTES
+from oncelog.coordinator.classic.joining import FIRST_WITH_MEMBER_ID_REQUIRED, MAX_NAME_BYTES, check_protocols
 from oncelog.coordinator.classic.replies import (
     FIRST_LEAVE_WITH_MEMBERS,
     heartbeat,
@@ -155,6 +155,7 @@ def _check_request(body: Message, settings: GroupSettings) -> None:
     timeout_ms = body["session_timeout_ms"]
     if not settings.group_min_session_timeout_ms <= timeout_ms <= settings.group_max_session_timeout_ms:
         raise InvalidSessionTimeout(f"session.timeout.ms is {timeout_ms}, which the broker does not allow")
+    check_protocols(body["protocols"])
     names = [body["member_id"], body["group_instance_id"] or "", *(protocol["name"] for protocol in body["protocols"])]
     if any(len(name.encode()) > MAX_NAME_BYTES for name in names):
         raise InvalidRequest(f"a name has more than {MAX_NAME_BYTES} bytes")
