@@ -120,3 +120,14 @@ def test_a_folder_that_cannot_be_made_is_told_in_words(tmp_path: Path) -> None:
         FolderLock(str(tmp_path / "a file"))
     with pytest.raises(OSError, match=r"^cannot create the folder /.*/a file/data: Not a directory$"):
         FolderLock(str(tmp_path / "a file" / "data"))
+
+
+def test_who_only_looks_leaves_nothing_behind_and_still_keeps_others_out(tmp_path: Path) -> None:
+    lock = FolderLock(str(tmp_path), only_looks=True)
+    with pytest.raises(FolderInUse):
+        FolderLock(str(tmp_path))
+    lock.release()
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / LOCK_FILE).write_text("77")
+    FolderLock(str(tmp_path), only_looks=True).release()
+    assert (tmp_path / LOCK_FILE).read_text() == "77"

@@ -2,11 +2,12 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from oncelog.log.storage import FileStorage, OsFile, Storage
+from oncelog.log.storage import FileStorage, NotAFile, OsFile, Storage
 from tests.support.faulty_storage import FaultyStorage, SimulatedCrash
 
 
@@ -167,3 +168,13 @@ def test_fails_the_chosen_operation_once_and_tears_a_write() -> None:
     assert storage.content("a") == b"1234"
     file.append(b"ab")
     assert storage.content("a") == b"ab34", "the next write lands on what the torn one left: callers must truncate"
+
+
+@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo])
+def test_what_is_no_regular_file_is_refused_without_waiting(tmp_path: Path, make: Callable[[str], None]) -> None:
+    path = str(tmp_path / "x.log")
+    make(path)
+    storage = FileStorage()
+    for attempt in (storage.open, storage.read_all):
+        with pytest.raises(NotAFile, match="no regular file; move it away"):
+            attempt(path)

@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
         return _report(args, path, [])
     # What opening a log would write into a broker's log is told as findings.
     logging.getLogger("oncelog").addHandler(logging.NullHandler())
-    with _not_in_use(path):
+    with _not_in_use(path, only_looks=not args.repair):
         found = _look(path, args)
         if not args.repair:
             return _report(args, path, found)
@@ -99,9 +99,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 @contextmanager
-def _not_in_use(path: str) -> Iterator[None]:
+def _not_in_use(path: str, *, only_looks: bool) -> Iterator[None]:
     try:
-        lock = FolderLock(path)
+        lock = FolderLock(path, only_looks=only_looks)
     except FolderInUse as error:
         who = "a running broker" if error.owner == UNKNOWN_OWNER else f"a running broker (process {error.owner})"
         raise FolderIsServed(f"{path} is in use by {who}: stop it first, then run the doctor again") from None

@@ -50,9 +50,12 @@ class _Taken(Exception):
 class FolderLock:
     """Held from its making on, until `release`."""
 
-    def __init__(self, directory: str) -> None:
-        """Makes the folder if it is not there. Raises FolderInUse, or OSError with words for a user."""
-        _make_folder(directory)
+    def __init__(self, directory: str, *, only_looks: bool = False) -> None:
+        """Makes the folder if it is not there. Whoever `only_looks` writes nothing, and locks what there is. Raises
+        FolderInUse, or OSError with words for a user."""
+        if not only_looks:
+            _make_folder(directory)
+        self._only_looks = only_looks
         self._directory = directory
         self._path = os.path.join(directory, LOCK_FILE)
         self._file = -1
@@ -60,7 +63,8 @@ class FolderLock:
         self._inode = _inode(os.fstat(self._folder))
         try:
             self._lock_folder()
-            self._file = self._lock_file()
+            if not only_looks or os.path.exists(self._path):
+                self._file = self._lock_file()
         except BaseException as error:
             os.close(self._folder)
             if isinstance(error, _Taken):
@@ -76,12 +80,14 @@ class FolderLock:
             _lock(fcntl.flock, self._folder)
 
     def _lock_file(self) -> int:
-        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+        flags = os.O_RDWR | os.O_CLOEXEC | (0 if self._only_looks else os.O_CREAT)
+        descriptor = os.open(self._path, flags, FILE_MODE)
         try:
             _lock(fcntl.flock, descriptor)
             _lock(fcntl.lockf, descriptor)
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+            if not self._only_looks:
+                os.ftruncate(descriptor, 0)
+                os.pwrite(descriptor, str(os.getpid()).encode(), 0)
         except BaseException:
             os.close(descriptor)
             raise

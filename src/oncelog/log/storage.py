@@ -14,6 +14,7 @@ import contextlib
 import errno
 import os
 import shutil
+import stat
 from typing import NamedTuple, Protocol
 
 from oncelog.records.batch import Buffer
@@ -26,6 +27,27 @@ TEMPORARY = OUT_OF_DESCRIPTORS | {errno.ENOMEM, errno.ENOSPC, errno.EDQUOT}
 """Errors that say nothing about the disk: something is used up, and may be there again in a moment."""
 
 _sync_data = getattr(os, "fdatasync", os.fsync)  # the size is data, the time of the last change is not
+
+
+class NotAFile(OSError):
+    """In the place of a file lies a folder, a pipe or a device: nobody of ours made it, and it is left alone."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(errno.EISDIR, "it is no regular file; move it away, then start again", path)
+
+
+def _open_regular(path: str, flags: int) -> int:
+    """Without waiting for whoever is to write into a pipe. Raises NotAFile."""
+    try:
+        descriptor = os.open(path, flags, FILE_MODE)
+    except OSError as error:
+        if error.errno in (errno.EISDIR, errno.ENXIO):  # a folder; a socket, or a device that is not there
+            raise NotAFile(path) from error
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise NotAFile(path)
+    return descriptor
 
 
 class FileStatus(NamedTuple):
@@ -116,8 +138,8 @@ class OsFile:
     def __init__(self, path: str, create: bool) -> None:
         self._descriptor = -1
         self.path = path
-        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        self._descriptor = os.open(path, flags, FILE_MODE)
+        flags = os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK | (os.O_CREAT if create else 0)
+        self._descriptor = _open_regular(path, flags)
         self.size = os.fstat(self._descriptor).st_size
 
     def fileno(self) -> int:
@@ -224,7 +246,7 @@ class FileStorage:
             os.close(descriptor)
 
     def read_all(self, path: str) -> bytes:
-        with open(path, "rb") as file:
+        with open(_open_regular(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
             return file.read()
 
     def write_atomically(self, path: str, data: Buffer) -> None:
