@@ -12,11 +12,13 @@ import pytest
 
 from oncelog.admin import Admin, Lag
 from oncelog.admin.lag import Budget, measure_lags
+from oncelog.admin.values import TransactionState
 from oncelog.client.blocking import BlockingClient
 from oncelog.client.config import ClientConfig
 from oncelog.types import IsolationLevel, TopicPartition
 from tests.support.batches import make_batch
 from tests.support.confluent import create_topic, make_consumer, make_producer
+from tests.support.patience import eventually
 from tests.support.process import BrokerProcess
 from tests.support.raw import RawClient
 from tests.support.requests import produce
@@ -74,6 +76,16 @@ def write(producer: ck.Producer, topic: str, chance: random.Random, partitions: 
     assert producer.flush(PATIENCE_S) == 0
 
 
+def await_markers(admin: Admin, transactional_ids: list[str]) -> None:
+    """Kafka answers a commit before its markers are written; until they are, the log does not end where it will."""
+
+    def are_written() -> bool:
+        described = admin.describe_transactions(transactional_ids).values()
+        return {each.state for each in described} <= {TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT}
+
+    eventually(are_written, "markers of all transactions that were ended")
+
+
 def read_one_by_one(
     broker: BrokerProcess, topic: str, ends: dict[TopicPartition, int], isolation: IsolationLevel
 ) -> dict[TopicPartition, list[int]]:
@@ -104,6 +116,7 @@ def test_a_thousand_histories(broker: BrokerProcess, topic: str) -> None:
     staying = write_histories(broker, topic, chance)
     partitions = [TopicPartition(topic, index) for index in range(PARTITIONS)]
     with Admin(broker.bootstrap) as admin:
+        await_markers(admin, [f"{topic} {number}" for number in range(PRODUCERS)])
         for isolation in (COMMITTED, UNCOMMITTED):
             from_start = admin.list_lags(dict.fromkeys(partitions, 0), isolation_level=isolation)
             ends = {partition: lag.end_offset for partition, lag in from_start.items()}
