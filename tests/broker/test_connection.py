@@ -439,6 +439,22 @@ def test_requests_that_wait_for_their_turn_are_bounded_together(server: Server, 
     assert server.unfinished_frames.total_bytes == 0
 
 
+def test_requests_that_are_worked_on_and_those_that_arrive_meanwhile_are_bounded_together(
+    server: Server, connect: Connect
+) -> None:
+    worked_on, arriving, other = connect(), connect(), connect()
+    pending = Pending(holds_connection=True)
+    server.dispatcher.answers = [pending]
+    worked_on.arrive(named(ApiKey.PRODUCE, 700_000))
+    assert server.unfinished_frames.total_bytes >= 700_000
+    for client in (arriving, other):
+        client.arrive(struct.pack(">i", 300_000) + bytes(200_000))
+    assert [client.transport.is_aborted for client in (worked_on, arriving, other)] == [False, True, False]
+    pending.complete([b"answer"])
+    assert worked_on.received() == b"answer"
+    assert server.unfinished_frames.total_bytes < 300_000, "only what arrives"
+
+
 def test_nothing_counts_of_who_is_gone_whatever_was_still_to_be_called(server: Server, connect: Connect) -> None:
     client = connect()
     pending = Pending(holds_connection=True)

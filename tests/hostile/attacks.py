@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from tests.support.batches import ZSTD, make_batch
+from tests.support.batches import LZ4, ZSTD, make_batch
 from tests.support.groups import await_coordinator, commit_request, heartbeat_request, join_request
 from tests.support.process import BrokerProcess
 from tests.support.raw import ConnectionClosedError, Message, RawClient, encode_header, encode_request
@@ -131,6 +131,14 @@ def bomb() -> bytes:
     return make_batch([bytes(64 * MIB - 100)], codec=ZSTD)
 
 
+def produce_often(batch: bytes | bytearray, times: int) -> bytes:
+    """One request that brings the same batch again and again."""
+    partitions = [{"index": 0, "records": batch}] * times
+    data = [{"name": TARGET, "topic_id": None, "partition_data": partitions}]
+    message: Message = {"transactional_id": None, "acks": -1, "timeout": 10_000, "topic_data": data}
+    return encode_request("produce", 9, message)
+
+
 def compact(number: int) -> bytes:
     """An unsigned varint."""
     encoded = bytearray()
@@ -193,10 +201,18 @@ def list_offsets_by_time_in_a_bomb(broker: BrokerProcess) -> None:
 
 @attack
 def produce_50_bombs_at_once(broker: BrokerProcess) -> None:
-    partitions = [{"index": 0, "records": bomb()}] * 50
-    data = [{"name": TARGET, "topic_id": None, "partition_data": partitions}]
-    message: Message = {"transactional_id": None, "acks": -1, "timeout": 10_000, "topic_data": data}
-    ask_alone(broker, encode_request("produce", 9, message))
+    ask_alone(broker, produce_often(bomb(), 50))
+
+
+@attack
+def produce_lz4_bombs_in_requests_of_50_megabytes(broker: BrokerProcess) -> None:
+    """On four connections: what is being decompressed takes memory, and so do the requests that arrive meanwhile."""
+    request = produce_often(make_batch([bytes(64 * MIB - 100)], codec=LZ4), 180)
+    threads = [threading.Thread(target=ask_alone, args=(broker, request)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
 
 
 # --- what is kept between requests ---

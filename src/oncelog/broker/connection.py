@@ -68,7 +68,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._on_workbench = False
         """A request of its waits for its turn there, or its answer is being made."""
         self._waiting_bytes = 0
-        """Of the request that waits for its turn."""
+        """Of the request that waits for its turn, or that holds the connection while it is worked on."""
         self._goes_on = False
         self.last_active_s = 0.0
 
@@ -111,8 +111,6 @@ class KafkaConnection(asyncio.BufferedProtocol):
                 elif self._is_open:
                     began_s = began_s or time.perf_counter()
                     self._serve(frame)
-        except MalformedMessage as error:
-            self._refuse(error)
         except Exception as error:
             self._fail(error)
         self._note_unfinished(self._frames.pending_bytes)
@@ -173,11 +171,12 @@ class KafkaConnection(asyncio.BufferedProtocol):
         is_busy = self._on_workbench or self._holding is not None
         return is_busy or self._line.is_full or self._write_blocked or self._muting is not None
 
-    def _refuse(self, error: MalformedMessage) -> None:
-        self._server.metrics.malformed_requests += 1
-        self.hang_up(str(error))
-
     def _fail(self, error: Exception) -> None:
+        """A request could not be served: what comes after it is not looked at."""
+        if isinstance(error, MalformedMessage):
+            self._server.metrics.malformed_requests += 1
+            self.hang_up(str(error))
+            return
         if is_out_of_descriptors(error):  # what the request needs is loaded when it is first used
             self.hang_up("no descriptor was left to serve it with")
             return
@@ -206,8 +205,6 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def _take_turn(self, frame: memoryview) -> None:
         try:
             self._serve_now(frame)
-        except MalformedMessage as error:
-            self._refuse(error)
         except Exception as error:
             self._fail(error)
         self._note_unfinished(self._frames.pending_bytes)
@@ -225,6 +222,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
         elif isinstance(answer, CloseConnection):
             self.hang_up(answer.value)
         elif isinstance(answer, Pending):
+            if answer.holds_connection:
+                self._waiting_bytes = len(frame)
             self._await(header, answer, self._line.reserve(), began_s)
         elif isinstance(answer, Piecewise):
             self._make(header, self._server.dispatcher.make(header, answer), self._line.reserve(), began_s)
@@ -251,6 +250,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
                 timer.cancel()
             if self._holding is pending:
                 self._holding = None
+                self._waiting_bytes = 0
+                self._note_unfinished(self._frames.pending_bytes)
             if isinstance(answer, CloseConnection):
                 self.hang_up(answer.value)
                 return
@@ -359,8 +360,6 @@ class KafkaConnection(asyncio.BufferedProtocol):
                 self._serve(self._held.popleft())
                 if time.perf_counter() > until_s:
                     break
-        except MalformedMessage as error:
-            self._refuse(error)
         except Exception as error:
             self._fail(error)
         self._note_unfinished(self._frames.pending_bytes)
