@@ -79,14 +79,19 @@ def _cut(label: str) -> str:
     return label if len(label) <= LABEL_CHARACTERS else label[: LABEL_CHARACTERS - 1] + "…"
 
 
-def draw_lines(plot: LinePlot) -> Markup:
+def plotted_lines(plot: LinePlot) -> list[Markup]:
+    """The lines with their axes and marks, `HEIGHT` high: what a picture may hold several of."""
     bottom = HEIGHT - BOTTOM
     points = [point for series in plot.series for point in series.points]
     across = scale([x for x, _ in points] + [mark.at for mark in plot.marks], LEFT, WIDTH - RIGHT, tight=True)
     up = scale([y for _, y in points], bottom, TOP, from_zero=True)
     drawn = [*y_axis(up, plot.y_unit, ""), *x_axis(across, bottom, plot.x_unit, plot.x_label)]
     drawn += marks_on(plot.marks, across, plot.x_unit, bottom)
-    drawn += [_line(series, index, across, up) for index, series in enumerate(plot.series)]
+    return drawn + [_line(series, index, across, up) for index, series in enumerate(plot.series)]
+
+
+def draw_lines(plot: LinePlot) -> Markup:
+    drawn = plotted_lines(plot)
     description = f"{plot.y_label or plot.title} over {plot.x_label}: " + "; ".join(map(_course, plot.series))
     if plot.marks:
         description += f"; {len(plot.marks)} events are marked"
