@@ -43,8 +43,9 @@ lint: setup
 demo: native
 	@$(BIN)/oncelog demo
 
+# make bench | make bench ROWS="latency start" | make bench AGAINST=COMMIT [ROWS="..."]: is it slower than that commit?
 bench: native
-	@$(BIN)/python -m bench
+	@$(BIN)/python -m bench $(if $(AGAINST),--against $(AGAINST)) $(ROWS)
 
 conformance: native parts
 	@$(BIN)/python -m pytest tests/conformance --brokers=oncelog,kafka

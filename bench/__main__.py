@@ -1,4 +1,6 @@
-"""`python -m bench [ROW...] [--quick]`: one module of `bench.rows` per row of the table."""
+"""`python -m bench [ROW...] [--quick]`: one module of `bench.rows` per row of the table.
+
+With `--against COMMIT` the peer is an older commit of oncelog itself (`bench.against`)."""
 
 from __future__ import annotations
 
@@ -6,6 +8,8 @@ import argparse
 import sys
 from importlib import import_module
 
+from bench.against.run import run as run_against
+from bench.against.trials import TRIALS
 from bench.figures import Figure
 from bench.first_touch import used_memory
 from bench.report import print_table, write_json, write_markdown
@@ -25,10 +29,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description="oncelog and its peers in one run")
     parser.add_argument("rows", nargs="*", metavar="ROW", help=f"which rows (default: all): {', '.join(ROWS)}")
     parser.add_argument("--quick", action="store_true", help="tiny sizes, only to see that it works; writes no results")
+    parser.add_argument("--against", metavar="COMMIT", help="whether the present checkout is slower than that commit")
     args = parser.parse_args()
-    unknown = [row for row in args.rows if row not in ROWS]
+    known = tuple(TRIALS) if args.against else ROWS
+    unknown = [row for row in args.rows if row not in known]
     if unknown:
-        parser.error(f"no such row: {', '.join(unknown)}; there are {', '.join(ROWS)}")
+        parser.error(f"no such row: {', '.join(unknown)}; there are {', '.join(known)}")
+    if args.against:
+        return run_against(args.against, args.rows or known, say, quick=args.quick)
     try:
         figures = run(args.rows or ROWS, quick=args.quick)
     except PartMissingError as reason:

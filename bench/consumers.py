@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from bench.worker import Result, measured, resident_mb, serve
@@ -30,8 +31,8 @@ class Job:
     queue_bytes: int = 64 * 1024 * 1024
     broker_pid: int = 0
 
-    def measured(self, program: str) -> Result:
-        return measured("bench.consumers", program, self)
+    def measured(self, program: str, source: Path | None = None) -> Result:
+        return measured("bench.consumers", program, self, source)
 
 
 # --- confluent-kafka ----------------------------------------------------------------------------------------------

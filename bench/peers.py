@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from bench.worker import environment
 from tests.support.broker import OncelogBroker
 from tests.support.kafka import KafkaBroker
 from tests.support.process import BrokerProcess
@@ -25,17 +26,17 @@ KAFKA_DEFAULTS = {
 """Undoes the savings that the tests' Kafka makes."""
 
 
-def new_broker(kind: str, directory: Path) -> BrokerProcess:
+def new_broker(kind: str, directory: Path, source: Path | None = None) -> BrokerProcess:
     if kind == "kafka":
         return KafkaBroker(directory, dict(KAFKA_DEFAULTS), jvm=KAFKA_JVM)
-    return OncelogBroker(directory)
+    return OncelogBroker(directory, env=environment(source))
 
 
 @contextlib.contextmanager
-def fresh(kind: str) -> Iterator[BrokerProcess]:
-    """A broker that is not started yet, in a directory that disappears afterwards."""
+def fresh(kind: str, source: Path | None = None) -> Iterator[BrokerProcess]:
+    """A broker that is not started yet, in a directory that disappears afterwards. `source` is whose oncelog it is."""
     directory = Path(tempfile.mkdtemp(prefix=f"oncelog-bench-{kind}-"))
-    broker = new_broker(kind, directory)
+    broker = new_broker(kind, directory, source)
     try:
         yield broker
     finally:
@@ -45,8 +46,8 @@ def fresh(kind: str) -> Iterator[BrokerProcess]:
 
 
 @contextlib.contextmanager
-def running(kind: str) -> Iterator[BrokerProcess]:
-    with fresh(kind) as broker:
+def running(kind: str, source: Path | None = None) -> Iterator[BrokerProcess]:
+    with fresh(kind, source) as broker:
         broker.start()
         yield broker
 
@@ -60,6 +61,12 @@ def both_running() -> Iterator[dict[str, BrokerProcess]]:
 def resident_mb(broker: BrokerProcess) -> float:
     """Resident memory of the broker and whatever processes it started, in MB."""
     return sum(resident_kb(pid) for pid in family(broker.pid)) / 1_000
+
+
+def cpu_s(broker: BrokerProcess) -> float:
+    """The processor time of all threads that the broker has now, in seconds."""
+    times_ns = (int(path.read_text().split()[0]) for path in Path(f"/proc/{broker.pid}/task").glob("*/schedstat"))
+    return sum(times_ns) / 1e9
 
 
 def family(pid: int) -> Iterator[int]:

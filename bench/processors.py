@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from bench.worker import Result, measured, serve
@@ -25,8 +26,8 @@ class Job:
     workers: int = 1
     broker_pid: int = 0
 
-    def measured(self, program: str) -> Result:
-        return measured("bench.processors", program, self)
+    def measured(self, program: str, source: Path | None = None) -> Result:
+        return measured("bench.processors", program, self, source)
 
     @property
     def name(self) -> str:

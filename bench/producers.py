@@ -16,6 +16,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from bench.figures import percentile
@@ -44,8 +45,8 @@ class Job:
     broker_pid: int = 0
     """For the backlog: whom to stop meanwhile."""
 
-    def measured(self, program: str) -> Result:
-        return measured("bench.producers", program, self)
+    def measured(self, program: str, source: Path | None = None) -> Result:
+        return measured("bench.producers", program, self, source)
 
     def records(self, count: int | None = None) -> Iterator[tuple[bytes | None, bytes]]:
         """Keys and values, made before they are asked for."""

@@ -68,6 +68,36 @@ FULL = Scale(
     spark_growth=(1_000_000, 20_000_000),
 )
 
+AGAINST = Scale(
+    rounds=1,
+    long_rounds=1,
+    start_rounds=1,
+    settle_s=1.0,
+    memory_load_records=200_000,
+    small_records=200_000,
+    large_records=100_000,
+    synchronous_sends=1_500,
+    recovery_rounds=1,
+    recovery_records=200_000,
+    partitions=300,
+    connections=300,
+    attack_rounds=1,
+    async_records=100_000,
+    backlog_records=1_000_000,
+    effects=20_000,
+    commits=1_500,
+    rebalances=2,
+    transactions=300,
+    open_transactions=1_000,
+    transactional_ids=20_000,
+    spark_rounds=1,
+    spark_rows=1_000_000,
+    spark_waits=10,
+    spark_booked_rows=100_000,
+    spark_growth=(100_000, 1_000_000),
+)
+"""Short turns, many of them: what is compared is one checkout with another, and all rows are to take half an hour."""
+
 QUICK = Scale(
     rounds=1,
     long_rounds=1,

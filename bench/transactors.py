@@ -12,6 +12,7 @@ import struct
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from bench.worker import Result, measured, serve
@@ -34,8 +35,8 @@ class Job:
     size: int
     broker_pid: int = 0
 
-    def measured(self, program: str) -> Result:
-        return measured("bench.transactors", program, self)
+    def measured(self, program: str, source: Path | None = None) -> Result:
+        return measured("bench.transactors", program, self, source)
 
 
 def timed(job: Job, transaction: Callable[[], None]) -> Result:

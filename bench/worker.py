@@ -17,10 +17,20 @@ Result = dict[str, float]
 J = TypeVar("J")
 
 
-def measured(module: str, program: str, job: Any) -> Result:
-    """Run one of the module's JOBS in a new process. `job` is a dataclass that JSON can carry."""
+def environment(source: Path | None) -> dict[str, str]:
+    """Of a process that imports oncelog from this folder, and keeps its bytecode; without one, from where we do."""
+    if source is None:
+        return dict(os.environ)
+    return {**os.environ, "PYTHONPATH": str(source), "PYTHONDONTWRITEBYTECODE": ""}
+
+
+def measured(module: str, program: str, job: Any, source: Path | None = None) -> Result:
+    """Run one of the module's JOBS in a new process, with the oncelog of `source`. `job` is a dataclass that JSON can
+    carry."""
     command = [sys.executable, "-m", module, program, json.dumps(asdict(job))]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=WORKER_TIMEOUT_S, check=False)
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=WORKER_TIMEOUT_S, env=environment(source), check=False
+    )
     assert done.returncode == 0, f"{program}: {job}\n{done.stdout}\n{done.stderr}"
     result: Result = json.loads(done.stdout.splitlines()[-1])
     return result

@@ -20,14 +20,14 @@ TOPIC = "crowd"
 
 
 def measure(scale: Scale, progress: Progress) -> list[Figure]:
-    _allow_open_files(4 * (scale.partitions + scale.connections) + 1_000)
+    allow_open_files(4 * (scale.partitions + scale.connections) + 1_000)
     recorder = Recorder()
     for kind in KINDS:
         with running(kind) as broker:
             time.sleep(scale.settle_s)
             idle = resident_mb(broker)
             create_topic(broker.bootstrap, TOPIC, scale.partitions)
-            _send_one_to_each(broker, scale.partitions)
+            send_one_to_each(broker, scale.partitions)
             assert await_partitions(broker.bootstrap, TOPIC, scale.partitions) == scale.partitions
             time.sleep(scale.settle_s)
             with_partitions = resident_mb(broker)
@@ -38,7 +38,7 @@ def measure(scale: Scale, progress: Progress) -> list[Figure]:
                     assert client.request("api_versions", 0)["error_code"] == 0
                 time.sleep(scale.settle_s)
                 with_connections = resident_mb(broker)
-                _send_one_to_each(broker, scale.partitions)
+                send_one_to_each(broker, scale.partitions)
             recorder.add(PER_CONNECTION, kind, (with_connections - with_partitions) * 1_000 / scale.connections)
         progress(
             f"crowd: {kind} {idle:.0f} MB idle, {with_partitions:.0f} MB with partitions, {with_connections:.0f} MB"
@@ -49,7 +49,7 @@ def measure(scale: Scale, progress: Progress) -> list[Figure]:
     return [recorder.figure(PER_PARTITION, "kB", None, note), recorder.figure(PER_CONNECTION, "kB", None, note)]
 
 
-def _send_one_to_each(broker: BrokerProcess, partitions: int) -> None:
+def send_one_to_each(broker: BrokerProcess, partitions: int) -> None:
     producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0})
     failures: list[object] = []
 
@@ -63,6 +63,6 @@ def _send_one_to_each(broker: BrokerProcess, partitions: int) -> None:
     assert not failures, failures[:3]
 
 
-def _allow_open_files(count: int) -> None:
+def allow_open_files(count: int) -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(count, hard), hard))

@@ -7,6 +7,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from bench.clients import create_topic
 from bench.figures import OURS, Figure, Progress, at_least
 from bench.peers import running
 from bench.scale import Scale
+from bench.worker import Result, measured, serve
 from oncelog import once
 from tests.support.postgres import PostgresServer
 
@@ -32,15 +34,13 @@ def measure(scale: Scale, progress: Progress) -> list[Figure]:
     figures = []
     with running("oncelog") as broker:
         create_topic(broker.bootstrap, TOPIC, PARTITIONS)
-        with oncelog.Producer(broker.bootstrap) as producer:
-            for number in range(scale.effects):
-                producer.send(TOPIC, value=b"x" * 100, key=b"customer-%d" % (number % 1_000))
+        write_bookings(broker.bootstrap, scale.effects)
         for kind, count in (("SQLite", scale.effects), ("PostgreSQL", scale.effects // POSTGRES_SHARE)):
             samples: dict[str, list[float]] = {}
             for turn in range(scale.rounds):
                 order = [PEER, *STRATEGIES] if turn % 2 == 0 else [*reversed(STRATEGIES), PEER]
                 for name in order:
-                    rate = _rate(broker.bootstrap, kind, name, count)
+                    rate = effects_a_second(Job(broker.bootstrap, kind, name, count))["rate"]
                     samples.setdefault(name, []).append(rate)
                     progress(f"effects on {kind}, {name}: {rate:,.0f}/s")
             figures += [
@@ -57,12 +57,30 @@ def measure(scale: Scale, progress: Progress) -> list[Figure]:
     return figures
 
 
-def _rate(bootstrap: str, kind: str, name: str, count: int) -> float:
-    with _database(kind) as (database, effect), _consumer(bootstrap) as consumer:
-        if name == PEER:
-            return _timed(count, lambda: _bare_loop(consumer, database, effect, count))
-        runner = once.Runner(consumer, database, effect, strategy=STRATEGIES[name], batch_size=BATCH)
-        return _timed(count, lambda: runner.run(max_records=count))
+@dataclass(frozen=True)
+class Job:
+    bootstrap: str
+    database: str
+    strategy: str
+    count: int
+
+    def measured(self, program: str, source: Path | None = None) -> Result:
+        return measured("bench.rows.effects", program, self, source)
+
+
+def effects_a_second(job: Job) -> Result:
+    count = job.count
+    with _database(job.database) as (database, effect), _consumer(job.bootstrap) as consumer:
+        if job.strategy == PEER:
+            return {"rate": _timed(count, lambda: _bare_loop(consumer, database, effect, count))}
+        runner = once.Runner(consumer, database, effect, strategy=STRATEGIES[job.strategy], batch_size=BATCH)
+        return {"rate": _timed(count, lambda: runner.run(max_records=count))}
+
+
+def write_bookings(bootstrap: str, count: int) -> None:
+    with oncelog.Producer(bootstrap) as producer:
+        for number in range(count):
+            producer.send(TOPIC, value=b"x" * 100, key=b"customer-%d" % (number % 1_000))
 
 
 def _timed(count: int, act: Callable[[], object]) -> float:
@@ -118,3 +136,10 @@ _STATEMENT = text(INSERT)
 
 def _insert_by_sqlalchemy(connection: Any, record: Any) -> None:
     connection.execute(_STATEMENT, {"customer": record.key, "item": record.value})
+
+
+JOBS = {"effects": effects_a_second}
+
+
+if __name__ == "__main__":
+    serve(JOBS, Job)
