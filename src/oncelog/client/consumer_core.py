@@ -87,6 +87,8 @@ class ConsumerCore:
         self.arrivals = 0
         """Grows with everything that a waiting user may want to look at."""
         self.assignment: frozenset[TopicPartition] = frozenset()
+        self._topics: frozenset[str] = frozenset()
+        """Of the assignment."""
         self.polls = 0
         """How often the user has shown that it reads. Counted by the calls."""
         self.in_hand: ConsumerRecord | None = None
@@ -185,7 +187,7 @@ class ConsumerCore:
 
     def _want_topics(self, now_ms: int) -> None:
         """Of what we read; the membership asks about what it may come to read."""
-        for topic in {partition.topic for partition in self.assignment}:
+        for topic in self._topics:
             self.metadata.want(topic, now_ms)
 
     # --- what is read -----------------------------------------------------------------------------------------------
@@ -214,6 +216,7 @@ class ConsumerCore:
 
     def _own(self, partitions: Iterable[TopicPartition]) -> None:
         self.assignment = frozenset(partitions)
+        self._topics = frozenset(partition.topic for partition in self.assignment)
         self.fetcher.assign(self.assignment)
 
     # --- the group --------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from uuid import UUID
 
 from oncelog.wire.codec import Message
@@ -41,13 +41,13 @@ class TopicMetadata:
     partitions: tuple[PartitionMetadata, ...]
     """In the order of their numbers."""
     error_code: int
+    is_usable: bool = field(init=False)
+    """Whether it names every partition from 0 on: an answer that leaves some out tells a wrong number of them."""
 
-    @property
-    def is_usable(self) -> bool:
-        """Whether it names every partition from 0 on: an answer that leaves some out tells a wrong number of them."""
-        if self.error_code or not self.partitions:
-            return False
-        return all(place == one.index for place, one in enumerate(self.partitions))
+    def __post_init__(self) -> None:
+        # Once: it is asked for each partition.
+        is_whole = all(place == one.index for place, one in enumerate(self.partitions))
+        object.__setattr__(self, "is_usable", not self.error_code and bool(self.partitions) and is_whole)
 
     def partition(self, index: int) -> PartitionMetadata | None:
         return next((partition for partition in self.partitions if partition.index == index), None)

@@ -9,8 +9,9 @@ import pytest
 
 from oncelog.client.consumer_errors import LogTruncated, NoOffsetForPartition, PositionOutOfRange
 from oncelog.client.consumer_records import OffsetAndMetadata, OffsetAndTimestamp
+from oncelog.client.fetch.exchange import Exchange
 from oncelog.client.fetch.inbox import Inbox
-from oncelog.client.fetch.partitions import EARLIEST, LATEST, Stage
+from oncelog.client.fetch.partitions import EARLIEST, LATEST, PartitionState, Stage
 from oncelog.errors import CorruptMessage, TopicAuthorizationFailed, UnknownTopicId, UnknownTopicOrPartition
 from oncelog.types import TopicPartition
 from oncelog.wire.api import ApiKey
@@ -177,6 +178,73 @@ class TestReading:
         made.start(0)
         made.pass_time(A_WHILE_MS)
         assert [str(error) for error in made.errors] == ["the broker does not serve Fetch"]
+
+
+class TestManyPartitions:
+    """What is asked costs what changed, not what is assigned."""
+
+    COUNT = 60
+
+    def many(self, **options: Any) -> ConsumerWorld:
+        made = ConsumerWorld(partitions=self.COUNT, model=ONE_NODE, **options)
+        made.start(*range(self.COUNT))
+        made.pass_time(A_WHILE_MS)
+        return made
+
+    def test_only_those_that_changed_are_looked_at_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        looked: list[int] = []
+        place = Exchange._place
+
+        def counted(self: Exchange, state: PartitionState, now_ms: int) -> int:
+            looked.append(state.partition.partition)
+            return place(self, state, now_ms)
+
+        made = self.many()
+        monkeypatch.setattr(Exchange, "_place", counted)
+        made.pass_time(A_WHILE_MS)
+        assert looked == [], "nothing happened"
+        made.append(7, 2)
+        made.fetcher.pause([TopicPartition(TOPIC, 9)])
+        made.seek(11, 0)
+        made.pass_time(A_WHILE_MS)
+        assert set(looked) == {7, 9, 11}
+        assert made.state(7).position == 2
+
+    def test_a_request_names_what_changed_and_takes_back_what_is_not_read(self) -> None:
+        made = self.many()
+        made.append(7, 2)
+        made.fetcher.pause([TopicPartition(TOPIC, 9)])
+        count = len(fetches(made))
+        made.pass_time(A_WHILE_MS)
+        later = fetches(made)[count:]
+        assert {one.index for request in later for topic in request.topics for one in topic.partitions} == {7}
+        assert [index for request in later for topic in request.forgotten for index in topic.partitions] == [9]
+
+    def test_who_is_assigned_again_is_read_from_its_new_place(self) -> None:
+        made = self.many()
+        made.append(7, 2)
+        made.pass_time(A_WHILE_MS)
+        made.assign(8)
+        made.assign(7, 8)
+        made.seek(7, 1)
+        made.pass_time(A_WHILE_MS)
+        assert (made.state(7).position, made.state(7).fetch_offset) == (2, 2)
+        made.append(7, 2)
+        made.pass_time(A_WHILE_MS)
+        assert made.state(7).position == 4
+
+    def test_without_sessions_none_is_always_the_first(self) -> None:
+        made = ConsumerWorld(partitions=3, model={**ONE_NODE, "has_sessions": False}, fetch_max_bytes=60)
+        for index in range(3):
+            for _ in range(6):
+                made.append(index, 2)
+        made.start(*range(3))
+        firsts = set()
+        for _ in range(200):
+            made.pass_time(5)
+            firsts |= {request.topics[0].partitions[0].index for request in fetches(made) if request.topics}
+        assert firsts == {0, 1, 2}
+        assert [made.state(index).position for index in range(3)] == [12, 12, 12]
 
 
 class TestErrors:

@@ -62,7 +62,7 @@ def test_the_inbox_tells_what_it_holds_of_a_partition() -> None:
     inbox.put([other])
     inbox.put([two])
     assert inbox.take() is one
-    assert inbox.held(STATE) == [one, two]
+    assert inbox.held().get(STATE, []) == [one, two]
     outdated = one._replace(seek_count=one.seek_count - 1)
     inbox.put([outdated])
-    assert inbox.held(STATE) == [one, two]
+    assert inbox.held().get(STATE, []) == [one, two]

@@ -15,6 +15,7 @@ from oncelog.client.consumer_config import ConsumerConfig
 from oncelog.client.consumer_core import ConsumerCore
 from oncelog.client.consumer_errors import ConsumerTimedOut, NotAssigned
 from oncelog.client.consumer_records import OffsetAndMetadata, OffsetAndTimestamp
+from oncelog.client.fetch.inbox import FetchedData
 from oncelog.client.fetch.lag import left_to_read
 from oncelog.client.fetch.partitions import PartitionState
 from oncelog.client.leaders import EARLIEST_OFFSET, LATEST_OFFSET
@@ -84,19 +85,20 @@ class Positions:
         """What is left to read, as of the last answer; None if position or end are not known."""
         check_owned(self._core, [partition])
         state = self._core.fetcher.states.get(partition)
-        return None if state is None else self._lag_of(state)
+        return None if state is None else self._lag_of(state, self._core.fetcher.held())
 
     def lags(self) -> dict[TopicPartition, int | None]:
-        return {state.partition: self._lag_of(state) for state in list(self._core.fetcher.states.values())}
+        held = self._core.fetcher.held()
+        return {state.partition: self._lag_of(state, held) for state in list(self._core.fetcher.states.values())}
 
-    def _lag_of(self, state: PartitionState) -> int | None:
+    def _lag_of(self, state: PartitionState, held: Mapping[PartitionState, list[FetchedData]]) -> int | None:
         reads_committed = self._config.reads_committed
         end = state.last_stable_offset if reads_committed else state.high_watermark
         position = self._progress.position_of(state)
         if end is None or position is None:
             return None
         isolation = IsolationLevel.READ_COMMITTED if reads_committed else IsolationLevel.READ_UNCOMMITTED
-        return left_to_read(self._core.fetcher.held(state), position, end, isolation)
+        return left_to_read(held.get(state, ()), position, end, isolation)
 
     # --- of any partitions ------------------------------------------------------------------------------------------
 

@@ -2,13 +2,16 @@
 
 Owns sessions, what is in flight, and what an answer means for each partition in it. Never moves a position: it says
 what it found (`Positions.leave`), or puts data into the inbox.
+
+A request costs what changed since the last one, not what is assigned: `Positions.changed` names the partitions to look
+at again, and each broker keeps what it is asked for. Besides, only those are looked at with every poll that wait for
+the time or for the reader.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from typing import Final, NamedTuple
-from uuid import UUID
 
 from oncelog.client.fetch.batches import batches_end
 from oncelog.client.fetch.complaints import Complaints
@@ -68,6 +71,77 @@ class FetchTag(NamedTuple):
     reserved_bytes: int
 
 
+class _Source:
+    """A broker that is read from. NO_LEADER stands for the leader that nobody knows."""
+
+    __slots__ = ("asked", "by_id", "keys", "nameless", "news", "session", "wanted")
+
+    def __init__(self) -> None:
+        self.session = FetchSession()
+        self.wanted: dict[PartitionState, None] = {}
+        self.news: dict[PartitionState, None] = {}
+        """Wanted or not: what it was not asked for yet, or otherwise."""
+        self.nameless: set[PartitionState] = set()
+        """Those wanted whose topic has no id, as far as is known."""
+        self.by_id = False
+        self.keys: dict[PartitionState, Key] = {}
+        self.asked: dict[Key, Asked] = {}
+        """What the last request asked for, or those before it in its session."""
+
+    def want(self, state: PartitionState) -> None:
+        self.wanted[state] = self.news[state] = None
+        if state.topic_id is None:
+            self.nameless.add(state)
+        else:
+            self.nameless.discard(state)
+
+    def leave(self, state: PartitionState) -> None:
+        if state in self.wanted:
+            del self.wanted[state]
+            self.nameless.discard(state)
+            if state in self.keys:
+                self.news[state] = None
+            else:
+                self.news.pop(state, None)
+
+    def name_anew(self, by_id: bool) -> None:
+        self.by_id = by_id
+        self.session.drop_all()
+        self.keys.clear()
+        self.asked.clear()
+        self.news = dict(self.wanted)
+
+    def ask(self, max_bytes: int) -> None:
+        """Put into the session what the last request did not say."""
+        news, self.news = self.news, {}
+        for state in news:
+            key = self._key(state) if state in self.wanted else None
+            before = self.keys.pop(state, None)
+            if before is not None and before != key:
+                self._take_back(state, before)
+            if key is not None:
+                self._ask_for(state, key, max_bytes)
+
+    def _key(self, state: PartitionState) -> Key:
+        topic, index = state.partition
+        if not self.by_id:
+            return topic, index
+        assert state.topic_id is not None
+        return state.topic_id, index
+
+    def _take_back(self, state: PartitionState, key: Key) -> None:
+        asked = self.asked.get(key)
+        if asked is not None and asked.state is state:  # else it was assigned again, and is another state by now
+            del self.asked[key]
+            self.session.drop(key)
+
+    def _ask_for(self, state: PartitionState, key: Key, max_bytes: int) -> None:
+        offset, epoch = state.fetch_offset, state.leader_epoch
+        self.keys[state] = key
+        self.asked[key] = Asked(state, state.seek_count, offset, epoch)
+        self.session.want(key, FetchPartition(key[1], epoch, offset, NO_LEADER_EPOCH, NO_OFFSET, max_bytes))
+
+
 class Exchange:
     def __init__(
         self,
@@ -90,7 +164,11 @@ class Exchange:
         self._complaints = complaints
         self._backoff = backoff
         self._counters = counters
-        self._sessions: dict[int, FetchSession] = {}
+        self._sources: dict[int, _Source] = {}
+        self._source_of: dict[PartitionState, int] = {}
+        """Where each is wanted that is to be fetched now."""
+        self._later: set[PartitionState] = set()
+        """Those that will be, or will be elsewhere, when a time has come or the reader has read."""
         self._in_flight: dict[int, FetchTag] = {}
         self._reserved_bytes = 0
         self._hasty: dict[int, int] = {}
@@ -104,37 +182,57 @@ class Exchange:
 
     def poll(self, now_ms: int) -> int:
         """Asks every broker that is free; returns when the next partition is due."""
-        wake_ms = NEVER_MS
-        groups = list(self._positions.by_node().items())
+        wake_ms = self._look_again(now_ms)
+        groups = [(node_id, source) for node_id, source in self._sources.items() if source.wanted]
         self._turn += 1
         first = self._turn % len(groups) if groups else 0  # where room is scarce, no broker is always the last
-        for node_id, states in groups[first:] + groups[:first]:
+        for node_id, source in groups[first:] + groups[:first]:
             if node_id in self._in_flight:
                 continue
             rest_until_ms = self._rest_until_ms.get(node_id, 0)
             if rest_until_ms > now_ms:
                 wake_ms = min(wake_ms, rest_until_ms)
-                continue
-            wanted, due_ms = self._fetchable(states, now_ms)
-            wake_ms = min(wake_ms, due_ms)
-            if wanted and self._can_ask(node_id, wanted, now_ms):
-                self._ask(node_id, wanted, now_ms)
+            elif self._can_ask(node_id, source.wanted, now_ms):
+                self._ask(node_id, source, now_ms)
         return wake_ms
 
-    def _fetchable(self, states: Sequence[PartitionState], now_ms: int) -> tuple[list[PartitionState], int]:
-        wanted = []
-        due_ms = NEVER_MS
-        for state in states:
-            if state.stage is not Stage.FETCHING or state.is_paused:
-                continue
+    def _look_again(self, now_ms: int) -> int:
+        """At what may be different since the last time; returns when more may be."""
+        changed = self._positions.changed
+        wake_ms = NEVER_MS
+        while changed or self._later:
+            due = {**dict.fromkeys(self._later), **changed}
+            changed.clear()
+            self._later.clear()
+            for state in due:
+                wake_ms = min(wake_ms, self._place(state, now_ms))
+            if not changed:  # else a replica was left
+                break
+        return wake_ms
+
+    def _place(self, state: PartitionState, now_ms: int) -> int:
+        """Among those that are wanted from a broker, or not. Returns when that is to be looked at again."""
+        node_id, due_ms = None, NEVER_MS
+        if state.stage is Stage.FETCHING and not state.is_paused and self._positions.is_assigned(state):
             if state.retry_at_ms > now_ms:
-                due_ms = min(due_ms, state.retry_at_ms)
+                due_ms = state.retry_at_ms
+                self._later.add(state)
             elif state.read_replica != NO_LEADER and now_ms >= state.read_replica_until_ms:
                 self._leave_replica(state)
-                due_ms = now_ms
-            elif not self._has_too_much(state):
-                wanted.append(state)
-        return wanted, due_ms
+            elif self._has_too_much(state):
+                self._later.add(state)
+            else:
+                node_id = state.leader if state.read_replica == NO_LEADER else state.read_replica
+                if state.read_replica != NO_LEADER:
+                    self._later.add(state)
+        before = self._source_of.get(state)
+        if before is not None and before != node_id:
+            self._sources[before].leave(state)
+            del self._source_of[state]
+        if node_id is not None:
+            self._source_of[state] = node_id
+            self._sources.setdefault(node_id, _Source()).want(state)
+        return due_ms
 
     def _has_too_much(self, state: PartitionState) -> bool:
         if state.waiting < MAX_WAITING:
@@ -145,10 +243,10 @@ class Exchange:
     def _room(self) -> int:
         return self._inbox.max_bytes - self._inbox.buffered_bytes - self._reserved_bytes
 
-    def _can_ask(self, node_id: int, wanted: Sequence[PartitionState], now_ms: int) -> bool:
+    def _can_ask(self, node_id: int, wanted: Collection[PartitionState], now_ms: int) -> bool:
         if node_id == NO_LEADER:
-            for state in wanted:
-                self._leaders.can_ask(NO_LEADER, state.partition.topic, now_ms)
+            for topic in {state.partition.topic for state in wanted}:
+                self._leaders.can_ask(NO_LEADER, topic, now_ms)
             return False
         if self._leaders.is_ready(node_id, now_ms):
             return True
@@ -166,21 +264,23 @@ class Exchange:
     def _leave_replica(self, state: PartitionState) -> None:
         """The leader is read from again, until it says otherwise."""
         state.read_replica = NO_LEADER
-        self._positions.regroup()
+        self._positions.changed[state] = None
 
-    def _ask(self, node_id: int, wanted: Sequence[PartitionState], now_ms: int) -> None:
+    def _ask(self, node_id: int, source: _Source, now_ms: int) -> None:
         room = self._room()
         if room < self._partition_bytes:
             self._inbox.is_awaited = True
             room = self._room()
             if room < self._partition_bytes:
                 return
-        by_id = self._speaks_ids(node_id, wanted)
+        by_id = self._speaks_ids(node_id, source)
         if by_id is None:
             return
-        session = self._sessions.setdefault(node_id, FetchSession())
-        asked, partitions = self._named(self._in_turn(wanted, session), by_id)
-        topics, forgotten = session.say(partitions, by_id)
+        if by_id != source.by_id:
+            source.name_anew(by_id)
+        source.ask(self._partition_bytes)
+        session = source.session
+        topics, forgotten = session.say(self._turn)
         max_bytes = min(self._settings.max_bytes, room)
         request = FetchRequest(
             self._settings.max_wait_ms,
@@ -193,46 +293,21 @@ class Exchange:
             forgotten,
             self._settings.rack,
         )
-        reserved_bytes = min(max_bytes, len(wanted) * self._partition_bytes)
-        tag = FetchTag(node_id, asked, session.is_full, reserved_bytes)
+        reserved_bytes = min(max_bytes, len(source.wanted) * self._partition_bytes)
+        tag = FetchTag(node_id, source.asked, session.is_full, reserved_bytes)
         self._in_flight[node_id] = tag
         self._reserved_bytes += reserved_bytes
         max_version = None if by_id else FIRST_WITH_TOPIC_IDS - 1
         self._network.send(node_id, ApiKey.FETCH, request, now_ms, tag=tag, max_version=max_version)
 
-    def _speaks_ids(self, node_id: int, wanted: Sequence[PartitionState]) -> bool | None:
+    def _speaks_ids(self, node_id: int, source: _Source) -> bool | None:
         """Whether topics are named by their ids; None where nothing can be fetched from the broker at all."""
         try:
             version = self._network.version_of(node_id, ApiKey.FETCH)
         except UnsupportedVersion as error:
             self._complaints.add_once(f"broker {node_id}", error)
             return None
-        return version >= FIRST_WITH_TOPIC_IDS and all(state.topic_id is not None for state in wanted)
-
-    def _in_turn(self, wanted: Sequence[PartitionState], session: FetchSession) -> Sequence[PartitionState]:
-        """A broker with a session goes round by itself; another one serves the first that are named best."""
-        if not session.is_full:
-            return wanted
-        first = self._turn % len(wanted)
-        return [*wanted[first:], *wanted[:first]]
-
-    def _named(
-        self, wanted: Sequence[PartitionState], by_id: bool
-    ) -> tuple[dict[Key, Asked], dict[Key, FetchPartition]]:
-        asked: dict[Key, Asked] = {}
-        partitions: dict[Key, FetchPartition] = {}
-        for state in wanted:
-            topic, index = state.partition
-            name: UUID | str = topic
-            if by_id:
-                assert state.topic_id is not None
-                name = state.topic_id
-            offset, epoch = state.fetch_offset, state.leader_epoch
-            asked[name, index] = Asked(state, state.seek_count, offset, epoch)
-            partitions[name, index] = FetchPartition(
-                index, epoch, offset, NO_LEADER_EPOCH, NO_OFFSET, self._partition_bytes
-            )
-        return asked, partitions
+        return version >= FIRST_WITH_TOPIC_IDS and not source.nameless
 
     # --- answers ----------------------------------------------------------------------------------------------------
 
@@ -245,7 +320,7 @@ class Exchange:
             self._answered(tag, event, now_ms)
 
     def _lost(self, tag: FetchTag, event: Lost, now_ms: int) -> None:
-        self._sessions[tag.node_id].restart()
+        self._sources[tag.node_id].session.restart()
         self._metadata.mark_stale()
         for asked in tag.asked.values():
             if event.kind is LostKind.RUBBISH:
@@ -259,7 +334,7 @@ class Exchange:
         answers: dict[Key, FetchedPartition] = {
             (topic.topic_id or topic.name, one.index): one for topic in response.topics for one in topic.partitions
         }
-        self._sessions[tag.node_id].learned(response.error_code, response.session_id, answers)
+        self._sources[tag.node_id].session.learned(response.error_code, response.session_id, answers)
         if response.error_code:
             self._refused(tag, response.error_code, now_ms)
             return
@@ -334,6 +409,7 @@ class Exchange:
             self._pause(state, now_ms)
             return False
         state.fetch_offset, state.fetch_epoch = end
+        self._positions.changed[state] = None
         if end.leader_epoch > asked.leader_epoch >= 0:
             self._metadata.mark_stale()  # it was written by a leader that we have not heard of
         self._succeeded(asked)
@@ -353,7 +429,7 @@ class Exchange:
             return
         state.read_replica = node_id
         state.read_replica_until_ms = now_ms + self._settings.read_replica_ms
-        self._positions.regroup()
+        self._positions.changed[state] = None
 
     # --- errors -----------------------------------------------------------------------------------------------------
 
@@ -373,7 +449,7 @@ class Exchange:
         elif verdict is Verdict.ELSEWHERE:
             self._metadata.mark_stale()
             if self._leaders.hint(state, answer.current_leader, response.node_endpoints):
-                self._positions.regroup()
+                self._positions.changed[state] = None
                 self._positions.led_by_another(state)
                 return
         self._pause(state, now_ms)
@@ -383,6 +459,7 @@ class Exchange:
 
     def _pause(self, state: PartitionState, now_ms: int) -> None:
         state.failed(now_ms + self._backoff.after(state.attempts + 1))
+        self._positions.changed[state] = None
 
 
 DAMAGED_AT_REST: Final = (

@@ -23,7 +23,7 @@ from oncelog.client.fetch.exchange import Exchange, FetchTag
 from oncelog.client.fetch.inbox import FetchedData, Inbox
 from oncelog.client.fetch.leaders import Leaders
 from oncelog.client.fetch.lookups import NEVER_MS, Listed, ListTag, Lookups, Survey
-from oncelog.client.fetch.partitions import PartitionState, Stage
+from oncelog.client.fetch.partitions import PartitionState
 from oncelog.client.fetch.positions import Positions
 from oncelog.client.fetch.settings import Backoff, FetchSettings
 from oncelog.client.fetch.validation import EpochTag, Validation
@@ -56,7 +56,13 @@ class Fetcher:
         self._lookups = Lookups(settings, network, metadata, leaders, backoff)
         self._positions = Positions(settings, self.states, metadata, leaders, self._lookups, self._complaints, wall_ms)
         self._validation = Validation(
-            network, metadata, leaders, backoff, truncated=self._positions.leave, refused=self._refused
+            network,
+            metadata,
+            leaders,
+            backoff,
+            trusted=self._positions.trust,
+            truncated=self._positions.leave,
+            refused=self._refused,
         )
         self._exchange = Exchange(
             settings, network, metadata, inbox, self._positions, leaders, self._complaints, backoff, self.counters
@@ -70,7 +76,7 @@ class Fetcher:
 
     def unpositioned(self) -> list[PartitionState]:
         """Those that wait for `seek` or `reset`: the group may have a committed offset."""
-        return [state for state in self.states.values() if state.stage is Stage.UNPOSITIONED]
+        return self._positions.unpositioned()
 
     def seek(self, partition: TopicPartition, offset: int, leader_epoch: int = NO_LEADER_EPOCH) -> None:
         """Read on from there; with the epoch of the record before it a log that was truncated is noticed. Does nothing
@@ -79,9 +85,9 @@ class Fetcher:
         if state is not None:
             self._positions.seek(state, offset, leader_epoch)
 
-    def held(self, state: PartitionState) -> list[FetchedData]:
-        """What was fetched of a partition and not read to its end, in order. For any thread."""
-        return self._inbox.held(state)
+    def held(self) -> dict[PartitionState, list[FetchedData]]:
+        """What was fetched and not read to its end, in order, by partition. For any thread."""
+        return self._inbox.held()
 
     def reset(self, partition: TopicPartition, spec: int | None = None) -> None:
         """To EARLIEST, LATEST, the first record at or after a timestamp; by `auto.offset.reset` if nothing is said."""
@@ -92,7 +98,7 @@ class Fetcher:
     def pause(self, partitions: Collection[TopicPartition]) -> None:
         for partition in partitions:
             if partition in self.states:
-                self.states[partition].is_paused = True
+                self._positions.pause(self.states[partition])
 
     def resume(self, partitions: Collection[TopicPartition]) -> None:
         for partition in partitions:

@@ -72,10 +72,13 @@ class Inbox:
         """Of what waits, and of what is being read."""
         return self._bytes_put - self._bytes_freed
 
-    def held(self, state: PartitionState) -> list[FetchedData]:
-        """What is here of a partition, in order, beginning with what is being read. For any thread."""
-        held = [self._in_hand, *self._waiting.copy()]
-        return [one for one in held if one is not None and one.state is state and one.is_current]
+    def held(self) -> dict[PartitionState, list[FetchedData]]:
+        """What is here of each partition, in order, beginning with what is being read. For any thread."""
+        held: dict[PartitionState, list[FetchedData]] = {}
+        for one in (self._in_hand, *self._waiting.copy()):
+            if one is not None and one.is_current:
+                held.setdefault(one.state, []).append(one)
+        return held
 
     # --- the fetcher's thread ---------------------------------------------------------------------------------------
 

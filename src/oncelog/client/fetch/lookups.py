@@ -31,7 +31,7 @@ Listed = dict[TopicPartition, Found]
 class Question:
     """For one partition's offset."""
 
-    __slots__ = ("answered", "attempts", "is_asked", "is_cancelled", "partition", "retry_at_ms", "spec")
+    __slots__ = ("answered", "attempts", "is_cancelled", "partition", "retry_at_ms", "spec")
 
     def __init__(self, partition: TopicPartition, spec: int, answered: Callable[[Found | KafkaError], bool]) -> None:
         self.partition = partition
@@ -39,7 +39,6 @@ class Question:
         self.answered = answered
         self.attempts = 0
         self.retry_at_ms = 0
-        self.is_asked = False
         self.is_cancelled = False
 
 
@@ -64,21 +63,22 @@ class Lookups:
         self._metadata = metadata
         self._leaders = leaders
         self._backoff = backoff
-        self._open: list[Question] = []
+        self._open: dict[Question, None] = {}
+        """Those that are not under way, in the order in which they came."""
 
     def ask(self, partition: TopicPartition, spec: int, answered: Callable[[Found | KafkaError], bool]) -> Question:
         """`answered` gets the offset, or an error that asking again may not mend; it returns whether it is content."""
         question = Question(partition, spec, answered)
-        self._open.append(question)
+        self._open[question] = None
         return question
 
     def poll(self, now_ms: int) -> int:
         """Asks what is due; returns when the next is."""
-        self._open = [question for question in self._open if not question.is_cancelled]
         by_node: dict[int, dict[TopicPartition, Question]] = {}
         wake_ms = NEVER_MS
-        for question in self._open:
-            if question.is_asked:
+        for question in list(self._open):
+            if question.is_cancelled:
+                del self._open[question]
                 continue
             if question.retry_at_ms > now_ms:
                 wake_ms = min(wake_ms, question.retry_at_ms)
@@ -93,7 +93,7 @@ class Lookups:
 
     def _send(self, tag: ListTag, now_ms: int) -> None:
         for question in tag.questions.values():
-            question.is_asked = True
+            del self._open[question]
         body: Message = {
             "replica_id": _CONSUMER,
             "isolation_level": self._settings.isolation_level,
@@ -103,8 +103,6 @@ class Lookups:
         self._network.send(tag.node_id, ApiKey.LIST_OFFSETS, body, now_ms, tag=tag)
 
     def handle(self, tag: ListTag, event: Event, now_ms: int) -> None:
-        for question in tag.questions.values():
-            question.is_asked = False
         answers: Mapping[TopicPartition, Message] = {}
         if isinstance(event, Answered):
             answers = _by_partition(event.body)
@@ -142,14 +140,13 @@ class Lookups:
     def _settle(self, question: Question, result: Found | KafkaError, now_ms: int) -> None:
         if question.is_cancelled:
             return
-        if question.answered(result):
-            self._open.remove(question)
-        else:
+        if not question.answered(result):
             self._again(question, now_ms)
 
     def _again(self, question: Question, now_ms: int) -> None:
         question.attempts += 1
         question.retry_at_ms = now_ms + self._backoff.after(question.attempts)
+        self._open[question] = None
 
 
 class Survey:

@@ -54,22 +54,19 @@ class Positions:
         self._resets: dict[PartitionState, Question] = {}
         self._answers_seen = metadata.answers
         self._known_topics: set[str] = set()
-        self._by_node: dict[int, list[PartitionState]] | None = None
+        self._unpositioned: dict[PartitionState, None] = {}
         self.unsettled: set[PartitionState] = set()
         """Those that wait for something other than data: to be looked at with every poll."""
+        self.changed: dict[PartitionState, None] = {}
+        """Of whom something may be different that matters to a fetch: whether, from whom, or from where on it is to be
+        read. Emptied by whoever fetches: thousands that did not change cost nothing."""
 
-    def by_node(self) -> dict[int, list[PartitionState]]:
-        """Whom each partition is read from; NO_LEADER for those whose leader nobody knows."""
-        if self._by_node is None:
-            self._by_node = {}
-            for state in self._states.values():
-                node_id = state.leader if state.read_replica == NO_LEADER else state.read_replica
-                self._by_node.setdefault(node_id, []).append(state)
-        return self._by_node
+    def is_assigned(self, state: PartitionState) -> bool:
+        return self._states.get(state.partition) is state
 
-    def regroup(self) -> None:
-        """Somebody else is to be read from."""
-        self._by_node = None
+    def unpositioned(self) -> list[PartitionState]:
+        """Those that wait for `seek` or `reset`."""
+        return list(self._unpositioned)
 
     # --- what users and groups decide -------------------------------------------------------------------------------
 
@@ -78,13 +75,14 @@ class Positions:
             state = self._states.pop(partition)
             self._jump(state, None)  # its data is on nobody's behalf any more
             self.unsettled.discard(state)
+            self._unpositioned.pop(state, None)
         for partition in partitions:
             if partition not in self._states:
                 state = self._states[partition] = PartitionState(partition)
+                self._unpositioned[state] = None
                 told = self._leaders.told(partition)
                 if told is not None:
                     self._learn(state, told)
-        self.regroup()
 
     def seek(self, state: PartitionState, offset: int, leader_epoch: int) -> None:
         self._jump(state, offset, leader_epoch)
@@ -94,19 +92,26 @@ class Positions:
         if spec is None:
             spec = self._policy()
         self._jump(state, None)
+        self._unpositioned.pop(state, None)
         if spec is None:
             state.stage = Stage.HELD
             self._complaints.add(NoOffsetForPartition([state.partition]))
         else:
             self._look_up(state, spec)
 
+    def pause(self, state: PartitionState) -> None:
+        state.is_paused = True
+        self.changed[state] = None
+
     def resume(self, state: PartitionState) -> None:
         if state.has_dropped:
             self.fetch_again(state)
         state.is_paused = False
+        self.changed[state] = None
 
     def fetch_again(self, state: PartitionState) -> None:
         state.rewind()
+        self.changed[state] = None
         if state.stage in (*_HAS_POSITION, Stage.LEAVING) and not isinstance(state.departure, Recreated):
             self._enter(state)
 
@@ -124,13 +129,15 @@ class Positions:
             told = self._leaders.told(state.partition)
             if told is not None:
                 self._learn(state, told)
-        self.regroup()
 
     def _learn(self, state: PartitionState, told: Leadership) -> None:
         self._known_topics.add(state.partition.topic)
         is_other = None not in (state.topic_id, told.topic_id) and state.topic_id != told.topic_id
         if not is_other and told.epoch < state.leader_epoch:
             return  # a broker that lags behind another
+        if (state.topic_id, state.leader, state.leader_epoch) == (told.topic_id, told.node_id, told.epoch):
+            return
+        self.changed[state] = None
         state.topic_id, state.leader, state.leader_epoch = told.topic_id, told.node_id, told.epoch
         if is_other:
             state.high_watermark = state.last_stable_offset = state.log_start_offset = None
@@ -150,6 +157,14 @@ class Positions:
         state.stage = Stage.LEAVING
         state.departure = departure
         self.unsettled.add(state)
+        self.changed[state] = None
+
+    def trust(self, state: PartitionState) -> None:
+        """Its leader has what was read."""
+        state.trusted_epoch = state.leader_epoch
+        state.stage = Stage.FETCHING
+        state.succeeded()
+        self.changed[state] = None
 
     # --- transitions ------------------------------------------------------------------------------------------------
 
@@ -163,6 +178,8 @@ class Positions:
     def _enter(self, state: PartitionState) -> None:
         """Read on from here, if the log is known to be the one that was read."""
         state.departure = None
+        self.changed[state] = None
+        self._unpositioned.pop(state, None)
         if state.wants_validation:
             state.stage = Stage.VALIDATING
             self.unsettled.add(state)
@@ -173,9 +190,8 @@ class Positions:
         question = self._resets.pop(state, None)
         if question is not None:
             question.is_cancelled = True
-        if state.read_replica != NO_LEADER:
-            self.regroup()
         state.jump(offset, leader_epoch)
+        self.changed[state] = None
 
     def _depart(self, state: PartitionState) -> None:
         departure = state.departure

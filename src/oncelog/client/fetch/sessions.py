@@ -1,12 +1,13 @@
 """Fetch sessions (KIP-227): a broker remembers what we read from it, and only changes are said.
 
-One session for each broker. Knows nothing of the state of partitions: it turns "this is what I want now" into the
-request that says so, and learns from the answer whether the broker still knows what we think it knows.
+One session for each broker. Knows nothing of the state of partitions: it is told what is wanted and what is not any
+more, puts into a request what the broker has not heard, and learns from the answer whether the broker still knows what
+we think it knows. What did not change costs nothing, however much of it there is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from uuid import UUID
 
 from oncelog.errors import FetchSessionIdNotFound
@@ -22,25 +23,54 @@ MAX_EPOCH = 2**31 - 1
 
 
 class FetchSession:
-    __slots__ = ("_held", "epoch", "session_id")
+    __slots__ = ("_held", "_unsaid", "_wanted", "epoch", "session_id")
 
     def __init__(self) -> None:
         self.session_id = NO_SESSION
         self.epoch = FULL
+        self._wanted: dict[Key, FetchPartition] = {}
         self._held: dict[Key, FetchPartition] = {}
+        """What was wanted when the broker was last told."""
+        self._unsaid: dict[Key, None] = {}
+        """Where the two may differ."""
 
     @property
     def is_full(self) -> bool:
         return self.epoch == FULL
 
-    def say(self, wanted: Mapping[Key, FetchPartition], by_id: bool) -> tuple[list[FetchTopic], list[ForgottenTopic]]:
-        """What the next request names, and what it takes back."""
-        if any(isinstance(topic, UUID) != by_id for topic, _ in self._held):
-            self.restart()  # names and ids do not mix in a session
-        held = {} if self.is_full else self._held
-        news = [(key, partition) for key, partition in wanted.items() if held.get(key) != partition]
-        gone = [key for key in held if key not in wanted]
-        self._held = dict(wanted)
+    def want(self, key: Key, partition: FetchPartition) -> None:
+        self._wanted[key] = partition
+        self._unsaid[key] = None
+
+    def drop(self, key: Key) -> None:
+        """It is not wanted any more; unknown ones are fine."""
+        self._wanted.pop(key, None)
+        self._unsaid[key] = None
+
+    def drop_all(self) -> None:
+        """Want nothing, and begin anew: names and ids do not mix in a session."""
+        self._wanted.clear()
+        self.restart()
+
+    def say(self, turn: int = 0) -> tuple[list[FetchTopic], list[ForgottenTopic]]:
+        """What the next request names, and what it takes back. A broker with a session goes round by itself; another
+        one serves best what is named first: that is another one in each turn."""
+        unsaid, self._unsaid = self._unsaid, {}
+        if self.is_full:
+            self._held = dict(self._wanted)
+            named = list(self._wanted.items())
+            first = turn % len(named) if named else 0
+            return _topics(named[first:] + named[:first]), []
+        news = []
+        gone = []
+        for key in unsaid:
+            partition = self._wanted.get(key)
+            if partition is None:
+                if self._held.pop(key, None) is not None:
+                    gone.append(key)
+            elif self._held.get(key) != partition:
+                self._held[key] = partition
+                news.append((key, partition))
         return _topics(news), _forgotten(gone)
 
     def learned(self, error_code: int, session_id: int, told: Collection[Key]) -> None:

@@ -52,6 +52,7 @@ class Validation:
         leaders: Leaders,
         backoff: Backoff,
         *,
+        trusted: Callable[[PartitionState], None],
         truncated: Callable[[PartitionState, Truncated], None],
         refused: Callable[[PartitionState, KafkaError], None],
     ) -> None:
@@ -59,6 +60,7 @@ class Validation:
         self._metadata = metadata
         self._leaders = leaders
         self._backoff = backoff
+        self._trusted = trusted
         self._truncated = truncated
         self._refused = refused
         self._asking: set[PartitionState] = set()
@@ -94,7 +96,7 @@ class Validation:
             if not doubt.is_current:
                 continue
             if not isinstance(event, Answered) and event.kind is LostKind.UNSUPPORTED:
-                _trust(doubt.state)  # a broker so old cannot tell; it is read as before there were epochs
+                self._trusted(doubt.state)  # a broker so old cannot tell; it is read as before there were epochs
             else:
                 self._judge(doubt.state, answers.get(partition), now_ms)
 
@@ -108,7 +110,7 @@ class Validation:
         elif end_offset < state.fetch_offset:
             self._truncated(state, Truncated(end_offset, leader_epoch))
         else:
-            _trust(state)
+            self._trusted(state)
 
     def _failed(self, state: PartitionState, answer: Message | None, now_ms: int) -> None:
         state.failed(now_ms + self._backoff.after(state.attempts + 1))
@@ -119,12 +121,6 @@ class Validation:
             self._metadata.mark_stale()
         else:
             self._refused(state, error)
-
-
-def _trust(state: PartitionState) -> None:
-    state.trusted_epoch = state.leader_epoch
-    state.stage = Stage.FETCHING
-    state.succeeded()
 
 
 def _by_topic(doubts: dict[TopicPartition, Doubt]) -> list[Message]:
