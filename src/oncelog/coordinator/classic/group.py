@@ -17,7 +17,7 @@ from uuid import UUID
 
 from oncelog.coordinator.classic.member import Member, Protocols, member_from_record, size_of
 from oncelog.coordinator.classic.replies import join_failed, sync_failed
-from oncelog.coordinator.effects import Reply
+from oncelog.coordinator.effects import Caller, Reply
 from oncelog.coordinator.groups import CLASSIC, CONSUMER_PROTOCOL_TYPE, NOBODY, UNKNOWN_MEMBER
 from oncelog.coordinator.records import CoordinatorRecord, RecordType, group_tombstone
 from oncelog.errors import (
@@ -111,6 +111,8 @@ class ClassicGroup:
         """Ids that were handed out, and have not joined yet."""
         self.unsynced_members: set[str] = set()
         """Those of this generation who have not asked for their assignment yet."""
+        self._joined_members: set[str] = set()
+        """Those who wait for the end of the join round."""
         self.is_first_round = False
         """The round began with an empty group: it is given time for more members to come."""
         self.has_newcomers = False
@@ -207,11 +209,11 @@ class ClassicGroup:
     def release_waiting(self, error_code: int) -> list[Reply]:
         replies = []
         for member in self.members.values():
-            if member.joining is not None:
-                replies.append(join_failed(member.joining, member.member_id, error_code))
+            if (caller := self.end_join(member)) is not None:
+                replies.append(join_failed(caller, member.member_id, error_code))
             if member.syncing is not None:
                 replies.append(sync_failed(member.syncing, error_code))
-            member.joining = member.syncing = None
+            member.syncing = None
         return replies
 
     def hard_state(self) -> GroupImage | None:
@@ -245,6 +247,7 @@ class ClassicGroup:
         self._metadata_bytes = sum(size_of(member.protocols) for member in self.members.values())
         self._assigned_bytes = sum(len(member.assignment) for member in self.members.values())
         self.unsynced_members &= self.members.keys()
+        self._joined_members &= self.members.keys()
         self.state = State.STABLE if self.members else State.EMPTY
 
     def record(
@@ -281,6 +284,8 @@ class ClassicGroup:
             self.static_members[member.instance_id] = member.member_id
         self.leader_id = self.leader_id or member.member_id
         self.members[member.member_id] = member
+        if member.joining is not None:
+            self._joined_members.add(member.member_id)
         self._support.update(name for name, _ in member.protocols)
         self._metadata_bytes += size_of(member.protocols)
         self.pending_members.discard(member.member_id)
@@ -288,6 +293,7 @@ class ClassicGroup:
     def remove(self, member_id: str) -> None:
         self.pending_members.discard(member_id)
         self.unsynced_members.discard(member_id)
+        self._joined_members.discard(member_id)
         member = self.members.pop(member_id, None)
         if member is not None:
             self._support.subtract(name for name, _ in member.protocols)
@@ -318,13 +324,25 @@ class ClassicGroup:
         if generation != self.generation:
             raise IllegalGeneration(f"group {self.group_id!r} is in generation {self.generation}, not {generation}")
 
+    def await_join(self, member: Member, caller: Caller) -> None:
+        """The member has joined the round; whoever asked for it is answered when the round ends."""
+        member.joining = caller
+        self._joined_members.add(member.member_id)
+
+    def end_join(self, member: Member) -> Caller | None:
+        """Who is to be answered now, if anybody waits."""
+        caller, member.joining = member.joining, None
+        self._joined_members.discard(member.member_id)
+        return caller
+
     @property
     def joining_count(self) -> int:
-        return sum(member.joining is not None for member in self.members.values())
+        return len(self._joined_members)
 
     @property
     def has_all_joined(self) -> bool:
-        return not self.pending_members and all(member.joining is not None for member in self.members.values())
+        """Asked with every join, and so never found out by asking every member."""
+        return not self.pending_members and len(self._joined_members) == len(self.members)
 
     @property
     def rebalance_timeout_ms(self) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from oncelog.coordinator.classic.group import ClassicGroup, State
-from oncelog.coordinator.classic.joining import FIRST_WITH_MEMBER_ID_REQUIRED, Joining
+from oncelog.coordinator.classic.joining import Joining
 from oncelog.coordinator.classic.replies import (
     FIRST_LEAVE_WITH_MEMBERS,
     heartbeat,
@@ -165,17 +165,7 @@ class ClassicGroups:
         return 0 if self._groups.rebalance_wanted else self._rounds.timers.next_ms()
 
     def forget(self, ticket: object) -> None:
-        """Whoever waited for its first answer, and was given no id before, can never come back as that member."""
-        for group in self._groups.values():
-            if not isinstance(group, ClassicGroup) or group.state is not State.PREPARING_REBALANCE:
-                continue
-            for member in group.members.values():
-                caller = member.joining
-                if caller is None or caller.ticket is not ticket:
-                    continue
-                is_nameless = member.is_new and caller.version < FIRST_WITH_MEMBER_ID_REQUIRED
-                if is_nameless and member.instance_id is None:
-                    self._rounds.begin_session(group, member.member_id, 0, 0)
+        self._rounds.forget(ticket)
 
     # Parts
 

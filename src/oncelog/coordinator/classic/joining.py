@@ -167,6 +167,8 @@ class Joining:
         )
         group.has_newcomers = group.is_first_round and group.state is State.PREPARING_REBALANCE
         group.add(member, request["protocol_type"])
+        if caller.version < FIRST_WITH_MEMBER_ID_REQUIRED and member.instance_id is None:
+            self._rounds.note_nameless(group, member_id)
         self._rounds.begin_session(group, member_id, NEW_MEMBER_JOIN_TIMEOUT_MS, now_ms)
         self._rounds.rebalance(group, now_ms, out)
 
@@ -194,9 +196,9 @@ class Joining:
         group.update_protocols(member, protocols_of(request))
         member.rebalance_timeout_ms = request["rebalance_timeout_ms"]
         member.session_timeout_ms = request["session_timeout_ms"]
-        if member.joining is not None:
-            out.replies.append(join_failed(member.joining, member.member_id, RebalanceInProgress.code))
-        member.joining = caller
+        if (before := group.end_join(member)) is not None:
+            out.replies.append(join_failed(before, member.member_id, RebalanceInProgress.code))
+        group.await_join(member, caller)
 
     # Static members that come back as somebody else
 
@@ -208,7 +210,7 @@ class Joining:
         if group.state is State.STABLE and self._keeps_protocol(group, old, request):
             self._replace_in_log(group, old, member_id, request, caller, out)
             return
-        self._fence(old, out)
+        self._fence(group, old, out)
         was_leader = group.leader_id == old.member_id
         group.remove(old.member_id)
         self._rounds.end_session(group, old.member_id)
@@ -264,12 +266,12 @@ class Joining:
             assignment=old.assignment,
         )
 
-    def _fence(self, old: Member, out: Effects) -> None:
-        if old.joining is not None:
-            out.replies.append(join_failed(old.joining, old.member_id, FencedInstanceId.code))
+    def _fence(self, group: ClassicGroup, old: Member, out: Effects) -> None:
+        if (caller := group.end_join(old)) is not None:
+            out.replies.append(join_failed(caller, old.member_id, FencedInstanceId.code))
         if old.syncing is not None:
             out.replies.append(sync_failed(old.syncing, FencedInstanceId.code))
-        old.joining = old.syncing = None
+        old.syncing = None
 
 
 def check_protocols(protocols: Sequence[Message]) -> None:

@@ -43,6 +43,8 @@ class Rounds:
         self.timers: Timers[TimerKey] = Timers()
         self._delay_left_ms: dict[str, int] = {}
         """How much longer the first round of a group may be delayed."""
+        self._nameless: dict[str, set[str]] = {}
+        """By their group, those who wait for their first answer and were given no id before."""
 
     # Sessions
 
@@ -139,11 +141,11 @@ class Rounds:
         group.transition_to(State.COMPLETING_REBALANCE, now_ms)
         group.unsynced_members = set(group.members)
         for member in group.members.values():
-            if member.joining is not None:
-                out.replies.append(self.joined(group, member, member.joining))
-                member.joining = None
+            if (caller := group.end_join(member)) is not None:
+                out.replies.append(self.joined(group, member, caller))
             member.is_new = False
             self.renew_session(group, member, now_ms)
+        self._nameless.pop(group.group_id, None)
         self.timers.set(TimerKey(group.group_id, Timer.SYNC), now_ms + group.rebalance_timeout_ms)
 
     def joined(self, group: ClassicGroup, member: Member, caller: Caller) -> Reply:
@@ -174,6 +176,7 @@ class Rounds:
         self.end_session(group, member_id)
         member = group.members.get(member_id)
         group.remove(member_id)
+        self._is_named(group, member_id)
         if member is None:
             return
         self._groups.resized(group.group_id, group.size_bytes)
@@ -190,6 +193,32 @@ class Rounds:
         self.timers.cancel(TimerKey(group.group_id, Timer.JOIN))
         self.timers.cancel(TimerKey(group.group_id, Timer.SYNC))
         self._delay_left_ms.pop(group.group_id, None)
+        self._nameless.pop(group.group_id, None)
+
+    # Those who can be lost
+
+    def note_nameless(self, group: ClassicGroup, member_id: str) -> None:
+        """It does not know yet who it is: should its connection be lost, it can never come back as this member."""
+        self._nameless.setdefault(group.group_id, set()).add(member_id)
+
+    def _is_named(self, group: ClassicGroup, member_id: str) -> None:
+        nameless = self._nameless.get(group.group_id)
+        if nameless is not None:
+            nameless.discard(member_id)
+            if not nameless:
+                del self._nameless[group.group_id]
+
+    def forget(self, ticket: object) -> None:
+        """Nobody reads the reply to it. Asked of every connection that ends while it waits: mostly there is nobody whom
+        that concerns."""
+        for group_id, member_ids in self._nameless.items():
+            group = self._groups.get(group_id)
+            if not isinstance(group, ClassicGroup):
+                continue
+            for member_id in member_ids:
+                member = group.members.get(member_id)
+                if member is not None and member.joining is not None and member.joining.ticket is ticket:
+                    self.begin_session(group, member_id, 0, 0)
 
     def expire(self, now_ms: int, out: Effects) -> None:
         for key in self.timers.take_due(now_ms):

@@ -27,7 +27,7 @@ class Subscriber(NamedTuple):
     """What the previous assignment gave it."""
 
 
-Assignment = dict[str, dict[UUID, frozenset[int]]]
+Assignment = dict[str, Partitions]
 Assignor = Callable[[Sequence[Subscriber], Mapping[UUID, int]], Assignment]
 """From the subscribers and the partition counts of their topics to what each is to have. Every partition of a topic
 that somebody reads goes to exactly one of its readers."""
@@ -46,26 +46,50 @@ def _assign_evenly(subscribers: Sequence[Subscriber], partition_counts: Mapping[
     """Everybody may read everything: who had too many gives some up, who has too few gets what is free.
 
     The members that already had more than the even share are the ones to have the odd partition more: this way as few
-    partitions move as possible."""
+    partitions move as possible. Nearly everybody keeps what it had, in a group that grows by one: those are counted,
+    and only the others are taken apart."""
     share, odd = divmod(sum(partition_counts.values()), len(subscribers))
-    free = {(topic_id, partition) for topic_id in partition_counts for partition in range(partition_counts[topic_id])}
-    kept = {subscriber.member_id: _still_there(subscriber, free) for subscriber in subscribers}
-    has_room = []
-    for partitions in kept.values():
-        limit = share + 1 if odd and len(partitions) > share else share
+    free = {topic_id: set(range(count)) for topic_id, count in partition_counts.items()}
+    kept = {subscriber.member_id: _kept(subscriber.had, free) for subscriber in subscribers}
+    limits = []
+    for member_id, partitions in kept.items():
+        load = sum(map(len, partitions.values()))
+        limit = share + 1 if odd and load > share else share
         odd -= limit > share
-        for lost in partitions[limit:]:
-            free.add(lost)
-        del partitions[limit:]
-        has_room.append((partitions, limit))
-    waiting = sorted(free, reverse=True)
-    for partitions, limit in has_room:
+        if load > limit:
+            places = _places(partitions)
+            for topic_id, partition in places[limit:]:
+                free[topic_id].add(partition)
+            kept[member_id], load = _gathered(places[:limit]), limit
+        limits.append((member_id, load, limit))
+    waiting = _places(free)[::-1]
+    for member_id, load, limit in limits:
         quota = limit
         if odd and limit == share:
             quota, odd = share + 1, odd - 1
-        while len(partitions) < quota:
-            partitions.append(waiting.pop())
-    return _by_topic(kept)
+        if load < quota:
+            given = [waiting.pop() for _ in range(quota - load)]
+            kept[member_id] = _gathered([*_places(kept[member_id]), *given])
+    return kept
+
+
+def _kept(had: Partitions, free: dict[UUID, set[int]]) -> Partitions:
+    """What a member had and may keep, taken out of what is free: two members that had the same do not both keep it. The
+    very same value, where that is all of it."""
+    kept: dict[UUID, frozenset[int]] = {}
+    for topic_id, numbers in had.items():
+        still_free = free.get(topic_id)
+        if still_free is None:
+            continue
+        mine = numbers & still_free
+        if mine:
+            still_free -= mine
+            kept[topic_id] = mine
+    return had if kept == had else kept
+
+
+def _places(partitions: Mapping[UUID, Iterable[int]]) -> list[tuple[UUID, int]]:
+    return [(topic_id, partition) for topic_id in sorted(partitions) for partition in sorted(partitions[topic_id])]
 
 
 def _assign_by_balancing(subscribers: Sequence[Subscriber], partition_counts: Mapping[UUID, int]) -> Assignment:
@@ -75,20 +99,14 @@ def _assign_by_balancing(subscribers: Sequence[Subscriber], partition_counts: Ma
     for subscriber in subscribers:
         for topic_id in subscriber.topics:
             readers.setdefault(topic_id, []).append(subscriber.member_id)
-    free = {(topic_id, partition) for topic_id in readers for partition in range(partition_counts[topic_id])}
-    kept = {subscriber.member_id: _still_there(subscriber, free) for subscriber in subscribers}
-    return _by_topic(balance(kept, sorted(free), readers))
+    free = {topic_id: set(range(partition_counts[topic_id])) for topic_id in readers}
+    kept = {subscriber.member_id: _places(_kept(_still_read(subscriber), free)) for subscriber in subscribers}
+    balanced = balance(kept, _places(free), readers)
+    return {member_id: _gathered(places) for member_id, places in balanced.items()}
 
 
-def _still_there(subscriber: Subscriber, free: set[tuple[UUID, int]]) -> list[tuple[UUID, int]]:
-    """What a member had and may keep, taken out of what is free: two members that had the same do not both keep it."""
-    kept = []
-    for topic_id in sorted(subscriber.had.keys() & subscriber.topics):
-        for partition in sorted(subscriber.had[topic_id]):
-            if (topic_id, partition) in free:
-                free.remove((topic_id, partition))
-                kept.append((topic_id, partition))
-    return kept
+def _still_read(subscriber: Subscriber) -> Partitions:
+    return {topic_id: numbers for topic_id, numbers in subscriber.had.items() if topic_id in subscriber.topics}
 
 
 def assign_range(subscribers: Sequence[Subscriber], partition_counts: Mapping[UUID, int]) -> Assignment:
@@ -103,7 +121,7 @@ def assign_range(subscribers: Sequence[Subscriber], partition_counts: Mapping[UU
             if end > start:
                 assigned[member_id][topic_id] = frozenset(range(start, end))
             start = end
-    return assigned
+    return dict(assigned)
 
 
 def _range_order(subscriber: Subscriber) -> tuple[bool, str, str]:
@@ -111,14 +129,11 @@ def _range_order(subscriber: Subscriber) -> tuple[bool, str, str]:
     return subscriber.instance_id is None, subscriber.instance_id or "", subscriber.member_id
 
 
-def _by_topic(assigned: Mapping[str, Iterable[tuple[UUID, int]]]) -> Assignment:
-    found: dict[str, dict[UUID, frozenset[int]]] = {}
-    for member_id, partitions in assigned.items():
-        topics: dict[UUID, set[int]] = {}
-        for topic_id, partition in partitions:
-            topics.setdefault(topic_id, set()).add(partition)
-        found[member_id] = {topic_id: frozenset(numbers) for topic_id, numbers in topics.items()}
-    return found
+def _gathered(places: Iterable[tuple[UUID, int]]) -> Partitions:
+    topics: dict[UUID, set[int]] = {}
+    for topic_id, partition in places:
+        topics.setdefault(topic_id, set()).add(partition)
+    return {topic_id: frozenset(numbers) for topic_id, numbers in topics.items()}
 
 
 ASSIGNORS: dict[str, Assignor] = {UNIFORM: assign_uniform, RANGE: assign_range}

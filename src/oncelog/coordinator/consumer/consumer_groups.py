@@ -27,7 +27,13 @@ from oncelog.coordinator.consumer.member import (
     Partitions,
     holds_all,
 )
-from oncelog.coordinator.consumer.membership import Surroundings, admit, follow_topics, replace_static
+from oncelog.coordinator.consumer.membership import (
+    Surroundings,
+    admit,
+    follow_topics,
+    replace_static,
+    waits_for_target,
+)
 from oncelog.coordinator.consumer.migration import upgrade
 from oncelog.coordinator.consumer.resolving import Allowance, Resolutions
 from oncelog.coordinator.consumer.sessions import Clock, Due, Sessions
@@ -92,7 +98,7 @@ class ConsumerGroups:
         if (moved.state, moved.epoch, moved.revoking) != (known.state, known.epoch, known.revoking):
             self._sessions.moved(draft.group.group_id, moved, now_ms)
         tells_assignment = body["member_epoch"] == JOINING_EPOCH or is_full(body) or moved.assigned != known.assigned
-        reply = Reply(caller.ticket, self._heartbeat_answer(draft.group.group_id, moved, tells_assignment))
+        reply = Reply(caller.ticket, self._heartbeat_answer(draft.group, moved, tells_assignment, around))
         return Effects(draft.records, [*released, reply])
 
     def _enter(self, group_id: str, is_joining: bool, around: Surroundings) -> tuple[Draft, list[Reply]]:
@@ -123,11 +129,17 @@ class ConsumerGroups:
         _check_epoch(member, body["member_epoch"], owned)
         return member
 
-    def _heartbeat_answer(self, group_id: str, member: Member, tells_assignment: bool) -> Message:
+    def _heartbeat_answer(
+        self, group: ConsumerGroup, member: Member, tells_assignment: bool, around: Surroundings
+    ) -> Message:
+        """Who has to wait for the next target is asked to come when it is due, not an interval later."""
+        interval_ms = self._sessions.heartbeat_interval_ms(group.group_id)
+        if group.group_epoch > group.assignment_epoch:
+            interval_ms = min(interval_ms, waits_for_target(group, member, around) or interval_ms)
         return {
             "member_id": member.member_id,
             "member_epoch": member.epoch,
-            "heartbeat_interval_ms": self._sessions.heartbeat_interval_ms(group_id),
+            "heartbeat_interval_ms": interval_ms,
             "assignment": _assignment(member) if tells_assignment else None,
         }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Container
 
 from oncelog.coordinator.consumer.draft import Draft
 from oncelog.coordinator.consumer.group import ConsumerGroup
@@ -20,11 +20,17 @@ def fence(
     if not members:
         return []
     leaving = {member.member_id for member in members}
-    staying = [member for member in group.members.values() if member.member_id not in leaving]
-    if may_downgrade(staying, around.settings):
+    if _only_classic_members_stay(group, leaving) and may_downgrade(
+        staying := [member for member in group.members.values() if member.member_id not in leaving], around.settings
+    ):
         groups.rebalance_wanted.add(group.group_id)
         sessions.end(group)
         return downgrade(group, staying, around)
     draft = Draft(group)
     remove(draft, members, around.topics)
     return draft.records
+
+
+def _only_classic_members_stay(group: ConsumerGroup, leaving: Container[str]) -> bool:
+    """Found out with the first member of the new protocol that stays: mostly that is the first of all."""
+    return all(member.classic is not None or member.member_id in leaving for member in group.members.values())

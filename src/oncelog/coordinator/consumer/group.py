@@ -9,6 +9,7 @@ target assignment has the epoch that it was computed for; each member has the ep
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from uuid import UUID
 
@@ -48,6 +49,8 @@ class ConsumerGroup:
         self.metadata_hash = 0
         """Of the topics that the group reads, as they were at the group's epoch."""
         self.assignment_epoch = 0
+        self.assigned_at_ms = 0
+        """When the target assignment was computed."""
         self.members: dict[str, Member] = {}
         self.instances: dict[str, str] = {}
         """The member id of each static member, by its instance id."""
@@ -55,6 +58,8 @@ class ConsumerGroup:
         self.regexes: dict[str, ResolvedRegex] = {}
         self.has_partition_metadata = False
         self._owners: dict[tuple[UUID, int], str] = {}
+        self._subscriptions: Counter[tuple[frozenset[str], str]] = Counter()
+        """How many members subscribe so, by name and by regular expression: mostly all of them say the same."""
         self._topics: frozenset[str] | None = None
 
     def fork(self) -> ConsumerGroup:
@@ -65,9 +70,11 @@ class ConsumerGroup:
             self.metadata_hash,
             self.assignment_epoch,
         )
+        copy.assigned_at_ms = self.assigned_at_ms
         copy.members, copy.instances, copy.target = dict(self.members), dict(self.instances), dict(self.target)
         copy.regexes, copy.has_partition_metadata = dict(self.regexes), self.has_partition_metadata
         copy._owners, copy._topics = dict(self._owners), self._topics
+        copy._subscriptions = Counter(self._subscriptions)
         return copy
 
     # What the log says.
@@ -82,6 +89,7 @@ class ConsumerGroup:
                 self.has_partition_metadata = value is not None
             case RecordType.CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA:
                 self.assignment_epoch = NO_EPOCH if value is None else value["assignment_epoch"]
+                self.assigned_at_ms = 0 if value is None else value["assignment_timestamp"]
             case RecordType.CONSUMER_GROUP_REGULAR_EXPRESSION:
                 self._replay_regex(record)
             case _:
@@ -127,14 +135,29 @@ class ConsumerGroup:
         if member.instance_id is not None:
             self.instances[member.instance_id] = member.member_id
         if known is None or (known.topics, known.topic_regex) != (member.topics, member.topic_regex):
-            self._topics = None
+            if known is not None:
+                self._unsubscribe(known)
+            self._subscribe(member)
 
     def _remove(self, member: Member) -> None:
         self._release(member)
         del self.members[member.member_id]
         if member.instance_id is not None and self.instances.get(member.instance_id) == member.member_id:
             del self.instances[member.instance_id]
-        self._topics = None
+        self._unsubscribe(member)
+
+    def _subscribe(self, member: Member) -> None:
+        subscription = (member.topics, member.topic_regex)
+        self._subscriptions[subscription] += 1
+        if self._subscriptions[subscription] == 1:
+            self._topics = None
+
+    def _unsubscribe(self, member: Member) -> None:
+        subscription = (member.topics, member.topic_regex)
+        self._subscriptions[subscription] -= 1
+        if not self._subscriptions[subscription]:
+            del self._subscriptions[subscription]
+            self._topics = None
 
     def _release(self, member: Member) -> None:
         for held in (member.assigned, member.revoking):
@@ -171,15 +194,18 @@ class ConsumerGroup:
     def topics(self) -> frozenset[str]:
         """The names that the group reads, by name or by regular expression, whether they exist or not."""
         if self._topics is None:
-            self._topics = frozenset().union(*(self.topics_of(member) for member in self.members.values()))
+            self._topics = frozenset().union(*(self._read_by(*said) for said in self._subscriptions))
         return self._topics
 
     def topics_of(self, member: Member) -> frozenset[str]:
-        resolved = self.regexes.get(member.topic_regex) if member.topic_regex else None
-        return member.topics if resolved is None else member.topics | resolved.topics
+        return self._read_by(member.topics, member.topic_regex)
+
+    def _read_by(self, topics: frozenset[str], topic_regex: str) -> frozenset[str]:
+        resolved = self.regexes.get(topic_regex) if topic_regex else None
+        return topics if resolved is None else topics | resolved.topics
 
     def used_regexes(self) -> set[str]:
-        return {member.topic_regex for member in self.members.values() if member.topic_regex}
+        return {topic_regex for _, topic_regex in self._subscriptions if topic_regex}
 
     def owner_of(self, topic_id: UUID, partition: int) -> str | None:
         return self._owners.get((topic_id, partition))
@@ -261,7 +287,7 @@ class ConsumerGroup:
         """Comparable; what a replay of the log must give again."""
         return (
             self.group_id,
-            (self.group_epoch, self.metadata_hash, self.assignment_epoch),
+            (self.group_epoch, self.metadata_hash, self.assignment_epoch, self.assigned_at_ms),
             dict(self.members),
             dict(self.instances),
             {member_id: dict(target) for member_id, target in self.target.items()},

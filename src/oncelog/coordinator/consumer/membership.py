@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from oncelog.coordinator.consumer.draft import Draft
+from oncelog.coordinator.consumer.group import ConsumerGroup
 from oncelog.coordinator.consumer.group_records import (
     ResolvedRegex,
     current_record,
@@ -26,7 +27,7 @@ from oncelog.coordinator.consumer.member import JOINING_EPOCH, Member, Partition
 from oncelog.coordinator.consumer.reconciliation import Goal, reconcile
 from oncelog.coordinator.consumer.resolving import Allowance, Resolutions
 from oncelog.coordinator.consumer.subscription import existing_ids, metadata_hash
-from oncelog.coordinator.consumer.target import target_records
+from oncelog.coordinator.consumer.target import stands_for_ms, target_records
 from oncelog.coordinator.effects import GroupSettings, TopicsView
 
 FIRST_EPOCH = 2
@@ -59,10 +60,16 @@ def admit(draft: Draft, member: Member, owned: Partitions | None, around: Surrou
         _resolve_new_regex(draft, member.topic_regex, around)
     if has_new_subscription or draft.group.group_epoch == 0:
         bump_epoch(draft, around.topics)
-    if draft.group.group_epoch > draft.group.assignment_epoch:
+    if draft.group.group_epoch > draft.group.assignment_epoch and not waits_for_target(draft.group, member, around):
         offered = around.settings.group_consumer_assignors
         draft.write(*target_records(draft.group, around.topics, offered, around.now_ms))
     return _take_step(draft, member, owned, has_new_subscription, around.topics)
+
+
+def waits_for_target(group: ConsumerGroup, member: Member, around: Surroundings) -> int:
+    """For how many milliseconds the member has to be content with the present target, although the group has changed. A
+    member of the classic protocol never has to: it would only be told to join again, and again."""
+    return 0 if member.classic is not None else stands_for_ms(group, around.topics, around.now_ms)
 
 
 def _take_step(

@@ -6,7 +6,7 @@ last such member goes; `group.consumer.migration.policy` may forbid either. Owns
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Container, Mapping
 
 from oncelog.coordinator.classic.group import ClassicGroup
 from oncelog.coordinator.classic.member import Member as OfClassicGroup
@@ -46,7 +46,11 @@ def upgrade(group: Group, around: Surroundings) -> tuple[Draft, list[Reply]]:
     _check_upgrade(group, around.settings)
     try:
         assigned = {member_id: _assignment(group, member) for member_id, member in group.members.items()}
-        members = [_upgraded_member(group, member, assigned, around.topics) for member in group.members.values()]
+        given = {(name, number) for parts in assigned.values() for name, numbers in parts.items() for number in numbers}
+        members = [
+            _upgraded_member(group, member, assigned[member.member_id], given, around.topics)
+            for member in group.members.values()
+        ]
     except InconsistentGroupProtocol as error:
         raise _cannot_upgrade(group, f"a member's consumer protocol cannot be read ({error.message})") from error
     draft = Draft(ConsumerGroup(group.group_id), group.tombstones())
@@ -85,12 +89,13 @@ def _assignment(group: ClassicGroup, member: OfClassicGroup) -> Mapping[str, fro
 def _upgraded_member(
     group: ClassicGroup,
     member: OfClassicGroup,
-    assigned: Mapping[str, Mapping[str, frozenset[int]]],
+    assigned: Mapping[str, frozenset[int]],
+    given: Container[tuple[str, int]],
     topics: TopicsView,
 ) -> Member:
-    """It has what the last generation gave it, and perhaps still what it had when it joined that generation."""
+    """It has what the last generation gave it, and perhaps still what it had when it joined that generation, unless
+    that generation has `given` it to somebody."""
     subscription = read_subscription(member.metadata(group.protocol) or member.protocols[0][1])
-    given = {(name, number) for parts in assigned.values() for name, numbers in parts.items() for number in numbers}
     unclear = {
         name: frozenset(number for number in numbers if (name, number) not in given)
         for name, numbers in subscription.owned.items()
@@ -110,7 +115,7 @@ def _upgraded_member(
         epoch=group.generation,
         previous_epoch=group.generation,
         state=MemberState.UNREVOKED_PARTITIONS if revoking else MemberState.STABLE,
-        assigned=_held(assigned[member.member_id], group.generation, topics),
+        assigned=_held(assigned, group.generation, topics),
         revoking=revoking,
     )
 
