@@ -1,4 +1,7 @@
-# make demo | test | bench | lint | conformance | faults: each sets up what it needs first, into .venv, from pinned versions.
+# make demo | check | test | bench | lint | conformance | faults: each sets up what it needs first, into .venv, from pinned
+# versions. `make check` is for every commit: lint, types and the deterministic tests. `make test` runs all tests; a real one
+# that fails is run again alone, and if it then passes the run ends with `FLAKY: ...` (`make test STRICT=1` fails on those).
+# CONTRIBUTING.md says more.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -7,7 +10,12 @@ STAMP := $(VENV)/.installed
 # Bytecode is kept, whatever the shell says: tests start hundreds of processes, and each would compile what it imports.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: setup demo test bench lint conformance faults native collected classes parts clean
+# Deterministic tests keep a core busy; real ones wait about as much as they compute.
+CORES := $(shell nproc 2>/dev/null || sysctl -n hw.ncpu)
+WORKERS ?= $(shell expr $(CORES) + 1)
+STRICT ?=
+
+.PHONY: setup demo check test bench lint style types deterministic conformance faults native collected classes parts clean
 
 setup: $(STAMP)
 
@@ -23,9 +31,15 @@ native: setup
 
 test: setup
 	@$(MAKE) --no-print-directory -j 2 collected classes
-	@$(BIN)/python -m pytest tests -n 4 --dist loadfile --no-loadscope-reorder
+	@$(BIN)/python -m pytest tests -n $(WORKERS) --dist loadfile --no-loadscope-reorder --repeat-real $(if $(STRICT),--strict-real)
 
-# Bytecode of all tests, so that four workers need not compile it four times. What is wrong with a test they will tell.
+check: native
+	@$(MAKE) --no-print-directory -j 2 --output-sync=target deterministic types style
+
+deterministic: native
+	@$(BIN)/python -m pytest tests -m deterministic -n $(CORES) --dist loadfile --no-loadscope-reorder -q
+
+# Bytecode of all tests, so that no worker compiles what another does. What is wrong with a test they will tell.
 collected: native
 	-@$(BIN)/python -m pytest tests --collect-only -qq >/dev/null
 
@@ -35,9 +49,13 @@ classes: parts
 parts: setup
 	@$(BIN)/python -m tests.support.parts
 
-lint: setup
+lint: style types
+
+style: setup
 	@$(BIN)/ruff check src tests bench tools
 	@$(BIN)/ruff format --check src tests bench tools
+
+types: setup
 	@$(BIN)/mypy
 
 demo: native

@@ -17,12 +17,12 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
-from xdist.scheduler import LoadFileScheduling
 
-from tests.support import parts
+from tests.support import lanes, parts, repeats
 from tests.support.broker import OncelogBroker
 from tests.support.compiled import stale_extensions
 from tests.support.kafka import KafkaBroker
+from tests.support.kinds import REAL, Kinds, kind_of
 from tests.support.process import BrokerProcess
 from tests.support.sizes import examples
 
@@ -30,42 +30,6 @@ TESTS = Path(__file__).parent
 KINDS = ("oncelog", "kafka")
 BOTH_BY_DEFAULT = "conformance"
 BOTH_MARKER = "on_both_brokers"
-LANES = (
-    ("spark/faults", "spark/cluster", "spark/sink", "spark/table", "spark/test_page.py"),
-    (
-        "spark/audit",
-        "spark/examples",
-        "spark/pipeline",
-        "spark/source",
-        "spark/tools",
-        "cli/test_run.py",
-        "faults/test_demo.py",
-    ),
-    (
-        "conformance",
-        "processing",
-        "producer",
-        "admin",
-        "cli/test_groups.py",
-        "cli/test_produce_consume.py",
-        "cli/test_transactions.py",
-        "client/membership/test_mixed_groups.py",
-        "coordinator/consumer/test_as_kafka.py",
-        "faults/test_producer_matrix.py",
-    ),
-    (
-        "interop",
-        "consumer",
-        "faults/test_producer_and_brokers.py",
-        "faults/test_spool_kill.py",
-        "faults_tool/test_producers.py",
-        "once/test_with_brokers.py",
-    ),
-)
-"""Each is one worker's: two whose tests start Spark again and again, and two whose tests share an Apache Kafka, which
-takes its time to start as well."""
-SLOW_ROOMS = ("faults", "hostile")
-"""Tests that mostly wait: they begin before the quick ones."""
 # Tests write records with old timestamps; neither retention nor the expiry of producers may take them away meanwhile.
 # Quotas look back three seconds instead of eleven, so that nobody waits long for a throttled client. The first member
 # of a group need not wait for others, and members of KIP-848 groups, whose news come with heartbeats, send them often.
@@ -89,6 +53,7 @@ settings.load_profile("sized")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--brokers", help="comma-separated kinds of broker to test: oncelog, kafka")
+    repeats.add_options(parser)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -98,6 +63,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if stale:
         names = ", ".join(extension.name for extension in stale)
         raise pytest.UsageError(f"older than their sources: {names}; run `make native`, or remove them")
+    config.pluginmanager.register(Kinds(), "kinds")
+    repeats.register(config)
     # kafka-python loads its schemas in a way that Python has deprecated.
     config.addinivalue_line("filterwarnings", "ignore:.*is deprecated. Use files:DeprecationWarning")
 
@@ -121,7 +88,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: _place_of(item.path.relative_to(TESTS)))
+    items.sort(key=lambda item: lanes.order_of(item.path.relative_to(TESTS), kind_of(item) == REAL))
     for item in items:
         fixtures = getattr(item, "fixturenames", ())
         parameters = getattr(getattr(item, "callspec", None), "params", {})
@@ -130,23 +97,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> lanes.Lanes | None:
     """`make test` runs several groups of tests at a time: lanes, and everything else file by file."""
-    return _Lanes(config, log) if config.getoption("dist") == "loadfile" else None
-
-
-class _Lanes(LoadFileScheduling):  # type: ignore[misc]
-    def _split_scope(self, nodeid: str) -> str:
-        path = nodeid.split("::", 1)[0]
-        place = _place_of(Path(path).relative_to(TESTS.name))
-        return f"lane {place}" if place < len(LANES) else path
-
-
-def _place_of(inside: Path) -> int:
-    for number, lane in enumerate(LANES):
-        if any(inside.is_relative_to(place) for place in lane):
-            return number
-    return len(LANES) + (inside.parts[0] not in SLOW_ROOMS)
+    if config.getoption("dist") != "loadfile":
+        return None
+    return lanes.Lanes(config, log, TESTS.name, repeats.real_tests(config))
 
 
 def pytest_collection_finish() -> None:

@@ -66,6 +66,7 @@ def test_there_are_promises_and_examples(page: str) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES)
+@pytest.mark.real
 def test_the_examples_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with oncelog.Broker(config={"group.initial.rebalance.delay.ms": 0}) as broker:

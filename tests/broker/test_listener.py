@@ -14,6 +14,8 @@ import uvloop
 from oncelog.broker import listener as module
 from oncelog.broker.listener import ACCEPTED_AT_ONCE, Listener
 
+pytestmark = pytest.mark.real
+
 
 class Greeting(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

@@ -18,6 +18,8 @@ import pytest
 import oncelog
 from tests.support.ports import unused_port
 
+pytestmark = pytest.mark.real
+
 END_TIMEOUT_S = 60
 
 

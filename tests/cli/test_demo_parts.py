@@ -93,6 +93,7 @@ def test_progress_in_a_pipe_is_a_line_now_and_then() -> None:
     assert lines[-1] == "  3.0 s  and more"
 
 
+@pytest.mark.real
 def test_progress_on_a_terminal_is_a_bar_for_each_place() -> None:
     said = StringIO()
     console = Console(file=said, force_terminal=True, width=100)

@@ -113,6 +113,7 @@ def test_a_killed_broker_s_folder(oncelog: Run, folder: Path) -> None:
     assert said.code == 0, said
 
 
+@pytest.mark.real
 def test_the_page_runs_as_printed(oncelog: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for language, block in re.findall(r"^```(python|console)\n(.*?)^```$", PAGE.read_text(), re.M | re.S):

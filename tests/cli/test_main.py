@@ -51,6 +51,7 @@ def test_help_teaches_by_examples(oncelog: Run, command: str) -> None:
     assert "examples:\n  " in oncelog(command, "--help").out
 
 
+@pytest.mark.real
 def test_an_error_is_one_line_and_exit_code_1(oncelog: Run) -> None:
     outcome = oncelog("-b", UNREACHABLE, "topics", "list")
     assert outcome.code == 1
@@ -59,6 +60,7 @@ def test_an_error_is_one_line_and_exit_code_1(oncelog: Run) -> None:
     assert outcome.err.startswith("oncelog: no broker answers (127.0.0.1:1: Connection refused)")
 
 
+@pytest.mark.real
 def test_a_traceback_is_shown_only_with_debug(oncelog: Run) -> None:
     with pytest.raises(Exception, match="no broker answers"):
         oncelog("-b", UNREACHABLE, "--debug", "topics", "list")
@@ -74,6 +76,7 @@ def test_a_mistake_of_ours_is_one_line_as_well(oncelog: Run, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("words", [["-b", UNREACHABLE, "topics", "list"], ["topics", "list", "-b", UNREACHABLE]])
+@pytest.mark.real
 def test_common_options_may_stand_before_and_after_the_command(oncelog: Run, words: list[str]) -> None:
     assert UNREACHABLE in oncelog(*words).err
 
@@ -85,6 +88,7 @@ def test_json_may_stand_before_and_after_commands_that_define_it_themselves(word
     assert build_parser(chosen_command(words)).parse_args(words).json is True
 
 
+@pytest.mark.real
 def test_the_environment_names_the_brokers(oncelog: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ONCELOG_BOOTSTRAP", "127.0.0.1:2")
     assert "127.0.0.1:2:" in oncelog("topics", "list").err

@@ -97,6 +97,7 @@ def test_problems_for_scripts(oncelog_command: Run, folder: Path) -> None:
     assert (outcome.json["event"], outcome.json["file"], outcome.json["line"]) == ("problem", "pipeline.toml", 2)
 
 
+@pytest.mark.real
 def test_what_is_missing_outside_is_told_before_spark_starts(oncelog_command: Run, folder: Path) -> None:
     (folder / "pipeline.toml").write_text(pipeline_file(source="a", sink="b"))
     outcome = oncelog_command("-b", "127.0.0.1:1", "run", "pipeline.toml", "--master", "spark://127.0.0.1:1")

@@ -144,6 +144,7 @@ class TestAwaiting:
 
 
 class TestAsyncio:
+    @pytest.mark.real
     def test_gathers_waits_and_shields(self, run: Run) -> None:
         async def body() -> None:
             batch, bad = delivery(), delivery()
@@ -163,6 +164,7 @@ class TestAsyncio:
 
         run(body())
 
+    @pytest.mark.real
     def test_times_out(self, run: Run) -> None:
         async def body() -> None:
             batch = delivery()

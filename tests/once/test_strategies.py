@@ -23,7 +23,7 @@ DONE, REPEATED, OUTDATED = once.Outcome.DONE, once.Outcome.REPEATED, once.Outcom
 _numbers = count(1)
 
 
-@pytest.fixture(params=["path", "sqlite", "postgresql"])
+@pytest.fixture(params=["path", "sqlite", pytest.param("postgresql", marks=pytest.mark.real)])
 def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Shop:
     if request.param == "postgresql":
         url = request.getfixturevalue("postgres").url
@@ -153,7 +153,7 @@ def leased(shop: Shop, redis_server: RedisServer | None, lease_ms: int = 60_000)
     return once.Token(lease_ms=lease_ms, leases=once.RedisLeases(redis_server.client(), prefix=shop.prefix))
 
 
-@pytest.fixture(params=["database", "redis"])
+@pytest.fixture(params=["database", pytest.param("redis", marks=pytest.mark.real)])
 def maybe_redis(request: pytest.FixtureRequest) -> RedisServer | None:
     return request.getfixturevalue("redis_server") if request.param == "redis" else None
 

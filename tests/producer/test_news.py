@@ -16,6 +16,7 @@ def test_what_is_there_already_is_not_waited_for() -> None:
     assert News().wait_for(lambda: 5, 0) == 5
 
 
+@pytest.mark.real
 def test_nothing_comes_after_the_timeout() -> None:
     began = time.monotonic()
     assert News().wait_for(lambda: None, 0.05) is None

@@ -57,6 +57,7 @@ def test_a_file_in_the_way_of_the_checkpoint_is_named(tmp_path: Path) -> None:
     assert found(read_in(tmp_path, below + RATE + CONSOLE))[0].endswith(f"{tmp_path}/cp cannot be written to")
 
 
+@pytest.mark.real
 def test_a_master_that_does_not_answer_and_files_that_are_not_there(tmp_path: Path) -> None:
     head = HEAD + 'master = "spark://127.0.0.1:1"\n'
     problems = found(read_in(tmp_path, head + '[source]\nformat = "json"\npath = "gone"\n' + CONSOLE))
@@ -64,6 +65,7 @@ def test_a_master_that_does_not_answer_and_files_that_are_not_there(tmp_path: Pa
     assert problems[1] == f'pipeline.toml:7: [source] "path": there is no {tmp_path}/gone'
 
 
+@pytest.mark.real
 def test_a_broker_that_does_not_answer_is_named_where_it_is_written(tmp_path: Path) -> None:
     source = '[source]\nsubscribe = "a"\nkafka.bootstrap.servers = "127.0.0.1:1"\nkafka.default.api.timeout.ms = 500\n'
     [problem] = found(read_in(tmp_path, HEAD + source + CONSOLE))

@@ -32,7 +32,7 @@ def postgres_url(postgres: PostgresServer) -> str:
     return f"postgresql://postgres@{postgres.host}:{postgres.port}/{name}"
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.real)])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/it's a shop.db"
