@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import oncelog
+from tests.support.patience import eventually
 from tests.support.ports import unused_port
 
 pytestmark = pytest.mark.real
@@ -145,7 +146,8 @@ def test_outlives_the_thread_that_started_it() -> None:
     starter = threading.Thread(target=broker.start)
     starter.start()
     starter.join()
-    time.sleep(0.2)
+    thread = Path(f"/proc/self/task/{starter.native_id}")
+    eventually(lambda: not thread.exists(), "the system has ended the thread too")
     assert broker.running
     assert connects(broker.bootstrap_servers)
     broker.close()

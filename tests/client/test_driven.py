@@ -39,9 +39,7 @@ from tests.client.network_scene import Scene
 from tests.support.batches import Record, make_batch
 from tests.support.process import BrokerProcess
 
-pytestmark = pytest.mark.real
-
-pytestmark = pytest.mark.timeout(200)
+pytestmark = [pytest.mark.real, pytest.mark.timeout(200)]
 
 SMALL_BUFFERS = SocketOptions(send_buffer_bytes=64 * 1024, receive_buffer_bytes=64 * 1024)
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from concurrent.futures import ThreadPoolExecutor
-
 import pytest
 
 from oncelog.client.consumer_errors import CommitFailed, MaxPollExceeded, NotAssigned
@@ -60,23 +57,21 @@ def test_a_member_that_does_not_poll(broker: BrokerProcess, new_topic: Topics, m
     assert late.committed(partition)[partition] == (10, "", 0)
 
 
-def test_whoever_waits_or_iterates_is_not_late(broker: BrokerProcess, new_topic: Topics, member: Make) -> None:
-    def read_slowly(protocol: str) -> None:
-        create(broker, topic := new_topic())
-        consumer = member(topic, max_poll_interval_ms=6_000, fetch_max_wait_ms=8_000, **PROTOCOLS[protocol])
-        journal = Journal()
-        consumer.subscribe(topic, **journal.callbacks())
-        join(consumer, 1)
-        assert consumer.poll(6.5) == []
-        write(broker, topic, numbered(0, 10))
-        for record in consumer:
-            time.sleep(0.65)  # all of them together take longer than max.poll.interval.ms
-            if record.value == b"9":
-                break
-        assert journal.of("lost") == []
-
-    with ThreadPoolExecutor() as pool:  # both at once: each mostly waits
-        list(pool.map(read_slowly, PROTOCOLS))
+def test_each_record_of_an_iteration_shows_that_its_user_is_alive(
+    broker: BrokerProcess, new_topic: Topics, member: Make
+) -> None:
+    """The core takes another record in hand for a sign of life, as tests/client/test_consumer_core.py shows."""
+    create(broker, topic := new_topic())
+    write(broker, topic, numbered(0, 10))
+    consumer = member(topic)
+    consumer.subscribe(topic)
+    signs = []
+    for record in consumer:
+        signs.append(consumer._core.in_hand)
+        assert signs[-1] is record
+        if record.value == b"9":
+            break
+    assert values_of(signs) == numbered(0, 10)
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 from pathlib import Path
 
@@ -37,10 +35,10 @@ def test_a_broker_that_stops_answering(tmp_path: Path) -> None:
         create_topic(broker, "orders")
         with Producer(broker.bootstrap, max_in_flight_requests_per_connection=1, batch_size=0, **times) as producer:
             producer.send("orders", b"before").result(PATIENCE_S)
-            os.kill(broker.pid, signal.SIGSTOP)
+            broker.pause()
             futures = [producer.send("orders", b"%d" % number) for number in range(3)]
             errors = [future.exception(PATIENCE_S) for future in futures]
-            os.kill(broker.pid, signal.SIGCONT)
+            broker.resume()
             assert all(isinstance(error, DeliveryTimedOut) for error in errors)
             assert [error.may_be_written for error in errors if isinstance(error, DeliveryTimedOut)] == [
                 True, False, False,

@@ -7,6 +7,8 @@ import signal
 import subprocess
 from pathlib import Path
 
+from tests.support.patience import eventually
+
 STOP_TIMEOUT_S = 60
 
 
@@ -61,6 +63,19 @@ class BrokerProcess:
 
     def kill(self) -> int:
         return self._end(signal.SIGKILL)
+
+    def pause(self) -> None:
+        """Stopped in its tracks (SIGSTOP), once this returns: the signal alone takes effect when it pleases."""
+        os.kill(self.pid, signal.SIGSTOP)
+        eventually(lambda: self._state == "T", f"{self.kind} stands still")
+
+    def resume(self) -> None:
+        os.kill(self.pid, signal.SIGCONT)
+
+    @property
+    def _state(self) -> str:
+        """Of the process's main thread, as Linux has it: running, sleeping, ... ; `T` is stopped."""
+        return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0]
 
     def _end(self, number: signal.Signals) -> int:
         assert self.process is not None
