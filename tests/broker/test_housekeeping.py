@@ -14,13 +14,15 @@ import pytest
 from oncelog.broker.housekeeping import (
     FLUSH_CHECK_INTERVAL_MS,
     IDLE_CHECK_INTERVAL_MS,
-    MISSING_LOGS_INTERVAL_MS,
+    REOPENING_INTERVAL_MS,
+    RETIREMENT_INTERVAL_MS,
     Housekeeping,
 )
 from oncelog.log.flush_schedule import MAX_UNFLUSHED_MS
 from oncelog.log.storage import FileStorage, Storage
 from tests.broker.support import NOW_MS, Desk, FailingStorage, Later
 from tests.support.batches import Record, batch_records, make_batch, read_batches
+from tests.support.faulty_storage import Fault, FaultyStorage
 from tests.support.requests import fetch_request, produce_request
 
 KAFKA_STORAGE_ERROR = 56
@@ -56,6 +58,11 @@ class Clockwork:
 
     def run_in_thread(self, work: Callable[[], Any], done: Callable[[Any, Exception | None, int], None]) -> None:
         self._desk.threads.run_in_thread(work, done)
+
+    def in_slices(self, work: Iterator[None], done: Callable[[], None]) -> None:
+        for _ in work:
+            pass
+        done()
 
     def wall_ms(self) -> int:
         return self.now_ms + self.turned_ms
@@ -268,6 +275,8 @@ def test_the_folder_of_a_deleted_topic_is_removed_in_a_thread(real_house: House,
     house.desk.create("orders", file_delete_delay_ms="0")
     house.append()
     house.desk.ask("delete_topics", 6, {"topics": [{"name": "orders", "topic_id": None}], "timeout": 1})
+    assert len(names(tmp_path, "-delete")) == 0, "whoever deletes a topic does not wait for its folders"
+    house.clock.advance(RETIREMENT_INTERVAL_MS)
     assert len(names(tmp_path, "-delete")) == 1
     house.clock.advance(20_000)
     assert len(names(tmp_path, "-delete")) == 1
@@ -280,6 +289,7 @@ def test_a_folder_that_cannot_be_removed_is_an_error_in_the_log(
 ) -> None:
     house = real_house
     house.desk.create("orders", file_delete_delay_ms="0")
+    house.append()
     house.desk.ask("delete_topics", 6, {"topics": [{"name": "orders", "topic_id": None}], "timeout": 1})
     house.clock.advance(20_000)
 
@@ -391,18 +401,40 @@ def test_stopping_ends_a_round_early(real_house: House) -> None:
     assert versions(house) == [b"0", b"1", b"2", b"3", b"4", b"5"]
 
 
-# --- logs that could not be made ---
+# --- logs that could not be opened ---
 
 
-def test_a_log_that_could_not_be_made_is_made_when_it_can_be(house: House, storage: FailingStorage) -> None:
-    storage.fail_next("make_directory", errno.EMFILE, sticky=True)
-    request = {"topics": [{"name": "orders", "num_partitions": 2, "replication_factor": 1}], "timeout": 1000}
-    (created,) = house.desk.ask("create_topics", 7, request)["topics"]
-    storage.heal()
-    assert created["error_code"] == 0
-    assert len(house.desk.broker.missing_logs) == 2
-    house.desk.alarms.time_ms += MINUTE_MS
-    house.clock.advance(MISSING_LOGS_INTERVAL_MS)
-    assert len(house.desk.broker.missing_logs) == 0
+def test_a_log_that_could_not_be_opened_is_opened_when_it_can_be(house: House, storage: FailingStorage) -> None:
+    house.desk.create("orders")
     house.append()
-    assert house.desk.broker.partition("orders", 0).log_end_offset == 1
+    survivor = FewDescriptors.of(storage)
+    again = House(survivor, "/data")
+    assert again.desk.broker.is_offline("orders", 0)
+    again.desk.alarms.time_ms += MINUTE_MS
+    again.clock.advance(REOPENING_INTERVAL_MS)
+    again.desk.threads.run_all()
+    assert again.desk.broker.is_offline("orders", 0), "there are no more of them yet"
+    survivor.is_short = False
+    again.desk.alarms.time_ms += MINUTE_MS
+    again.clock.advance(REOPENING_INTERVAL_MS)
+    again.desk.threads.run_all()
+    assert len(again.desk.broker.unopened_logs) == 0
+    again.append()
+    assert again.desk.broker.partition("orders", 0).log_end_offset == 2
+
+
+class FewDescriptors(FaultyStorage):
+    """No file of the topic `orders` can be opened while they are short."""
+
+    is_short = True
+
+    @classmethod
+    def of(cls, storage: FaultyStorage) -> FewDescriptors:
+        few, survivor = cls(), storage.after_kill()
+        few.__dict__.update(survivor.__dict__)
+        return few
+
+    def _begin(self, what: str, path: str) -> Fault | None:
+        if self.is_short and what == "open" and "/orders-" in path:
+            raise OSError(errno.EMFILE, "Too many open files", path)
+        return super()._begin(what, path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from pathlib import Path
 from uuid import UUID
@@ -10,8 +9,8 @@ from uuid import UUID
 import pytest
 
 from oncelog.broker.config import BrokerConfig, Endpoint
-from oncelog.broker.missing_logs import MAX_RETRY_MS
 from oncelog.broker.state import BrokerState
+from oncelog.broker.unopened_logs import MAX_RETRY_MS
 from oncelog.controller.identity import WrongDataFolder
 from oncelog.controller.topics import NewTopic, TopicToDelete, create_topics, delete_topics
 from oncelog.errors import FencedLeaderEpoch, KafkaStorageError, UnknownLeaderEpoch, UnknownTopicOrPartition
@@ -19,6 +18,7 @@ from oncelog.log.storage import FileStorage, OsFile
 from oncelog.types import TimestampType
 from tests.broker.handlers.conftest import NOW_MS, Asking, open_broker
 from tests.controller.support import counting_ids
+from tests.support.faulty_storage import FaultyStorage
 
 
 def names(folder: Path) -> set[str]:
@@ -92,7 +92,7 @@ def test_an_old_topics_folder_is_not_the_new_ones(tmp_path: Path) -> None:
     ask.broker.controller.commit(anew, NOW_MS)  # both changes are durable, neither has reached the folders
     again = open_broker(tmp_path)
     assert again.partition("orders", 0).log_end_offset == 0
-    assert any(name.endswith("-stray") for name in names(tmp_path)), "what nobody knows is kept aside"
+    assert any(name.endswith("-delete") for name in names(tmp_path)), "it is known to be deleted, and will go"
 
 
 def test_everything_readable_after_an_unclean_stop(tmp_path: Path) -> None:
@@ -126,21 +126,36 @@ def open_on(storage: FileStorage, folder: Path) -> BrokerState:
     return broker
 
 
-def test_a_partition_whose_log_cannot_be_created_is_offline(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_topic_needs_no_space_before_its_first_record(tmp_path: Path) -> None:
     storage = FullDisk()
     ask = Asking(open_on(storage, tmp_path))
     storage.full = True
-    with caplog.at_level(logging.ERROR):
-        ask.create("orders")
-    assert "orders-0 cannot be created" in caplog.text
-    assert error_code(ask.broker, "orders", 0) == 56
-    assert ask.broker.is_offline("orders", 0)
+    ask.create("orders", partitions=3)
+    assert not any(name.startswith("orders") for name in names(tmp_path))
     (topic,) = ask("metadata", 12, topics=None)["topics"]
-    assert topic["partitions"][0]["leader_id"] == -1
-    assert ask("delete_topics", 6, topics=[{"name": "orders"}])["responses"][0]["error_code"] == 0
+    assert [partition["leader_id"] for partition in topic["partitions"]] == [1, 1, 1]
+    with pytest.raises(KafkaStorageError, match="cannot create the log of orders-1"):
+        ask.append("orders", 1, NOW_MS)
+    assert not ask.broker.is_offline("orders", 1), "clients are to try again"
     storage.full = False
-    ask.create("orders")
-    assert error_code(ask.broker, "orders", 0) == 0
+    ask.append("orders", 1, NOW_MS)
+    assert [name for name in names(tmp_path) if name.startswith("orders")] == ["orders-1"]
+    again = open_broker(tmp_path)
+    assert [again.partition("orders", index).log_end_offset for index in range(3)] == [0, 1, 0]
+
+
+def test_a_partition_that_nobody_asks_for_costs_nothing() -> None:
+    storage = FaultyStorage()
+    config = BrokerConfig.from_settings({"log.dirs": "data"})
+    ask = Asking(BrokerState.open(config, storage, now_ms=NOW_MS, new_id=counting_ids()))
+    ask.create("warm")
+    before = storage.operations
+    ask.create("one")
+    of_one = storage.operations - before
+    before = storage.operations
+    ask.create("many", partitions=1_000)
+    assert storage.operations - before == of_one, "the disk hears of the topic, not of its partitions"
+    assert len(ask.broker.logs.logs) == 0
 
 
 class Clock:
@@ -154,36 +169,6 @@ class Clock:
 
     def later(self, delay_ms: int, step: object) -> Callable[[], None]:
         raise NotImplementedError
-
-
-@pytest.mark.parametrize("by", ["itself", "whoever asks"])
-def test_a_log_that_could_not_be_created_is_created_later(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, by: str
-) -> None:
-    storage, clock = FullDisk(), Clock()
-    ask = Asking(open_on(storage, tmp_path))
-    ask.broker.timers = clock
-    storage.full = True
-    with caplog.at_level(logging.INFO):
-        ask.create("orders", partitions=3)
-        for _ in range(20):
-            clock.time_ms += 60_000
-            assert error_code(ask.broker, "orders", 1) == 56
-            ask.broker.create_missing_logs(NOW_MS)
-        assert caplog.text.count("cannot be created") == 3, "told once for each"
-        storage.full = False
-        if by == "whoever asks":
-            assert error_code(ask.broker, "orders", 1) == 56, "the last try was a moment ago"
-            clock.time_ms += MAX_RETRY_MS
-        else:
-            clock.time_ms += MAX_RETRY_MS
-            ask.broker.create_missing_logs(NOW_MS)
-            assert len(ask.broker.missing_logs) == 0
-        assert [error_code(ask.broker, "orders", index) for index in range(3)] == [0, 0, 0]
-        assert caplog.text.count("is there now") == 3
-    (topic,) = ask("metadata", 12, topics=None)["topics"]
-    assert [partition["leader_id"] for partition in topic["partitions"]] == [1, 1, 1]
-    assert open_broker(tmp_path).partition("orders", 2).log_end_offset == 0
 
 
 class FewDescriptors(FileStorage):
@@ -209,20 +194,20 @@ def test_a_log_that_could_not_be_opened_at_the_start_is_opened_later(tmp_path: P
     assert [error_code(broker, "orders", index) for index in range(2)] == [0, 56]
     for _ in range(3):
         clock.time_ms += MAX_RETRY_MS
-        reopening = broker.create_missing_logs(NOW_MS)
+        reopening = broker.next_reopening(NOW_MS)
         assert reopening is not None
         reopening.run()
         broker.log_reopened(reopening, None)
         assert error_code(broker, "orders", 1) == 56
     storage.closed = ()
     clock.time_ms += MAX_RETRY_MS
-    reopening = broker.create_missing_logs(NOW_MS)
+    reopening = broker.next_reopening(NOW_MS)
     assert reopening is not None
     reopening.run()
     broker.log_reopened(reopening, None)
     log = broker.partition("orders", 1)
     assert (log.log_end_offset, log.high_watermark) == (1, 1)
-    assert broker.create_missing_logs(NOW_MS) is None
+    assert broker.next_reopening(NOW_MS) is None
 
 
 def test_a_topic_whose_folder_cannot_be_removed_is_gone_all_the_same(tmp_path: Path) -> None:
@@ -234,14 +219,12 @@ def test_a_topic_whose_folder_cannot_be_removed_is_gone_all_the_same(tmp_path: P
     assert ask("delete_topics", 6, topics=[{"name": "orders"}])["responses"][0]["error_code"] == 0
     assert error_code(ask.broker, "orders", 0) == 3
     ask.create("orders")
-    assert error_code(ask.broker, "orders", 0) == 56, "the old folder still stands in the way"
-    storage.full = False
-    ask.broker.timers = clock = Clock()
-    clock.time_ms = MAX_RETRY_MS
-    ask.broker.create_missing_logs(NOW_MS)
-    assert error_code(ask.broker, "orders", 0) == 0, "it makes way once it can"
     assert ask.broker.partition("orders", 0).log_end_offset == 0
-    assert open_broker(tmp_path).partition("orders", 0).log_end_offset == 0
+    with pytest.raises(KafkaStorageError):
+        ask.append("orders", 0, NOW_MS)  # the old folder still stands in the way
+    storage.full = False
+    ask.append("orders", 0, NOW_MS)
+    assert open_broker(tmp_path).partition("orders", 0).log_end_offset == 1
 
 
 def test_changes_that_cannot_be_made_durable_are_refused_item_by_item(tmp_path: Path) -> None:

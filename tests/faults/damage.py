@@ -133,9 +133,11 @@ def build(folder: Path) -> Scene:
     shutil.copytree(live, folder / "older")
     _write(writers, range(8, 16))
     desk.create("gone")
+    writers.send(TopicPartition("gone", 0), "article", "gone")
     desk.ask("delete_topics", 6, {"topics": [{"name": "gone", "topic_id": None}], "timeout": 1000})
     _roll_and_flush(desk.broker)
     _write(writers, range(16, 20))
+    _write_out_indexes(desk.broker)
     shutil.copytree(live, folder / "later")
     _write(writers, range(20, 24))
     shutil.copytree(live, folder / "killed")
@@ -181,6 +183,12 @@ def _roll_and_flush(broker: BrokerState) -> None:
         flush.run()
         broker.logs.flushed(flush, NOW_MS)
     broker.logs.checkpoint()
+
+
+def _write_out_indexes(broker: BrokerState) -> None:
+    """As a growing segment does by itself when a block of entries is full."""
+    for log in (broker.controller._log._log, *broker.logs.logs.values()):
+        log.active_segment.write_out_indexes()
 
 
 def _clean(broker: BrokerState) -> None:

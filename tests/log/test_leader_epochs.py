@@ -26,12 +26,15 @@ def cache(storage: FaultyStorage, *entries: tuple[int, int]) -> LeaderEpochCache
 
 
 def test_the_file_is_kafkas(storage: FaultyStorage) -> None:
-    cache(storage, (0, 0), (3, 1042))
+    epochs = cache(storage, (0, 0), (3, 1042))
+    assert not storage.exists(FILE), "an epoch costs no file before somebody relies on it"
+    assert epochs.write_out()
     assert storage.content(FILE) == b"0\n2\n0 0\n3 1042\n"
+    assert not epochs.write_out()
 
 
 def test_loads_what_it_wrote(storage: FaultyStorage) -> None:
-    cache(storage, (0, 0), (3, 1042))
+    cache(storage, (0, 0), (3, 1042)).write_out()
     again = LeaderEpochCache(storage, "data")
     again.load()
     assert again.entries == (EpochEntry(0, 0), EpochEntry(3, 1042))
@@ -61,13 +64,16 @@ def test_an_epoch_that_never_got_a_record_gives_way(storage: FaultyStorage) -> N
     assert cache(storage, (1, 0), (2, 10), (4, 10)).entries == (EpochEntry(1, 0), EpochEntry(4, 10))
 
 
-def test_a_failed_write_changes_nothing(storage: FaultyStorage) -> None:
+def test_a_failed_write_is_tried_again(storage: FaultyStorage) -> None:
     epochs = cache(storage, (1, 0))
+    epochs.write_out()
+    epochs.assign(2, 10)
     storage.fail_at(storage.operations + 2, errno.ENOSPC)
     with pytest.raises(OSError, match="No space"):
-        epochs.assign(2, 10)
-    assert epochs.latest_epoch == 1
+        epochs.write_out()
     assert storage.content(FILE) == b"0\n1\n1 0\n"
+    assert epochs.write_out()
+    assert storage.content(FILE) == b"0\n2\n1 0\n2 10\n"
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -11,10 +12,11 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from oncelog.errors import KafkaStorageError
+from oncelog.errors import KafkaStorageError, OffsetOutOfRange
 from oncelog.log import checkpoints
 from oncelog.log.config import LogConfig
 from oncelog.log.flush_schedule import MAX_UNFLUSHED_MS, FlushSchedule
+from oncelog.log.leader_epochs import UNDEFINED
 from oncelog.log.manager import LogManager
 from oncelog.log.partition_register import PartitionRegister, Registered
 from oncelog.log.storage import FileStorage
@@ -151,7 +153,7 @@ class TestOpening:
     def test_the_topic_id_on_the_disk_is_shown_to_whoever_decides(self, open_manager: Open) -> None:
         manager = open_manager()
         topic_id = uuid4()
-        manager.create(ORDERS_0, topic_id, CONFIG, START_MS)
+        append(manager.create(ORDERS_0, topic_id, CONFIG, START_MS), (b"a", b"1"))
         seen = []
 
         def config_of(topic_partition: TopicPartition, found_id: UUID | None) -> LogConfig:
@@ -172,7 +174,7 @@ class TestTopicIds:
             manager = LogManager.open(storage, "data", config_of=lambda partition, topic_id: CONFIG, now_ms=START_MS)
             storage.crash_at(storage.operations + operation, torn=torn)
             with contextlib.suppress(SimulatedCrash):
-                manager.create(ORDERS_0, topic_id, CONFIG, START_MS)
+                append(manager.create(ORDERS_0, topic_id, CONFIG, START_MS), (b"a", b"1"))
                 break
             storage = storage.after_kill()
             found = LogManager.open(
@@ -211,8 +213,167 @@ class TestStopping:
         assert found.logs[ORDERS_0].recovery_point == 0
 
 
+class TestUnwritten:
+    """A partition that nobody has written to."""
+
+    def test_answers_everything_without_touching_the_disk(self) -> None:
+        storage = FaultyStorage()
+        manager = LogManager.open(storage, "data", config_of=lambda partition, topic_id: CONFIG, now_ms=START_MS)
+        before = storage.operations
+        log = manager.create(ORDERS_0, UUID(int=1), CONFIG, START_MS)
+        assert log.read(0, 1_000, upper_bound=0).size_bytes == 0
+        with pytest.raises(OffsetOutOfRange):
+            log.read(1, 1_000, upper_bound=1)
+        assert log.find_offset_by_timestamp(0) is None
+        assert log.max_timestamp() is None
+        assert log.aborted_transactions(0, 10) == []
+        assert log.end_offset_for_epoch(0) == UNDEFINED
+        assert (log.size_bytes, log.log_start_offset, log.log_end_offset, log.last_stable_offset) == (0, 0, 0, 0)
+        assert log.delete_records(-1) == 0
+        assert log.flush_request() is None
+        assert not log.maybe_roll(START_MS + CONFIG.segment_ms + 1)
+        manager.truncate(ORDERS_0, 0, START_MS)
+        manager.retention(START_MS)
+        manager.expire_producers(START_MS)
+        assert (manager.removals_due(START_MS), manager.flushes_due(START_MS)) == ([], [])
+        assert manager.next_cleaning(START_MS) is None
+        manager.checkpoint()
+        manager.delete(ORDERS_0, START_MS)
+        assert manager.retiring == 0
+        assert storage.operations == before, storage.log[before:]
+
+    def test_leaves_nothing_behind(self, open_manager: Open, tmp_path: Path) -> None:
+        manager = open_manager()
+        manager.create(ORDERS_0, uuid4(), CONFIG, START_MS)
+        assert manager.stop(START_MS)
+        assert folder_names(tmp_path) == []
+        reopened = open_manager()
+        assert (dict(reopened.logs), reopened.report.failed) == ({}, {})
+
+    @pytest.mark.parametrize("torn", [False, True])
+    def test_a_kill_at_any_moment_of_the_first_append(self, torn: bool) -> None:
+        """After it, the partition is unwritten or its log opens; a record that was acknowledged is there; and the next
+        ones can be written."""
+        operation, is_done = 0, False
+        while not is_done:
+            storage = FaultyStorage()
+            manager = open_in(storage)
+            storage.crash_at(storage.operations + operation, torn=torn)
+            with contextlib.suppress(SimulatedCrash):
+                append(manager.create(ORDERS_0, UUID(int=1), CONFIG, START_MS), (b"a", b"1"))
+                is_done = True
+            reopened = open_in(storage.after_kill())
+            assert reopened.report.failed == {}, storage.log[-1]
+            found = reopened.logs.get(ORDERS_0)
+            assert not is_done or (found is not None and found.log_end_offset == 1)
+            if found is None:
+                found = reopened.create(ORDERS_0, UUID(int=1), CONFIG, START_MS)
+            append(found, (b"b", b"2"))
+            assert [record.value for record in read_records(found)][-1] == b"2"
+            operation += 1
+        assert operation > 10
+
+    @pytest.mark.parametrize("torn", [False, True])
+    def test_whatever_fails_at_the_first_append_can_be_tried_again(self, torn: bool) -> None:
+        operation, has_failed = 0, True
+        while has_failed:
+            storage = FaultyStorage()
+            manager = open_in(storage)
+            log = manager.create(ORDERS_0, UUID(int=1), CONFIG, START_MS)
+            storage.fail_at(storage.operations + operation, errno.ENOSPC, torn=torn)
+            has_failed = False
+            with contextlib.suppress(KafkaStorageError):
+                has_failed = True
+                append(log, (b"a", b"1"))
+                has_failed = False
+            if has_failed:
+                assert log.log_end_offset == 0
+                storage.heal()
+                append(log, (b"a", b"1"))
+            assert not log.offline
+            reopened = open_in(storage.after_kill())
+            assert reopened.report.failed == {}
+            assert [record.value for record in read_records(reopened.logs[ORDERS_0])] == [b"1"], operation
+            operation += 1
+        assert operation > 10
+
+    @pytest.mark.parametrize("seed", range(20))
+    def test_a_first_record_that_was_flushed_survives_a_loss_of_power(self, seed: int) -> None:
+        storage = FaultyStorage()
+        log = open_in(storage).create(ORDERS_0, UUID(int=1), CONFIG, START_MS)
+        append(log, (b"a", b"1"))
+        request = log.flush_request()
+        assert request is not None
+        request.run()
+        reopened = open_in(storage.after_power_loss(seed))
+        assert reopened.report.failed == {}
+        assert [record.value for record in read_records(reopened.logs[ORDERS_0])] == [b"1"]
+
+
+def open_in(storage: FaultyStorage, **options: object) -> LogManager:
+    return LogManager.open(
+        storage,
+        "data",
+        config_of=lambda partition, topic_id: CONFIG,
+        now_ms=START_MS,
+        **options,  # type: ignore[arg-type]
+    )
+
+
 class TestDeleting:
-    def test_a_deleted_log_is_renamed_at_once_and_removed_later(self, open_manager: Open, tmp_path: Path) -> None:
+    def test_a_kill_at_any_moment_of_a_deletion_and_of_what_follows(self) -> None:
+        """The records of the deleted topic never come back, and those of the new one are there if acknowledged."""
+        old, new = UUID(int=1), UUID(int=2)
+        operation, is_done = 0, False
+        while not is_done:
+            storage = FaultyStorage()
+            manager = open_in(storage)
+            append(manager.create(ORDERS_0, old, CONFIG, START_MS), (b"a", b"old"))
+            manager.checkpoint()
+            storage.crash_at(storage.operations + operation)
+            with contextlib.suppress(SimulatedCrash):
+                manager.delete(ORDERS_0, START_MS)
+                append(manager.create(ORDERS_0, new, CONFIG, START_MS), (b"a", b"new"))
+                is_done = True
+            reopened = open_in(
+                storage.after_kill(), was_deleted=lambda topic_id: topic_id == old, topic_id_of=lambda partition: new
+            )
+            assert reopened.report.failed == {}, storage.log[-1]
+            assert reopened.report.strays == []
+            log = reopened.logs.get(ORDERS_0)
+            if log is not None:
+                assert reopened.topic_id(ORDERS_0) == new
+            values = [record.value for record in read_records(log)] if log is not None else []
+            assert values == [b"new"] if is_done else values in ([], [b"new"])
+            operation += 1
+        assert operation > 10
+
+    def test_a_folder_that_cannot_be_renamed_stands_in_the_way_until_it_can(self) -> None:
+        storage = FaultyStorage()
+        manager = open_in(storage)
+        append(manager.create(ORDERS_0, UUID(int=1), CONFIG, START_MS), (b"a", b"old"))
+        manager.delete(ORDERS_0, START_MS)
+        log = manager.create(ORDERS_0, UUID(int=2), CONFIG, START_MS)
+        storage.fail_at(storage.operations, sticky=True)
+        with pytest.raises(KafkaStorageError):
+            manager.retire_next(START_MS)
+        with pytest.raises(KafkaStorageError):
+            append(log, (b"a", b"new"))
+        storage.heal()
+        append(log, (b"a", b"new"))
+        assert (manager.retiring, [record.value for record in read_records(log)]) == (0, [b"new"])
+
+    def test_the_register_knows_a_deleted_topic_when_the_metadata_has_forgotten_it(self) -> None:
+        """It is asked to judge folders by a `config_of` that knows no ids, as after a snapshot of the metadata."""
+        storage = FaultyStorage()
+        manager = open_in(storage)
+        append(manager.create(ORDERS_0, UUID(int=1), CONFIG, START_MS), (b"a", b"old"))
+        manager.delete(ORDERS_0, START_MS)
+        reopened = open_in(storage.after_kill())
+        assert (dict(reopened.logs), reopened.report.failed, reopened.report.strays) == ({}, {}, [])
+        assert open_in(storage.after_kill()).report.failed == {}
+
+    def test_a_deleted_log_is_renamed_later_and_removed_later_still(self, open_manager: Open, tmp_path: Path) -> None:
         manager = open_manager()
         topic_id = uuid4()
         log = manager.create(ORDERS_0, topic_id, CONFIG, START_MS)
@@ -220,7 +381,9 @@ class TestDeleting:
         promised = log.read(0, 10_000, upper_bound=1)
         manager.delete(ORDERS_0, START_MS)
         assert manager.get(ORDERS_0) is None
-        assert folder_names(tmp_path) == [f"orders-0.{topic_id.hex}-delete"]
+        assert (folder_names(tmp_path), manager.retiring) == (["orders-0"], 1)
+        manager.retire_next(START_MS)
+        assert (folder_names(tmp_path), manager.retiring) == ([f"orders-0.{topic_id.hex}-delete"], 0)
         assert len(promised.read_all()) == promised.size_bytes  # a reader may finish
         assert manager.removals_due(START_MS + 99) == []
         (removal,) = manager.removals_due(START_MS + 100)
@@ -232,24 +395,32 @@ class TestDeleting:
         manager = open_manager()
         append(manager.create(ORDERS_0, uuid4(), CONFIG, START_MS), (b"a", b"1"))
         manager.delete(ORDERS_0, START_MS)
-        assert manager.create(ORDERS_0, uuid4(), CONFIG, START_MS).log_end_offset == 0
-        assert len(folder_names(tmp_path)) == 2
+        anew = manager.create(ORDERS_0, uuid4(), CONFIG, START_MS)
+        assert (anew.log_end_offset, len(folder_names(tmp_path))) == (0, 1)
+        append(anew, (b"a", b"2"))
+        assert (len(folder_names(tmp_path)), manager.retiring) == (2, 0), "the first record finds the name free"
         manager.checkpoint()
         assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == "0\n1\norders 0 0\n"
 
-    def test_what_a_crash_left_of_a_deletion_goes_at_the_next_start(self, open_manager: Open, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("is_renamed", [False, True])
+    def test_what_a_crash_left_of_a_deletion_goes_at_the_next_start(
+        self, open_manager: Open, tmp_path: Path, is_renamed: bool
+    ) -> None:
         manager = open_manager()
-        manager.create(ORDERS_0, uuid4(), CONFIG, START_MS)
+        append(manager.create(ORDERS_0, uuid4(), CONFIG, START_MS), (b"a", b"1"))
         manager.delete(ORDERS_0, START_MS)
+        if is_renamed:
+            manager.retire_next(START_MS)
         reopened = open_manager()
         assert dict(reopened.logs) == {}
+        assert reopened.report.failed == {}
         for removal in reopened.removals_due(START_MS):
             removal.run()
         assert folder_names(tmp_path) == []
 
     def test_a_log_that_could_not_be_opened_can_be_deleted(self, open_manager: Open, tmp_path: Path) -> None:
         manager = open_manager()
-        manager.create(ORDERS_0, uuid4(), CONFIG, START_MS)
+        append(manager.create(ORDERS_0, uuid4(), CONFIG, START_MS), (b"a", b"1"))
         segment = tmp_path / "orders-0" / "00000000000000000000.log"
         segment.unlink()
         segment.mkdir()
@@ -303,7 +474,7 @@ class TestHousekeeping:
 
     def test_a_checkpoint_is_written_only_if_something_changed(self, open_manager: Open, tmp_path: Path) -> None:
         manager = open_manager()
-        manager.create(ORDERS_0, uuid4(), CONFIG, START_MS)
+        append(manager.create(ORDERS_0, uuid4(), CONFIG, START_MS), (b"a", b"1"))
         manager.checkpoint()
         path = tmp_path / "recovery-point-offset-checkpoint"
         path.unlink()
@@ -515,8 +686,8 @@ class TestAnotherLogOfTheSameName:
 
     def test_counts_as_dirty(self, open_manager: Open, tmp_path: Path) -> None:
         manager = open_manager(COMPACTED)
-        manager.create(ORDERS_0, uuid4(), COMPACTED, START_MS)
+        append(manager.create(ORDERS_0, uuid4(), COMPACTED, START_MS), (b"a", b"1"))
         manager._cleaning._set_cleaned_below(ORDERS_0, 7)
         manager.delete(ORDERS_0, START_MS)
-        manager.create(ORDERS_0, uuid4(), COMPACTED, START_MS)
+        append(manager.create(ORDERS_0, uuid4(), COMPACTED, START_MS), (b"a", b"1"))
         assert (tmp_path / "cleaner-offset-checkpoint").read_text() == "0\n0\n"

@@ -96,12 +96,24 @@ class FaultyStorage:
         self._fault = None
 
     def after_kill(self) -> FaultyStorage:
-        """What the next process finds if only this one died: everything."""
+        """What the next process finds if only this one died: everything. What it does to its files leaves ours as they
+        are, so that one crash may have several survivors."""
+        copies: dict[int, Inode] = {}
+
+        def copy(inode: Inode) -> Inode:
+            if id(inode) not in copies:
+                copies[id(inode)] = Inode(
+                    bytearray(inode.cached), inode.durable, list(inode.unsynced), inode.modified_ms
+                )
+            return copies[id(inode)]
+
         survivor = FaultyStorage()
         survivor._directories = set(self._directories)
-        survivor._names = dict(self._names)
-        survivor._durable_names = dict(self._durable_names)
-        survivor._unsynced_names = list(self._unsynced_names)
+        survivor._names = {path: copy(inode) for path, inode in self._names.items()}
+        survivor._durable_names = {path: copy(inode) for path, inode in self._durable_names.items()}
+        survivor._unsynced_names = [
+            (directory, path, None if inode is None else copy(inode)) for directory, path, inode in self._unsynced_names
+        ]
         return survivor
 
     def after_power_loss(self, seed: int) -> FaultyStorage:
@@ -194,10 +206,20 @@ class FaultyStorage:
 
     def rename(self, source: str, target: str) -> None:
         fault = self._begin("rename", source)
-        inode = self._inode(source)
-        self._name(target, inode)
-        self._name(source, None)
+        if source in self._directories:
+            self._rename_directory(source, target)
+        else:
+            inode = self._inode(source)
+            self._name(target, inode)
+            self._name(source, None)
         self._end(fault)
+
+    def _rename_directory(self, source: str, target: str) -> None:
+        self._directories.remove(source)
+        self._directories.add(target)
+        for name in [name for name in self._names if name.startswith(source + "/")]:
+            self._name(target + name.removeprefix(source), self._names[name])
+            self._name(name, None)
 
     def sync_directory(self, path: str) -> None:
         fault = self._begin("sync_directory", path)

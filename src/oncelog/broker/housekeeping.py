@@ -7,7 +7,7 @@ log manager says. `Timers` is the shell's: it has the clock, the loop and the th
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from oncelog.errors import KafkaStorageError
@@ -26,8 +26,11 @@ FLUSH_CHECK_INTERVAL_MS: Final = 1_000
 
 REMOVAL_INTERVAL_MS: Final = 10_000
 
-MISSING_LOGS_INTERVAL_MS: Final = 1_000
-"""How often logs that could not be made are tried again; between two failures it waits longer by itself."""
+REOPENING_INTERVAL_MS: Final = 1_000
+"""How often logs that could not be opened are tried again; between two failures it waits longer by itself."""
+
+RETIREMENT_INTERVAL_MS: Final = 1_000
+"""How often the folders of deleted partitions are looked for."""
 
 IDLE_CHECK_INTERVAL_MS: Final = 30_000
 """How often idle connections are looked for, unless `connections.max.idle.ms` is shorter."""
@@ -43,6 +46,9 @@ class Timers(Protocol):
     def run_in_thread(self, work: Callable[[], T], done: Callable[[T | None, Exception | None, int], None]) -> None:
         """Call `work` in a thread, then `done(result, error, now_ms)` back here."""
 
+    def in_slices(self, work: Iterator[None], done: Callable[[], None]) -> None:
+        """Go through `work` a few milliseconds at a time, then call `done`. A step that raises ends it."""
+
     def close_idle(self, now_ms: int) -> None: ...
 
 
@@ -52,6 +58,8 @@ class Housekeeping:
         self._logs = broker.logs
         self._timers = timers
         self._is_reopening = False
+        self._is_removing = False
+        self._in_hand: set[str] = set()
 
     def start(self) -> None:
         config = self._broker.config
@@ -61,11 +69,18 @@ class Housekeeping:
         every(config.log_retention_check_interval_ms, self._retain)
         every(config.producer_id_expiration_check_interval_ms, self._expire)
         every(REMOVAL_INTERVAL_MS, self._remove)
-        every(MISSING_LOGS_INTERVAL_MS, self._create_missing)
+        every(RETIREMENT_INTERVAL_MS, self._retire)
+        every(REOPENING_INTERVAL_MS, self._reopen)
         if config.connections_max_idle_ms >= 0:  # below, connections may be idle for ever
             every(max(1, min(config.connections_max_idle_ms, IDLE_CHECK_INTERVAL_MS)), self._timers.close_idle)
         if config.log_cleaner_enable:
             self._timers.every(self._cleaner_backoff_ms, self._clean)
+
+    def _in_slices(self, what: str, work: Iterator[None]) -> None:
+        """Unless it is still in hand since the last time."""
+        if what not in self._in_hand:
+            self._in_hand.add(what)
+            self._timers.in_slices(work, lambda: self._in_hand.discard(what))
 
     def _cleaner_backoff_ms(self) -> int:
         return self._broker.config.log_cleaner_backoff_ms
@@ -100,25 +115,54 @@ class Housekeeping:
             logger.info("forgot %d silent producer ids", expired)
 
     def _remove(self, now_ms: int) -> None:
-        for removal in self._logs.removals_due(now_ms):
+        """One thread at a time, and so many at once: a topic of thousands of partitions must not fill the pool."""
+        if self._is_removing:
+            return
+        removals = self._logs.removals_due(now_ms)
+        if not removals:
+            return
 
-            def ended(_: None, error: Exception | None, now_ms: int) -> None:
-                if error is not None:
+        def run() -> None:
+            for removal in removals:
+                try:
+                    removal.run()
+                except OSError as error:
                     logger.error("files that are out of use cannot be removed: %s", error)
 
-            self._timers.run_in_thread(removal.run, ended)
+        def ended(_: None, error: Exception | None, now_ms: int) -> None:
+            self._is_removing = False
+            if error is not None:
+                logger.error("bug: removing files failed: %s", error)
+            self._remove(now_ms)
 
-    def _create_missing(self, now_ms: int) -> None:
+        self._is_removing = True
+        self._timers.run_in_thread(run, ended)
+
+    def _retire(self, now_ms: int) -> None:
+        if self._logs.retiring:
+            self._in_slices("retirement", self._retire_all(now_ms))
+
+    def _retire_all(self, now_ms: int) -> Iterator[None]:
+        """Until one fails: what prevents one mostly prevents all."""
+        while self._logs.retiring:
+            try:
+                self._logs.retire_next(now_ms)
+            except KafkaStorageError as error:
+                logger.error("%s; it will be tried again", error)
+                return
+            yield
+
+    def _reopen(self, now_ms: int) -> None:
         if self._is_reopening:
             return
-        reopening = self._broker.create_missing_logs(now_ms)
+        reopening = self._broker.next_reopening(now_ms)
         if reopening is None:
             return
 
         def ended(_: None, error: Exception | None, now_ms: int) -> None:
             self._is_reopening = False
             self._broker.log_reopened(reopening, error)
-            self._create_missing(now_ms)
+            self._reopen(now_ms)
 
         self._is_reopening = True
         self._timers.run_in_thread(reopening.run, ended)

@@ -17,7 +17,6 @@ from oncelog.broker.listener import Listener
 from oncelog.broker.metrics import Described, PrometheusCollector
 from oncelog.broker.metrics_http import Refusal, answer_head, read_request, refuse
 from oncelog.broker.state import BrokerState
-from oncelog.types import TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -162,21 +161,19 @@ def page_of(broker: BrokerState) -> Callable[[], bytes]:
 
 
 def _offline_partitions(broker: BrokerState) -> int:
-    """Those that exist and have no log, too: it could not be opened or made. Looks at copies: this is the thread of the
-    page, and topics come and go meanwhile."""
-    existing = [
-        TopicPartition(topic.name, index)
-        for topic in list(broker.controller.state.topics.values())
-        for index in list(topic.partitions)
-    ]
-    usable = {partition for partition, log in list(broker.logs.logs.items()) if not log.offline}
-    return sum(partition not in usable for partition in existing)
+    """With those whose log could not be opened. Looks at copies: this is the thread of the page, and topics come and go
+    meanwhile."""
+    return len(broker.logs.report.failed) + sum(log.offline for log in list(broker.logs.logs.values()))
+
+
+def _partitions(broker: BrokerState) -> int:
+    return sum(len(topic.partitions) for topic in list(broker.controller.state.topics.values()))
 
 
 def gauges(broker: BrokerState) -> Described:
     logs = list(broker.logs.logs.values())
     return {
-        "kafka_server_replicamanager_partitioncount": ("Partitions on this broker", len(logs)),
+        "kafka_server_replicamanager_partitioncount": ("Partitions on this broker", _partitions(broker)),
         "kafka_server_replicamanager_offlinereplicacount": (
             "Partitions whose log cannot be used: damaged, lost, or after a disk error",
             _offline_partitions(broker),

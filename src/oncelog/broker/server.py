@@ -35,7 +35,7 @@ from oncelog.broker.off_loop import OffLoop
 from oncelog.broker.state import BrokerState
 from oncelog.broker.steady_time import SteadyTime
 from oncelog.broker.unfinished_frames import UnfinishedFrames
-from oncelog.broker.workbench import Workbench
+from oncelog.broker.workbench import SLICE_S, Workbench
 from oncelog.clock import wall_ms
 from oncelog.errors import OncelogError
 from oncelog.log.folder_lock import FolderInUse, FolderLock
@@ -203,6 +203,22 @@ class Server:
         timer = self.loop.call_later(delay_ms / 1000, due)
         self._timers.add(timer)
         return cancel
+
+    def in_slices(self, work: Iterator[None], done: Callable[[], None]) -> None:
+        """Go through `work` for `SLICE_S` at a time, with a pause of the same length for everybody else."""
+
+        def step() -> None:
+            end_s = time.perf_counter() + SLICE_S
+            try:
+                for _ in work:
+                    if time.perf_counter() >= end_s:
+                        self.later(int(SLICE_S * 1000), step)
+                        return
+            except Exception:
+                logger.exception("bug: a housekeeping step failed")
+            done()
+
+        step()
 
     def close_idle(self, _: int) -> None:
         oldest_s = self.loop.time() - self.config.connections_max_idle_ms / 1000

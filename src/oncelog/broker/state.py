@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable
-from itertools import groupby
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 from uuid import UUID
 
@@ -19,11 +18,11 @@ from oncelog.broker.fetch_session import FetchSessionCache, PartitionKey
 from oncelog.broker.group_commit import GroupCommit
 from oncelog.broker.lookup_memory import LookupMemory
 from oncelog.broker.metrics import BrokerMetrics
-from oncelog.broker.missing_logs import MissingLogs
 from oncelog.broker.off_loop import OffLoop
 from oncelog.broker.purgatory import FetchPurgatory
 from oncelog.broker.quota.client_quotas import ClientQuotas
 from oncelog.broker.quota.window import Window
+from oncelog.broker.unopened_logs import UnopenedLogs
 from oncelog.controller.configs import ALL_BROKERS
 from oncelog.controller.controller import Controller
 from oncelog.controller.identity import Identity, load_or_create
@@ -112,7 +111,7 @@ class BrokerState:
             config.max_incremental_fetch_session_cache_slots, lambda: new_id().int & SESSION_ID_MASK, self._is_fetchable
         )
         self.logs: LogManager
-        self.missing_logs = MissingLogs()
+        self.unopened_logs = UnopenedLogs()
         self._directory_id = identity.directory_id
         self._coordination: Coordination | None = None
         self._transactions: TransactionCoordination | None = None
@@ -154,30 +153,23 @@ class BrokerState:
         log = self.logs.get(TopicPartition(topic, index))
         if log is not None and not log.offline:
             return log
-        if self._exists(topic, index):
-            return self._made_on_demand(TopicPartition(topic, index))
-        raise UnknownTopicOrPartition(f"there is no partition {topic}-{index}")
-
-    def _made_on_demand(self, partition: TopicPartition) -> PartitionLog:
-        """Somebody asks for a partition without a usable log: try again, if that is due."""
-        if partition not in self.missing_logs:
-            raise KafkaStorageError(f"the disk behind {partition} failed; it is offline until a restart")
-        if self.missing_logs.is_due(self._steady_ms):
-            self._create_log(partition, self._steady_ms)
-        log = self.logs.logs.get(partition)
-        if log is None or log.offline:
-            raise KafkaStorageError(f"the log of {partition} cannot be created so far; it is tried again")
-        return log
+        if not self._exists(topic, index):
+            raise UnknownTopicOrPartition(f"there is no partition {topic}-{index}")
+        if log is not None:
+            raise KafkaStorageError(f"the disk behind {topic}-{index} failed; it is offline until a restart")
+        return self._create_log(TopicPartition(topic, index))
 
     def is_offline(self, topic: str, index: int) -> bool:
         """The partition exists, and its log cannot be used."""
-        try:
-            self.partition(topic, index)
-        except KafkaStorageError:
-            return True
-        except UnknownTopicOrPartition:
-            return False
-        return False
+        partition = TopicPartition(topic, index)
+        log = self.logs.logs.get(partition)
+        is_unusable = log.offline if log is not None else partition in self.logs.report.failed
+        return is_unusable and self._exists(topic, index)
+
+    def is_unwritten(self, partition: TopicPartition) -> bool:
+        """The partition exists, and nobody has asked for its log so far."""
+        is_known = partition in self.logs.logs or partition in self.logs.report.failed
+        return not is_known and self._exists(*partition)
 
     def _exists(self, topic: str, index: int) -> bool:
         known = self.controller.state.topic(topic)
@@ -234,9 +226,6 @@ class BrokerState:
         response = self.controller.commit(outcome, now_ms)
         for topic in removed:
             self._forget_topic(topic, now_ms)
-        created = [record for record in outcome.records if record.type is RecordType.PARTITION]
-        for topic_id, records in groupby(created, key=lambda record: record.body["topic_id"]):
-            self._create_logs(topic_id, [record.body["partition_id"] for record in records], now_ms)
         reconfigured = [record for record in outcome.records if record.type is RecordType.CONFIG]
         if reconfigured:
             self._reconfigure(reconfigured)
@@ -326,63 +315,41 @@ class BrokerState:
     def _forget_topic(self, topic: Topic, now_ms: int) -> None:
         for index in topic.partitions:
             partition = TopicPartition(topic.name, index)
-            self.missing_logs.forget(partition)
-            try:
-                self.logs.delete(partition, now_ms)
-            except KafkaStorageError as error:
-                # The topic is gone all the same: its log is not served any more, and the next start sets it aside.
-                logger.error("the log of the deleted partition %s cannot be removed: %s", partition, error)
-                if partition in self.logs.logs:
-                    self.logs.logs[partition].offline = True
+            self.unopened_logs.forget(partition)
+            self.logs.delete(partition, now_ms)
         for index in topic.partitions:  # only now: a fetch that wakes looks at all of its partitions
             self.purgatory.changed(TopicPartition(topic.name, index))
         self.metrics.forget_topic(topic.name)
 
-    def _create_logs(self, topic_id: UUID, indexes: Iterable[int], now_ms: int) -> None:
-        topic = self.controller.state.topic_by_id(topic_id)
-        assert topic is not None, "a partition's topic exists"
-        for index in indexes:
-            self._create_log(TopicPartition(topic.name, index), now_ms)
-
-    def _create_log(self, partition: TopicPartition, now_ms: int) -> bool:
-        """Whether it is there now. If not, the topic exists all the same: this partition of it answers
-        KAFKA_STORAGE_ERROR, which clients try again, until the log can be made."""
+    def _create_log(self, partition: TopicPartition) -> PartitionLog:
+        """Somebody asks for a partition that nobody has written to: until then it costs nothing."""
         topic = self.controller.state.topics[partition.topic]
-        try:
-            if partition in self.logs.logs:  # of a topic that was deleted, when its folder could not be removed
-                self.logs.delete(partition, now_ms)
-            log = self.logs.create(partition, topic.id, self.log_config(topic.name), now_ms)
-        except KafkaStorageError as error:
-            if self.missing_logs.failed(partition, self._steady_ms):
-                logger.error("the log of %s cannot be created, which will be tried again: %s", partition, error)
-            return False
-        self._serve_log(log)
-        return True
+        log = self.logs.create(partition, topic.id, self.log_config(topic.name), self._steady_ms)
+        self._begin_epoch(log)
+        return log
 
     def _serve_log(self, log: PartitionLog) -> None:
-        if self.missing_logs.made(log.topic_partition):
-            logger.info("the log of %s is there now", log.topic_partition)
+        if self.unopened_logs.opened(log.topic_partition):
+            logger.info("the log of %s is open now", log.topic_partition)
         log.advance_high_watermark(log.log_end_offset)  # one replica: what is written can be read
         self._begin_epoch(log)
 
-    def create_missing_logs(self, now_ms: int) -> Reopening | None:
-        """Try again to make logs that could not be made, until one fails. A log that is there and could not be opened
-        may take long to read: it is returned, to be run in a thread and handed to `log_reopened`."""
-        while (partition := self.missing_logs.next_due(self._steady_ms)) is not None:
-            if partition in self.logs.report.failed:
-                return self.logs.reopening(partition, self.log_config(partition.topic), now_ms)
-            if not self._create_log(partition, now_ms):
-                return None
-        return None
+    def next_reopening(self, now_ms: int) -> Reopening | None:
+        """Another try to open a log for which something was used up at the start, if one is due. It may take long to
+        read: run it in a thread, and hand it to `log_reopened`."""
+        partition = self.unopened_logs.next_due(self._steady_ms)
+        if partition is None:
+            return None
+        return self.logs.reopening(partition, self.log_config(partition.topic), now_ms)
 
     def log_reopened(self, reopening: Reopening, error: Exception | None) -> None:
         partition = reopening.topic_partition
-        if partition not in self.missing_logs:
+        if partition not in self.unopened_logs:
             return  # it was deleted meanwhile
         if error is None and self.logs.reopened(reopening):
             self._serve_log(self.logs.logs[partition])
         else:
-            self.missing_logs.failed(partition, self._steady_ms)
+            self.unopened_logs.failed(partition, self._steady_ms)
 
     @property
     def _steady_ms(self) -> int:
@@ -437,14 +404,11 @@ class BrokerState:
             parallel_map=parallel_map,
             foreign_epoch=self.controller.foreign_epoch,
             topic_id_of=lambda partition: self.controller.state.topics[partition.topic].id,
+            was_deleted=lambda topic_id: topic_id in self.controller.removed_topics,
         )
-        for topic in self.controller.state.topics.values():
-            # A crash may have come between the record of a topic and its folders.
-            missing = [index for index in topic.partitions if not self._has_log(TopicPartition(topic.name, index))]
-            self._create_logs(topic.id, missing, now_ms)
         for partition, error in self.logs.report.failed.items():
             if is_temporary(error):
-                self.missing_logs.failed(partition, self._steady_ms)
+                self.unopened_logs.failed(partition, self._steady_ms)
         for log in self.logs.logs.values():
             self._serve_log(log)
 
@@ -462,10 +426,4 @@ class BrokerState:
         written. The first one needs no note."""
         epoch = self.leader_epoch(log.topic_partition.topic, log.topic_partition.partition)
         if epoch > FIRST_LEADER_EPOCH and epoch != log.leader_epochs.latest_epoch:
-            try:
-                log.leader_epochs.assign(epoch, log.log_end_offset)
-            except OSError as error:  # the next append notes it, or fails
-                logger.warning("the leader epochs of %s cannot be written yet: %s", log.topic_partition, error)
-
-    def _has_log(self, partition: TopicPartition) -> bool:
-        return partition in self.logs.logs or partition in self.logs.report.failed
+            log.begin_epoch(epoch)

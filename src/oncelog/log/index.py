@@ -8,7 +8,8 @@ the file when asked for, a block at a time, and no descriptor stays open; so a s
 nothing, and the indexes of a thousand partitions cost a thousand small tails. Of an index that is read, the block that
 was searched last is kept too: who reads a log from end to end needs it hundreds of times in a row. A block is written
 out when the next one begins and when the index is sealed or flushed: losing the last one to a crash costs a rebuild
-that recovery does anyway.
+that recovery does anyway. The file itself comes with the first block: most partitions hold few records, and none pays
+for two empty files when it is first written to.
 
 Kafka allocates `segment.index.bytes` of zeros beforehand and trims them on a clean stop. We only append, but an index
 that Kafka left padded opens all the same: zeros after the last entry are not entries.
@@ -61,7 +62,18 @@ _NOTHING: Final = _Block(0, b"")
 class _EntryFile:
     """Fixed-size sorted entries: whole blocks in the file, the last block in memory while growing."""
 
-    __slots__ = ("_entry", "_recent", "_storage", "_stored", "_tail", "_tail_start", "count", "max_entries", "path")
+    __slots__ = (
+        "_entry",
+        "_is_begun",
+        "_recent",
+        "_storage",
+        "_stored",
+        "_tail",
+        "_tail_start",
+        "count",
+        "max_entries",
+        "path",
+    )
 
     def __init__(self, storage: Storage, path: str, entry: struct.Struct, max_bytes: int) -> None:
         self._storage = storage
@@ -70,6 +82,7 @@ class _EntryFile:
         self.max_entries = max_bytes // entry.size
         self.count = 0
         self._stored = 0  # entries that are in the file
+        self._is_begun = False  # whether the file is there, and holds nothing else
         self._tail_start = 0  # the first entry that is in memory
         self._tail = bytearray()
         self._recent = _NOTHING  # the block searched last
@@ -86,6 +99,7 @@ class _EntryFile:
         if file is not None:
             count = self._without_padding(file, count)
         self.count = self._stored = self._tail_start = count
+        self._is_begun = True
         self._tail = bytearray()
         self._recent = _NOTHING
         if growing and file is not None:
@@ -107,8 +121,8 @@ class _EntryFile:
         return first
 
     def create(self) -> None:
-        """Begin an empty index, whatever the file held."""
-        self._storage.open(self.path, create=True).truncate(0)
+        """Begin an empty index, whatever the file holds: `write_out` replaces that."""
+        self._is_begun = False
         self.count = self._stored = self._tail_start = 0
         self._tail = bytearray()
         self._recent = _NOTHING
@@ -128,14 +142,16 @@ class _EntryFile:
 
     def write_out(self) -> None:
         """Bring the file up to date (in the page cache; durability is the caller's)."""
-        if self._stored == self.count:
+        if self._is_begun and self._stored == self.count:
             return
         file = self._storage.open(self.path, create=True)
         stored_bytes = self._stored * self._entry.size
-        if file.size != stored_bytes:  # a failed write left something behind
+        if file.size != stored_bytes:  # a failed write left something behind, or the file is older than this index
             file.truncate(stored_bytes)
-        file.append(memoryview(self._tail)[(self._stored - self._tail_start) * self._entry.size :])
+        if self._stored < self.count:
+            file.append(memoryview(self._tail)[(self._stored - self._tail_start) * self._entry.size :])
         self._stored = self.count
+        self._is_begun = True
 
     def seal(self) -> None:
         """Write everything out and hold nothing in memory."""

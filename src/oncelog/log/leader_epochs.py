@@ -54,17 +54,19 @@ def cut_end(entries: Iterable[EpochEntry], end_offset: int) -> list[EpochEntry]:
 class LeaderEpochCache:
     """Epochs and start offsets, both strictly increasing.
 
-    The file is replaced whenever they change, but not synced: that is the log's to do with its next flush. Until then
-    recovery finds the new epochs in the batches themselves.
+    A new epoch reaches the file with `write_out`, which comes before a flush or a manifest that tells of it; until then
+    recovery finds it in the batches themselves. So a partition's first record does not pay for a file. Syncing is the
+    log's to do with its next flush.
     """
 
-    __slots__ = ("_entries", "_latest_epoch", "_storage", "path")
+    __slots__ = ("_entries", "_is_written", "_latest_epoch", "_storage", "path")
 
     def __init__(self, storage: Storage, directory: str) -> None:
         self._storage = storage
         self.path = f"{directory}/{FILE_NAME}"
         self._entries: tuple[EpochEntry, ...] = ()
         self._latest_epoch = NO_LEADER_EPOCH
+        self._is_written = True
 
     def load(self) -> bool:
         """Read the file; whether there was one. Raise CorruptCheckpoint if it cannot be believed."""
@@ -88,9 +90,17 @@ class LeaderEpochCache:
         return self._latest_epoch
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """Note that `epoch` begins at `start_offset`, dropping whatever contradicts it. The file comes first."""
+        """Note that `epoch` begins at `start_offset`, dropping whatever contradicts it; `write_out` tells the file."""
         if epoch not in (self._latest_epoch, NO_LEADER_EPOCH):
-            self._write(self._with(epoch, start_offset))
+            self._set(self._with(epoch, start_offset))
+            self._is_written = False
+
+    def write_out(self) -> bool:
+        """Bring the file up to date, in the page cache; whether it was not."""
+        if self._is_written:
+            return False
+        self.save()
+        return True
 
     def replay(self, epoch: int, start_offset: int) -> None:
         """Note an epoch found in the log during recovery; `save` writes them all at once."""
@@ -144,6 +154,7 @@ class LeaderEpochCache:
         lines = [f"{entry.epoch} {entry.start_offset}" for entry in entries]
         replace_file(self._storage, self.path, encode_lines(lines), durable=False)
         self._set(entries)
+        self._is_written = True
 
     def _set(self, entries: Sequence[EpochEntry]) -> None:
         self._entries = tuple(entries)

@@ -5,8 +5,9 @@ so in values (flushes, removals, a cleaning round) whose `run` may be called in 
 through a method. It starts no thread, reads no clock, and holds no lock on the directory: those are the shell's. Which
 partitions ought to exist, and with which settings, is the controller's to say.
 
-A partition that ought to be here and has lost its folder, or lacks what it was promised to hold, is reported and not
-served; it is never replaced by an empty one.
+A partition that was never written to has no folder and costs nothing: `create` makes its log in memory when somebody
+asks for it, and the first record brings the files. One that was written to and has lost its folder, or lacks what it
+was promised to hold, is reported and not served; it is never replaced by an empty one.
 
 Recovery after a crash reads whatever lies above the recovery points. They move when flushes end, and are written down
 by `checkpoint`; a stale one costs time, never data.
@@ -16,9 +17,11 @@ Kafka's name: LogManager.
 
 from __future__ import annotations
 
+import heapq
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol, TypeVar
 from uuid import UUID
@@ -42,6 +45,9 @@ logger = logging.getLogger(__name__)
 NO_TOPIC_ID: Final = UUID(int=0)
 NO_BROKER_EPOCH: Final = -1
 
+MAX_FOLDERS_AT_ONCE: Final = 64
+"""Folders that are removed together; a topic of thousands of partitions is removed in as many rounds as it takes."""
+
 Given = TypeVar("Given")
 Made = TypeVar("Made")
 
@@ -57,12 +63,19 @@ ConfigOf = Callable[[TopicPartition, UUID | None], LogConfig | None]
 KafkaStorageError if that cannot be told: the folder is then left alone, and the partition offline."""
 
 
+class _Retiring(NamedTuple):
+    """The folder of a deleted partition, which still has its name."""
+
+    path: str
+    topic_id: UUID
+    delay_ms: int
+
+
 class FolderRemoval(NamedTuple):
     """The folder of a deleted partition. If `run` is never called, the next start does it."""
 
     storage: Storage
     path: str
-    due_ms: int
 
     def run(self) -> None:
         self.storage.remove_directory(self.path)
@@ -110,6 +123,11 @@ def _no_topic_id(topic_partition: TopicPartition) -> UUID | None:
     """Nobody knows."""
 
 
+def _was_not_deleted(topic_id: UUID) -> bool:
+    """As far as anybody knows."""
+    return False
+
+
 class LogManager:
     def __init__(
         self,
@@ -128,7 +146,8 @@ class LogManager:
         self._cleaning = cleaning
         self._managed: dict[TopicPartition, _Managed] = {}
         self._logs: dict[TopicPartition, PartitionLog] = {}
-        self._folder_removals: list[FolderRemoval] = []
+        self._retiring: dict[TopicPartition, _Retiring] = {}
+        self._folder_removals: list[tuple[int, str]] = []  # a heap of when each is due
         self._recovery_points: dict[TopicPartition, int] = {}  # as they stand in the file
         self._log_start_offsets: dict[TopicPartition, int] = {}
         self._aside: set[TopicPartition] = set()
@@ -148,11 +167,13 @@ class LogManager:
         flushes: FlushSchedule | None = None,
         foreign_epoch: int = NO_FOREIGN_EPOCH,
         topic_id_of: Callable[[TopicPartition], UUID | None] = _no_topic_id,
+        was_deleted: Callable[[UUID], bool] = _was_not_deleted,
     ) -> LogManager:
         """Open every log of the directory. One that cannot be opened is reported, and does not stop the others.
 
         `foreign_epoch` is the last one in which somebody led this directory who keeps no manifests. `topic_id_of` tells
-        whose a folder is that lost its topic id, and is known by its name.
+        whose a folder is that lost its topic id, and is known by its name. `was_deleted` tells of which topics nothing
+        is to be kept.
         """
         cleaning = CleaningSchedule(storage, directory)
         flushes = flushes or FlushSchedule()
@@ -160,8 +181,10 @@ class LogManager:
         try:
             storage.make_directory(directory)
             manager._load_checkpoints()
-            found = [manager._with_topic_id(each, topic_id_of) for each in manager._find_folders(config_of, now_ms)]
-            manager._find_lost_folders(found, config_of)
+            registered = manager._register.load()
+            folders_found = manager._find_folders(config_of, was_deleted, now_ms)
+            found = [manager._with_topic_id(each, topic_id_of) for each in folders_found]
+            manager._find_lost_folders(registered, found, config_of)
             manager.report.clean = checkpoints.take_clean_shutdown(storage, directory)
         except OSError as error:
             raise KafkaStorageError(f"cannot open the data directory {directory}: {error}") from error
@@ -182,16 +205,20 @@ class LogManager:
             logger.warning("going on without it: %s", error)
             return {}
 
-    def _find_folders(self, config_of: ConfigOf, now_ms: int) -> list[_Found]:
+    def _find_folders(self, config_of: ConfigOf, was_deleted: Callable[[UUID], bool], now_ms: int) -> list[_Found]:
         found = []
         for name in self._storage.list_directory(self._directory):
             path = f"{self._directory}/{name}"
             if name.endswith(folders.DELETE_SUFFIX):
-                self._folder_removals.append(FolderRemoval(self._storage, path, now_ms))
+                heapq.heappush(self._folder_removals, (now_ms, path))
             topic_partition = folders.partition_of(name)
             if topic_partition is None:
                 continue
             topic_id = self._read_topic_id(path)
+            if topic_id is not None and (topic_id in self._register.deleted_topics or was_deleted(topic_id)):
+                self._retire(topic_partition, _Retiring(path, topic_id, 0), now_ms)
+                self._aside.add(topic_partition)
+                continue
             try:
                 config = config_of(topic_partition, topic_id)
             except KafkaStorageError as error:
@@ -243,16 +270,17 @@ class LogManager:
         logger.warning("%s: its topic id is lost or damaged; writing down %s", path, topic_id)
         checkpoints.write_topic_id(self._storage, path, topic_id)
 
-    def _find_lost_folders(self, found: list[_Found], config_of: ConfigOf) -> None:
+    def _find_lost_folders(self, registered: set[Registered] | None, found: list[_Found], config_of: ConfigOf) -> None:
         """Report every partition that ought to exist, was here, and has no folder any more. Where oncelog has not run
         before, the recovery points tell who was here."""
-        registered = self._register.load()
         was_here = registered
         if was_here is None:
             was_here = {Registered(topic_partition, NO_TOPIC_ID) for topic_partition in self._recovery_points}
         is_here = {folder.topic_partition for folder in found} | self.report.failed.keys() | self._aside
         for topic_partition, topic_id in sorted(was_here):
-            if topic_partition not in is_here and _ought_to_exist(config_of, topic_partition, topic_id):
+            if topic_partition in is_here or topic_id in self._register.deleted_topics:
+                continue
+            if _ought_to_exist(config_of, topic_partition, topic_id):
                 self._fail(topic_partition, self._lost_folder(topic_partition))
         kept = {each for each in was_here if each.topic_partition in self.report.failed}
         kept |= {Registered(each.topic_partition, each.topic_id) for each in found if each.topic_id is not None}
@@ -331,30 +359,35 @@ class LogManager:
         return managed.topic_id if managed is not None else None
 
     def create(self, topic_partition: TopicPartition, topic_id: UUID, config: LogConfig, now_ms: int) -> PartitionLog:
-        """The new, empty log of a partition. The first flush makes its folder durable together with its records."""
+        """The empty log of a partition that was never written to. Its first record brings the folder, and the first
+        flush makes that durable together with the record."""
         assert topic_partition not in self._logs, f"{topic_partition} has a log already"
         if topic_partition in self.report.failed:
             raise self.report.failed[topic_partition]
-        self._withdraw(topic_partition)
         path = f"{self._directory}/{folders.name_of(topic_partition)}"
-        try:
-            self._storage.make_directory(path)
-            checkpoints.write_topic_id(self._storage, path, topic_id)
-            self._register.add(Registered(topic_partition, topic_id))
-        except OSError as error:
-            raise KafkaStorageError(f"cannot create the log of {topic_partition}: {error}") from error
-        log = PartitionLog.open(
+        log = PartitionLog.unwritten(
             self._storage,
             path,
             topic_partition,
             config,
             now_ms=now_ms,
-            clean=False,
+            make_folder=partial(self._make_folder, topic_partition, topic_id, path),
             topic_id=topic_id,
             foreign_epoch=self._foreign_epoch,
         )
         self._add(_Managed(log, path, topic_id))
         return log
+
+    def _make_folder(self, topic_partition: TopicPartition, topic_id: UUID, path: str, now_ms: int) -> None:
+        """Raises OSError, and may be called again. The register is told when the folder is there, and before a record
+        can be: from then on a missing folder is a lost one."""
+        retiring = self._retiring.get(topic_partition)
+        if retiring is not None:  # the folder of a deleted topic of this name
+            self._retire(topic_partition, retiring, now_ms)
+        self._withdraw(topic_partition)
+        self._storage.make_directory(path)
+        checkpoints.write_topic_id(self._storage, path, topic_id)
+        self._register.add(Registered(topic_partition, topic_id))
 
     def _withdraw(self, topic_partition: TopicPartition) -> None:
         """What the checkpoints say of an earlier log of this name must not be taken for the new one's, which would seem
@@ -383,19 +416,42 @@ class LogManager:
         return True
 
     def delete(self, topic_partition: TopicPartition, now_ms: int) -> None:
-        """Take a partition's log out of use. Readers that hold a part of it may finish; the space comes back later."""
+        """Take a partition's log out of use, if it has one. Readers that hold a part of it may finish. The disk is not
+        touched: `retire_next` renames the folder, or the first record of a new partition of this name does."""
         managed = self._managed.get(topic_partition)
-        path = managed.path if managed is not None else f"{self._directory}/{folders.name_of(topic_partition)}"
-        topic_id = (managed.topic_id if managed is not None else None) or NO_TOPIC_ID
-        delay_ms = managed.log.config.file_delete_delay_ms if managed is not None else 0
+        if managed is not None and managed.log.is_written:
+            delay_ms = managed.log.config.file_delete_delay_ms
+            self._retiring[topic_partition] = _Retiring(managed.path, managed.topic_id or NO_TOPIC_ID, delay_ms)
+            if managed.topic_id is not None:
+                self._register.note_deleted(topic_partition.topic, managed.topic_id)
+        elif topic_partition in self.report.failed:
+            path = f"{self._directory}/{folders.name_of(topic_partition)}"
+            self._retiring[topic_partition] = _Retiring(path, NO_TOPIC_ID, 0)
+        self._forget(topic_partition, now_ms)
+
+    @property
+    def retiring(self) -> int:
+        """Folders of deleted partitions that still have their names. If this process is killed, the next start knows
+        them by their topic ids."""
+        return len(self._retiring)
+
+    def retire_next(self, now_ms: int) -> None:
+        """Rename one of them. Raises KafkaStorageError, and then comes to another one first."""
+        topic_partition, retiring = next(iter(self._retiring.items()))
         try:
-            retired = self._rename_folder(path, folders.retired_name(topic_partition, topic_id, folders.DELETE_SUFFIX))
-            self._folder_removals.append(FolderRemoval(self._storage, retired, now_ms + delay_ms))
+            self._retire(topic_partition, retiring, now_ms)
+        except OSError as error:
+            self._retiring[topic_partition] = self._retiring.pop(topic_partition)
+            raise KafkaStorageError(f"cannot rename {retiring.path}, of a deleted partition: {error}") from error
+
+    def _retire(self, topic_partition: TopicPartition, retiring: _Retiring, now_ms: int) -> None:
+        name = folders.retired_name(topic_partition, retiring.topic_id, folders.DELETE_SUFFIX)
+        try:
+            retired = self._rename_folder(retiring.path, name)
+            heapq.heappush(self._folder_removals, (now_ms + retiring.delay_ms, retired))
         except FileNotFoundError:
             logger.warning("the folder of %s was missing already", topic_partition)
-        except OSError as error:
-            raise KafkaStorageError(f"cannot delete the log of {topic_partition}: {error}") from error
-        self._forget(topic_partition, now_ms)
+        self._retiring.pop(topic_partition, None)
 
     def _forget(self, topic_partition: TopicPartition, now_ms: int) -> None:
         self.report.failed.pop(topic_partition, None)
@@ -440,10 +496,13 @@ class LogManager:
         """Forget producers that have been silent for `producer.id.expiration.ms`; how many."""
         return sum(log.expire_producers(now_ms) for log in self._logs.values())
 
-    def removals_due(self, now_ms: int) -> list[Removal | FolderRemoval]:
-        """Files and folders to be removed now that `file.delete.delay.ms` is over. The caller runs them."""
-        due: list[Removal | FolderRemoval] = [removal for removal in self._folder_removals if removal.due_ms <= now_ms]
-        self._folder_removals = [removal for removal in self._folder_removals if removal.due_ms > now_ms]
+    def removals_due(self, now_ms: int, max_folders: int = MAX_FOLDERS_AT_ONCE) -> list[Removal | FolderRemoval]:
+        """Files and folders to be removed now that `file.delete.delay.ms` is over. The caller runs them, and asks again
+        until there is nothing more to do."""
+        due: list[Removal | FolderRemoval] = []
+        while self._folder_removals and self._folder_removals[0][0] <= now_ms and len(due) < max_folders:
+            _, path = heapq.heappop(self._folder_removals)
+            due.append(FolderRemoval(self._storage, path))
         for log in self._logs.values():
             due += log.take_removals(now_ms)
         return due
@@ -475,7 +534,7 @@ class LogManager:
         """Write the recovery points and start offsets down, if they have changed."""
         unopened = self.report.failed
         recovery_points = {tp: at for tp, at in self._recovery_points.items() if tp in unopened}
-        recovery_points.update((tp, log.recovery_point) for tp, log in self._logs.items())
+        recovery_points.update((tp, log.recovery_point) for tp, log in self._logs.items() if log.is_written)
         start_offsets = {tp: at for tp, at in self._log_start_offsets.items() if tp in unopened}
         for topic_partition, log in self._logs.items():
             start_offset = _noted_start(log, self._log_start_offsets.get(topic_partition, 0))

@@ -2,7 +2,8 @@
 
 Owns the offsets of a partition (start, end, high watermark, recovery point) and the order of effects: a batch is
 judged, written with one write, and only then remembered. What was not written is not remembered; what was refused
-leaves no trace. The parts do the work: segments the bytes, the producer state the judging, the loader the recovery.
+leaves no trace. A log that was never written to has no files: its first record brings them. The parts do the work:
+segments the bytes, the producer state the judging, the loader the recovery.
 
 Not thread-safe: everything is called from one thread, except `FlushRequest.run` and `Removal.run`, which touch nothing
 of it. It knows no clock, no replica and no client. What it is told as `now_ms` is a time that nobody turns
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 import logging
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 from uuid import UUID
@@ -29,7 +30,14 @@ from oncelog.log.folders import see_doctor
 from oncelog.log.leader_epochs import EpochEndOffset, LeaderEpochCache
 from oncelog.log.manifest import NO_FOREIGN_EPOCH, ManifestFile
 from oncelog.log.producer_state import AppendOrigin, Duplicate, ProducerStateManager
-from oncelog.log.recovery import LoadedLog, LogLoader, RecoveryReport, aborted_transaction, restore_producers
+from oncelog.log.recovery import (
+    LoadedLog,
+    LogLoader,
+    RecoveryReport,
+    aborted_transaction,
+    nothing_loaded,
+    restore_producers,
+)
 from oncelog.log.retention import deletable_count
 from oncelog.log.segment import BatchSearch, FoundTimestamp, Segment, search_batch
 from oncelog.log.segment_files import CLEANED_SUFFIX, SWAP_SUFFIX, Removal, mark_deleted
@@ -74,6 +82,7 @@ class PartitionLog:
         if not loaded.report.clean:
             self._unsynced.renamed_in(directory_of(directory))
         self._touched = not loaded.report.clean
+        self._make_folder: Callable[[int], None] | None = None  # while there is none
         self._last_flush_ms = 0
         self._jitter_ms = 0
         self._is_rolling = False
@@ -134,6 +143,53 @@ class PartitionLog:
             raise KafkaStorageError(f"cannot open the log of {topic_partition} in {directory}: {error}") from error
         log._last_flush_ms = now_ms
         return log
+
+    @classmethod
+    def unwritten(
+        cls,
+        storage: Storage,
+        directory: str,
+        topic_partition: TopicPartition,
+        config: LogConfig,
+        *,
+        now_ms: int,
+        make_folder: Callable[[int], None],
+        topic_id: UUID | None = None,
+        foreign_epoch: int = NO_FOREIGN_EPOCH,
+    ) -> PartitionLog:
+        """The empty log of a partition that nobody has written to. It answers everything without touching the disk;
+        before its first record `make_folder` is called, as often as that raises OSError."""
+        manifest = ManifestFile(storage, directory, topic_partition, topic_id, foreign_epoch)
+        loaded = nothing_loaded(storage, directory, topic_partition, config, manifest, now_ms)
+        log = cls(storage, directory, topic_partition, config, loaded)
+        log._make_folder = make_folder
+        log._last_flush_ms = now_ms
+        return log
+
+    @property
+    def is_written(self) -> bool:
+        """Whether the log has files."""
+        return self._make_folder is None
+
+    def _begin_change(self, now_ms: int) -> None:
+        """Before the first change since the log was opened. Raises KafkaStorageError, and then nothing has changed."""
+        if self._make_folder is not None:
+            try:
+                self._make_files(self._make_folder, now_ms)
+            except OSError as error:
+                raise KafkaStorageError(f"cannot create the log of {self.topic_partition}: {error}") from error
+        self._touched = True
+
+    def _make_files(self, make_folder: Callable[[int], None], now_ms: int) -> None:
+        """Each step may be repeated after a failure, and a kill after any of them leaves an empty log."""
+        make_folder(now_ms)
+        active = self._segments.active
+        active.opened_ms = now_ms
+        active.create()
+        self._write_manifest()
+        self._unsynced.renamed_in(self._directory)
+        self._unsynced.renamed_in(directory_of(self._directory))
+        self._make_folder = None
 
     # --- appending ---
 
@@ -223,7 +279,8 @@ class PartitionLog:
             raise RecordListTooLarge(
                 f"the batch has {size} bytes, a segment of {self.topic_partition} at most {self.config.segment_bytes}"
             )
-        self._touched = True
+        if not self._touched:
+            self._begin_change(now_ms)
         base_offset = self.log_end_offset
         last_offset = base_offset + header.last_offset_delta
         segment = self._segments.active
@@ -232,7 +289,6 @@ class PartitionLog:
                 segment = self._roll(now_ms)
             if leader_epoch != self.leader_epochs.latest_epoch:
                 self.leader_epochs.assign(leader_epoch, base_offset)
-                self._unsynced.written(self.leader_epochs.path)
         except OSError as error:
             raise KafkaStorageError(f"cannot prepare {self.topic_partition} for a write: {error}") from error
         kernel.stamp(batch, 0, base_offset, leader_epoch)
@@ -264,6 +320,19 @@ class PartitionLog:
 
     def _offline_error(self) -> KafkaStorageError:
         return KafkaStorageError(f"{self.topic_partition} is offline after a disk error; restart with a healthy disk")
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Note that a leader's epoch begins, though nothing is written in it so far."""
+        self.leader_epochs.assign(epoch, self.log_end_offset)
+        if self.is_written:
+            try:
+                self._write_out_epochs()
+            except OSError as error:  # the next flush does it
+                logger.warning("the leader epochs of %s cannot be written yet: %s", self.topic_partition, error)
+
+    def _write_out_epochs(self) -> None:
+        if self.leader_epochs.write_out():
+            self._unsynced.written(self.leader_epochs.path)
 
     # --- rolling ---
 
@@ -638,6 +707,7 @@ class PartitionLog:
         """Sync the bytes of these segments, and everything else that changed since the last flush."""
         with self._storage_errors("flush"):
             self._segments.active.transaction_index.write_out()
+            self._write_out_epochs()
             logs = [segment.file() for segment in segments]
             return FlushRequest.make(
                 self._storage,
@@ -704,6 +774,7 @@ class PartitionLog:
         manifest = self._manifest
         if manifest is None:
             return
+        self._write_out_epochs()  # or the manifest would know more than the file
         described = manifest.describe(
             self._segments.sealed if sealed is None else sealed,
             self._segments.active if active is None else active,
@@ -741,6 +812,8 @@ class PartitionLog:
             self._segments.active.release()
 
     def _close_cleanly(self, now_ms: int) -> None:
+        if not self.is_written:
+            return
         is_noted = self._manifest is None or self._manifest.is_closed
         if is_noted and not self._touched and self.log_end_offset in self._snapshots.offsets:
             return

@@ -1,11 +1,15 @@
 """Which partitions have a folder in a data directory: oncelog's own file, so that a lost folder is told from a new one.
 
-Owns the format of `oncelog-partitions`. A partition whose topic exists but whose folder does not was either created
-just before a crash, and its folder still has to be made, or its folder is lost with all its records: only a note from
-after its creation tells which. A line is added for each folder, after it was made, and never taken back: the topic's id
-in it tells a topic from one that had its name before. The file is written anew at a start if it says too much.
+Owns the format of `oncelog-partitions`. A partition whose topic exists but whose folder does not was either never
+written to, or its folder is lost with all its records: only a note from after the folder's making tells which. A line
+is added for each folder, after it was made, and never taken back: the topic's id in it tells a topic from one that had
+its name before. The file is written anew at a start if it says too much.
 
     orders 0 0f3c9a... 9ae0daaf     topic, partition, topic id, CRC32C of the line so far
+    orders -1 0f3c9a... 1d5ab26c    the topic was deleted: what is left of its folders may go
+
+The second kind is written once for a topic that has folders, before they are renamed. The metadata says as much, but
+only until its next snapshot.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ from collections.abc import Collection
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from oncelog.log.storage import Storage, replace_file
+from oncelog.log.storage import File, Storage, replace_file
 from oncelog.records.kernel import crc32c
 from oncelog.types import TopicPartition
 
@@ -24,6 +28,8 @@ logger = logging.getLogger(__name__)
 
 FILE_NAME: Final = "oncelog-partitions"
 LINE_END: Final = b"\n"
+ALL_PARTITIONS: Final = -1
+"""In a line that tells of a topic's deletion."""
 
 
 class Registered(NamedTuple):
@@ -35,7 +41,10 @@ class PartitionRegister:
     def __init__(self, storage: Storage, directory: str) -> None:
         self._storage = storage
         self._path = f"{directory}/{FILE_NAME}"
+        self._file: File | None = None  # kept open: a line for each of thousands of partitions must not cost an opening
+        self._is_torn = False  # whether the file ends within a line
         self._is_whole = True
+        self.deleted_topics: set[UUID] = set()
 
     def load(self) -> set[Registered] | None:
         """Every partition that had a folder; None if there is no such file. Damaged lines are left out, with a
@@ -44,28 +53,48 @@ class PartitionRegister:
             self._is_whole = False
             return None
         lines = self._storage.read_all(self._path).decode(errors="replace").splitlines()
-        found = {registered for line in lines if (registered := _decode(line)) is not None}
+        found = [registered for line in lines if (registered := _decode(line)) is not None]
         self._is_whole = len(found) == len(lines)
         if not self._is_whole:
             logger.warning("%s: %d of %d lines cannot be believed", self._path, len(lines) - len(found), len(lines))
-        return found
+        self.deleted_topics = {each.topic_id for each in found if each.topic_partition.partition == ALL_PARTITIONS}
+        return {each for each in found if each.topic_partition.partition != ALL_PARTITIONS}
+
+    def note_deleted(self, topic: str, topic_id: UUID) -> None:
+        """Note that the topic was deleted. If that fails, the metadata still tells for a while."""
+        if topic_id in self.deleted_topics:
+            return
+        try:
+            self.add(Registered(TopicPartition(topic, ALL_PARTITIONS), topic_id))
+        except OSError as error:
+            logger.warning("%s cannot be told that %s was deleted: %s", self._path, topic, error)
+        self.deleted_topics.add(topic_id)
 
     def add(self, registered: Registered) -> None:
         """Note that the partition has a folder. A line that could not be written whole is no part of the next."""
-        file = self._storage.open(self._path, create=True)
-        is_torn = file.size > 0 and file.read(file.size - 1, 1) != LINE_END
+        file = self._file if self._file is not None else self._open()
         try:
-            file.append((LINE_END if is_torn else b"") + _encode(registered))
+            file.append((LINE_END if self._is_torn else b"") + _encode(registered))
         except OSError:
+            self._file = None  # the next one looks at how it ends
             with contextlib.suppress(OSError):
                 file.truncate(file.size)
             raise
+        self._is_torn = False
+
+    def _open(self) -> File:
+        file = self._storage.open(self._path, create=True)
+        self._is_torn = file.size > 0 and file.read(file.size - 1, 1) != LINE_END
+        self._file = file
+        return file
 
     def replace(self, found: Collection[Registered] | None, known: Collection[Registered]) -> None:
         """Make `known` all that the file says, unless that is what was `found` in it."""
-        if not self._is_whole or found != known:
+        if not self._is_whole or self.deleted_topics or found != known:
+            self._file = None
             replace_file(self._storage, self._path, b"".join(map(_encode, sorted(known))), durable=True)
             self._is_whole = True
+            self.deleted_topics.clear()
 
 
 def _encode(registered: Registered) -> bytes:

@@ -82,6 +82,34 @@ class LoadedLog(NamedTuple):
     manifest: ManifestFile | None
 
 
+_NOTHING_TO_RECOVER: Final = RecoveryReport(clean=True)
+
+
+def nothing_loaded(
+    storage: Storage,
+    directory: str,
+    topic_partition: TopicPartition,
+    config: LogConfig,
+    manifest: ManifestFile,
+    now_ms: int,
+) -> LoadedLog:
+    """Of a partition that nobody has written to, which has no files."""
+    segment = Segment(storage, directory, 0, config, now_ms=now_ms)
+    segment.plan()
+    return LoadedLog(
+        Segments([segment]),
+        LeaderEpochCache(storage, directory),
+        ProducerStateManager(topic_partition, producer_id_expiration_ms=config.producer_id_expiration_ms),
+        SnapshotFiles(storage, directory, []),
+        0,
+        0,
+        0,
+        [],
+        _NOTHING_TO_RECOVER,
+        manifest,
+    )
+
+
 class LogLoader:
     """One opening of one directory."""
 

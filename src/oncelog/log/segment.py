@@ -152,11 +152,19 @@ class Segment:
     # --- opening ---
 
     def create(self) -> None:
-        """Begin an empty segment that grows."""
-        self._file = self._storage.open(self.path, create=True)
-        self._file.truncate(0)
+        """Begin an empty segment that grows. The indexes get their files when there is something to put there, or when
+        the segment is sealed."""
+        file = self._storage.open(self.path, create=True)
+        if file.size:  # of a try that failed
+            file.truncate(0)
+        self._file = file
         self.offset_index.create()
         self.time_index.create()
+        self._max_timestamp = TimestampOffset(NO_TIMESTAMP, self.base_offset)
+
+    def plan(self) -> None:
+        """Answer as an empty segment without touching the disk; `create` begins it."""
+        self.transaction_index.create()
         self._max_timestamp = TimestampOffset(NO_TIMESTAMP, self.base_offset)
 
     def open_sealed(self, end_offset: int) -> None:
@@ -327,6 +335,8 @@ class Segment:
 
     def find_batch(self, offset: int) -> FoundBatch | None:
         """The first batch that ends at or after `offset`."""
+        if not self.size_bytes:
+            return None
         try:
             return self._find_batch(offset)
         except (CorruptIndex, FileNotFoundError) as error:

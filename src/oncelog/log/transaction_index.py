@@ -58,6 +58,10 @@ class TransactionIndex:
     def exists(self) -> bool:
         return self._storage.exists(self.path)
 
+    def create(self) -> None:
+        """Of a segment that has no files yet: there is nothing to read."""
+        self._entries = []
+
     def entries(self) -> list[AbortedTransaction]:
         """All of them; raise CorruptTransactionIndex if the file cannot be believed."""
         if self._entries is None:

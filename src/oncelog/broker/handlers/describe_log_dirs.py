@@ -41,8 +41,11 @@ def _asked_partitions(broker: BrokerState, topics: list[Message] | None) -> list
 def _topics(broker: BrokerState, partitions: list[TopicPartition]) -> list[Message]:
     """Partitions that do not exist, or whose log could not be opened, are left out, as with Kafka."""
     described: dict[str, list[Message]] = {}
-    for name, index in dict.fromkeys(partitions):
-        log = broker.logs.logs.get(TopicPartition(name, index))
-        if log is not None:
-            described.setdefault(name, []).append({"partition_index": index, "partition_size": log.size_bytes})
+    for partition in dict.fromkeys(partitions):
+        log = broker.logs.logs.get(partition)
+        if log is not None or broker.is_unwritten(partition):
+            size_bytes = log.size_bytes if log is not None else 0
+            described.setdefault(partition.topic, []).append(
+                {"partition_index": partition.partition, "partition_size": size_bytes}
+            )
     return [{"name": name, "partitions": found} for name, found in described.items()]

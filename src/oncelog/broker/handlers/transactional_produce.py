@@ -76,10 +76,10 @@ def _unentered(broker: BrokerState, partitions: list[TopicPartition], producer: 
 def _has_entered(broker: BrokerState, partition: TopicPartition, producer: _Producer) -> bool:
     """Nobody is asked either where nothing can be written anyway."""
     try:
-        log = broker.logs.get(partition)
+        log = broker.partition(*partition)
     except KafkaError:
         return True
-    return log is None or partition.topic in INTERNAL_TOPICS or has_entered(log, *producer)
+    return partition.topic in INTERNAL_TOPICS or has_entered(log, *producer)
 
 
 class _Entering:
