@@ -124,7 +124,8 @@ class Server:
         self.unfinished_frames: UnfinishedFrames[KafkaConnection] = UnfinishedFrames(MIB)
         self.told: list[str] = []
 
-    def tell(self, what: str, _: object, reason: str) -> None:
+    def tell(self, what: str, _: object, reason: str, *, is_news: bool = True) -> None:
+        assert is_news
         self.told.append(f"{what}: {reason}")
 
     def admit(self, _: object) -> bool:
@@ -201,6 +202,19 @@ def connect(server: Server) -> Iterator[Callable[[], Client]]:
 
 
 Connect = Callable[[], Client]
+
+
+def test_a_client_that_is_gone_when_its_answer_leaves_is_no_news(
+    server: Server, connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = connect()
+    server.dispatcher.answers = [[b"an answer"]]
+    client.socket.close()
+    with caplog.at_level(logging.DEBUG):
+        client.send()
+    assert client.transport.is_closing()
+    assert server.told == []
+    assert [record.levelname for record in caplog.records if "is lost" in record.message] == ["DEBUG"]
 
 
 @pytest.mark.parametrize("error", [EncodedTooLarge("more than 5 bytes"), ValueError("a bug")])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import select
 import signal
@@ -23,7 +24,7 @@ import uvloop
 from oncelog.broker.answer_line import MAX_PENDING_ANSWERS
 from oncelog.broker.lookout import LOOK_S
 from oncelog.broker.off_loop import INLINE_BYTES
-from oncelog.broker.server import DataFolderInUse, Server, data_folder_lock
+from oncelog.broker.server import MAX_TOLD_PER_PERIOD, DataFolderInUse, Server, data_folder_lock
 from oncelog.broker.steady_time import SteadyTime
 from oncelog.clock import wall_ms
 from oncelog.log.storage import FileStorage
@@ -516,6 +517,18 @@ def shell(tmp_path: Path) -> Iterator[Server]:
     with ThreadPoolExecutor(2) as pool, contextlib.closing(uvloop.new_event_loop()) as loop:
         yield Server(desk.broker, loop, pool, SteadyTime(wall_ms, time.monotonic_ns))
     desk.broker.stop(0)
+
+
+def test_what_an_operator_can_do_nothing_about_is_told_to_who_debugs(
+    shell: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.DEBUG, "oncelog.broker.server"):
+        for _ in range(2 * MAX_TOLD_PER_PERIOD):
+            shell.tell("closing", "somebody", "the broker stops", is_news=False)
+        for _ in range(2 * MAX_TOLD_PER_PERIOD):
+            shell.tell("closing", "somebody", "max.connections reached")
+    levels = [record.levelname for record in caplog.records]
+    assert levels == ["DEBUG"] * 2 * MAX_TOLD_PER_PERIOD + ["INFO"] * MAX_TOLD_PER_PERIOD
 
 
 def test_a_step_that_fails_comes_again(shell: Server, caplog: pytest.LogCaptureFixture) -> None:

@@ -6,7 +6,7 @@ from unittest.mock import patch
 from uuid import UUID
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from oncelog.coordinator import records
@@ -19,7 +19,7 @@ from oncelog.coordinator.records import (
     offset_commit,
     offset_tombstone,
 )
-from oncelog.wire.codec import encode
+from oncelog.wire.codec import decode_exactly, encode
 from oncelog.wire.quick import load
 from oncelog.wire.schema import ZERO_UUID
 
@@ -53,6 +53,28 @@ def test_an_offset_by_hand_is_as_by_its_definition(
     decoded = decode_record(key, value)
     assert decoded is not None
     assert decoded.key == record.key
+    assert decoded.value == decode_exactly("OffsetCommitValue", version, value, 2)
+
+
+@given(st.binary(max_size=3), st.integers(0, 60), st.integers(0, 60), st.booleans())
+def test_a_damaged_offset_by_hand_is_as_by_its_definition(damage: bytes, at: int, end: int, in_key: bool) -> None:
+    key, value = encode_record(offset_commit("gruppe", "thema", 3, 7, 1, "m", 5, topic_id=UUID(int=2**100)))
+    assert value is not None
+    damaged = key if in_key else value
+    damaged = damaged[: 2 + at] + damage + damaged[2 + at + len(damage) :]
+    damaged = damaged[: len(damaged) - max(0, end - 30)]
+    key, value = (damaged, value) if in_key else (key, damaged)
+    assume(len(key) > 2)
+    with patch.object(records, "_plain_offset", lambda *_: None):
+        expected = outcome(key, value)
+    assert outcome(key, value) == expected
+
+
+def outcome(key: bytes, value: bytes) -> object:
+    try:
+        return decode_record(key, value)
+    except UnreadableCoordinatorRecord as error:
+        return str(error)
 
 
 def test_tombstones_have_no_value() -> None:

@@ -121,22 +121,28 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def eof_received(self) -> bool:
         return False
 
-    def hang_up(self, reason: str) -> None:
+    def hang_up(self, reason: str, *, is_news: bool = True) -> None:
         """Serve nothing more, and close once the client has taken what was answered before."""
         if not self._is_open:
             return
         assert self._transport is not None
-        self._server.tell("closing", self._address, reason)
+        self._server.tell("closing", self._address, reason, is_news=is_news)
         self._is_leaving = True
         if self._outbox:
             self._transport.pause_reading()
         else:
             self._transport.close()
 
-    def cut_off(self, reason: str) -> None:
+    def cut_off(self, reason: str, *, is_news: bool = True) -> None:
         """Close now, whatever the client has not taken yet."""
         if self._transport is not None:
-            self._server.tell("cutting off", self._address, reason)
+            self._server.tell("cutting off", self._address, reason, is_news=is_news)
+            self._transport.abort()
+
+    def _lose(self, error: OSError) -> None:
+        """Its client is gone, with answers on their way to it. Clients do that: it is no news."""
+        if self._transport is not None:
+            logger.debug("the connection of %s is lost: %s", self._address, error)
             self._transport.abort()
 
     def mute(self, throttle_ms: int) -> None:
@@ -391,7 +397,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         except KafkaStorageError as error:
             self._give_up(error)
         except OSError as error:
-            self.cut_off(str(error))
+            self._lose(error)
 
     def _empty_outbox(self) -> None:
         """Send what the socket takes; for the rest, come back when it takes more."""
@@ -400,7 +406,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         except KafkaStorageError as error:
             self._give_up(error)
         except OSError as error:
-            self.cut_off(str(error))
+            self._lose(error)
         else:
             self._watch(not is_done)
             self._note_held()

@@ -112,7 +112,7 @@ class Housekeeping:
     def _expire(self, now_ms: int) -> None:
         expired = self._logs.expire_producers(now_ms)
         if expired:
-            logger.info("forgot %d silent producer ids", expired)
+            logger.debug("forgot %d silent producer ids", expired)
 
     def _remove(self, now_ms: int) -> None:
         """One thread at a time, and so many at once: a topic of thousands of partitions must not fill the pool."""

@@ -132,8 +132,12 @@ class Server:
         self._connections.discard(connection)
         self.metrics.connections = len(self._connections)
 
-    def tell(self, what: str, peer: object, reason: str) -> None:
-        """Log what happens to a connection, in bounds: who opens them by the thousand must not fill the disk."""
+    def tell(self, what: str, peer: object, reason: str, *, is_news: bool = True) -> None:
+        """Log what happens to a connection, in bounds: who opens them by the thousand must not fill the disk. News is
+        what an operator can do something about; that clients come, rest and go is not."""
+        if not is_news:
+            logger.debug("%s the connection of %s: %s", what, peer, reason)
+            return
         now_s = self.loop.time()
         if now_s >= self._telling_until_s:
             if self._untold:
@@ -224,7 +228,7 @@ class Server:
         oldest_s = self.loop.time() - self.config.connections_max_idle_ms / 1000
         idle = [one for one in self._connections if one.last_active_s < oldest_s and not one.is_muted]
         for connection in idle:
-            connection.cut_off("idle for longer than connections.max.idle.ms")
+            connection.cut_off("idle for longer than connections.max.idle.ms", is_news=False)
 
     async def close(self) -> None:
         """Take no more requests, and wait for what runs in threads: a flush that fails even now takes its log offline,
@@ -236,7 +240,7 @@ class Server:
             self._endpoint.close()
         await self._listener.settle()
         for connection in list(self._connections):
-            connection.hang_up("the broker stops")
+            connection.hang_up("the broker stops", is_news=False)
         while self._in_threads:
             await asyncio.wait(self._in_threads)
 

@@ -58,6 +58,9 @@ _EXPIRING_OFFSET_VERSION = 1
 _NO_TAGS = b"\x00"
 _TOPIC_ID_TAG = b"\x01\x00\x10"
 """One tagged field, of tag 0 and 16 bytes."""
+_TOPIC_ID_TAGS_BYTES = len(_TOPIC_ID_TAG) + 16
+_MAX_PLAIN_METADATA = 0x7F
+"""Bytes of metadata whose number takes one byte."""
 
 _KNOWN_TYPES = {int(record_type): record_type for record_type in RecordType}
 _SCHEMAS = {
@@ -93,6 +96,10 @@ def decode_record(key: bytes | memoryview, value: bytes | memoryview | None) -> 
     record_type = _KNOWN_TYPES.get(_INT16.unpack_from(key)[0])
     if record_type is None:
         return None
+    if record_type is RecordType.OFFSET_COMMIT and value is not None:
+        record = _plain_offset(bytes(key), bytes(value))
+        if record is not None:
+            return record
     key_schema, value_schema = _SCHEMAS[record_type]
     try:
         key_message = decode_exactly(key_schema, KEY_VERSION, key, _INT16.size)
@@ -104,6 +111,47 @@ def decode_record(key: bytes | memoryview, value: bytes | memoryview | None) -> 
         return CoordinatorRecord(record_type, key_message, decode_exactly(value_schema, version, value, _INT16.size))
     except (MalformedMessage, UnsupportedVersion) as error:
         raise UnreadableCoordinatorRecord(f"a {record_type.name} record cannot be decoded: {error}") from error
+
+
+def _plain_offset(key: bytes, value: bytes) -> CoordinatorRecord | None:
+    """An offset as it is mostly written, by hand: a log that is loaded has little else. None for any other, and for
+    what is damaged: the schema tells."""
+    try:
+        (group_bytes,) = _INT16.unpack_from(key, 2)
+        topic_at = 6 + group_bytes
+        (topic_bytes,) = _INT16.unpack_from(key, topic_at - 2)
+        partition_at = topic_at + topic_bytes
+        version, offset, leader_epoch = _OFFSET_AND_EPOCH.unpack_from(value)
+        metadata_at = _OFFSET_AND_EPOCH.size + 1
+        stamp_at = metadata_at + value[metadata_at - 1] - 1
+        tags_at = stamp_at + _INT64.size
+        tags = value[tags_at:]
+        if (
+            version != WRITTEN_VALUE_VERSIONS[RecordType.OFFSET_COMMIT]
+            or min(group_bytes, topic_bytes) < 0
+            or not metadata_at <= stamp_at < metadata_at + _MAX_PLAIN_METADATA
+            or len(key) != partition_at + _INT32.size
+            or (tags != _NO_TAGS and (len(tags) != _TOPIC_ID_TAGS_BYTES or not tags.startswith(_TOPIC_ID_TAG)))
+        ):
+            return None
+        return CoordinatorRecord(
+            RecordType.OFFSET_COMMIT,
+            {
+                "group": key[4 : topic_at - 2].decode(),
+                "topic": key[topic_at:partition_at].decode(),
+                "partition": _INT32.unpack_from(key, partition_at)[0],
+            },
+            {
+                "offset": offset,
+                "leader_epoch": leader_epoch,
+                "metadata": value[metadata_at:stamp_at].decode(),
+                "commit_timestamp": _INT64.unpack_from(value, stamp_at)[0],
+                "expire_timestamp": -1,
+                "topic_id": ZERO_UUID if tags == _NO_TAGS else UUID(bytes=tags[len(_TOPIC_ID_TAG) :]),
+            },
+        )
+    except (struct.error, UnicodeDecodeError, IndexError):
+        return None
 
 
 def _offset_key(key: Message) -> bytes:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from oncelog.broker.coordinated.reading import STEP_BYTES
+from oncelog.broker.coordinated.reading import SHORT_BYTES, STEP_BYTES, STEP_RECORDS
 from oncelog.broker.coordinated.topic import RELOAD_DELAY_MS
 from oncelog.broker.groups import coordination
 from oncelog.coordinator.effects import Effects
@@ -291,6 +292,65 @@ def test_a_long_log_is_loaded_in_steps_and_asks_to_come_back(desk: Desk, storage
     again.alarms.pass_time(0)
     assert commit(again, "billing", 3) == 0
     assert len(ScriptedCoordinator.made[-1].committed) == 1_001
+
+
+def long_logs(desk: Desk) -> list[str]:
+    """A group for each partition, whose log is too long to be loaded at once."""
+    names = {coordinator_for(name, 4): name for name in (f"group-{n}" for n in range(50))}
+    for group in names.values():
+        append_raw(desk, group, build_batch([row(group, n, f"topic-{n}") for n in range(1_000)]))
+    return [names[index] for index in range(4)]
+
+
+def test_a_partition_that_is_asked_for_is_loaded_before_the_others(desk: Desk, storage: FailingStorage) -> None:
+    groups = long_logs(desk)
+    again = open_desk(storage)
+    again.broker.resume_groups()
+    assert [commit(again, groups[index]) for index in (3, 2)] == [COORDINATOR_LOAD_IN_PROGRESS] * 2
+    loaded: list[int] = []
+    while again.alarms.due and len(loaded) < 4:
+        again.alarms.due.pop(0)[1]()
+        partitions = again.broker.coordination._partitions
+        loaded += [index for index, one in partitions.items() if one.loading is None and index not in loaded]
+    assert loaded == [3, 2, 0, 1]
+    assert [commit(again, group) for group in groups] == [0] * 4
+
+
+def test_a_step_of_loading_replays_no_more_than_a_few_records(
+    desk: Desk, storage: FailingStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long_logs(desk)
+    replay, replayed = ScriptedCoordinator.replay, 0
+
+    def counted(coordinator: ScriptedCoordinator, *record: Any) -> None:
+        nonlocal replayed
+        replayed += 1
+        replay(coordinator, *record)
+
+    monkeypatch.setattr(ScriptedCoordinator, "replay", counted)
+    again = open_desk(storage)
+    again.broker.resume_groups()
+    steps = []
+    while again.alarms.due:
+        before = replayed
+        again.alarms.due.pop(0)[1]()
+        steps.append(replayed - before)
+    assert sum(steps) == 4_000
+    assert max(steps) <= STEP_RECORDS
+
+
+def test_a_request_for_many_groups_does_not_load_them_all_while_it_waits(desk: Desk, storage: FailingStorage) -> None:
+    names = {coordinator_for(name, 4): name for name in (f"group-{n}" for n in range(50))}
+    for group in names.values():  # each of them short, and all together not
+        append_raw(desk, group, build_batch([row(group, n, f"topic-{n}") for n in range(150)]))
+        assert SHORT_BYTES // 4 < desk.broker.partition(OFFSETS, coordinator_for(group, 4)).size_bytes <= SHORT_BYTES
+    again = open_desk(storage)
+    described = again.ask("describe_groups", 5, {"groups": list(names.values())})["groups"]
+    assert [group["error_code"] for group in described] == [COORDINATOR_LOAD_IN_PROGRESS] * 4
+    assert again.ask("list_groups", 4, {})["error_code"] == COORDINATOR_LOAD_IN_PROGRESS
+    assert commit(again, names[1]) == 0
+    again.alarms.pass_time(0)
+    assert again.ask("list_groups", 4, {})["error_code"] == 0
 
 
 def test_only_the_newest_record_of_a_key_is_replayed_within_a_step(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

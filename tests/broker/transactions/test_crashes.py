@@ -200,6 +200,7 @@ def test_the_newest_record_counts_wherever_it_is(desk: Desk, storage: FaultyStor
 
 def test_a_long_log_is_loaded_in_steps(desk: Desk, storage: FaultyStorage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("oncelog.broker.coordinated.reading.STEP_BYTES", 500)
+    monkeypatch.setattr("oncelog.broker.coordinated.reading.SHORT_BYTES", 500)
     at_rest = Transaction(7, 1, TIMEOUT_MS, State.COMPLETE_COMMIT, (), NOW_MS, NOW_MS, 2, 7)
     for number in range(20):
         append(desk, record_batch(TransactionRecord(f"id-{number}", at_rest)))

@@ -13,18 +13,19 @@ from oncelog.records import kernel
 from oncelog.records.batch import BatchHeader
 
 STEP_BYTES = 64 * 1024
-"""What is read at once, unless one batch is larger: a few milliseconds of work."""
+"""What is read at once, unless one batch is larger."""
+
+STEP_RECORDS = 250
+"""What is replayed at once: a few milliseconds of work, with time for clients in between."""
+
+SHORT_BYTES = 16 * 1024
+"""A log that is loaded while somebody waits, instead of being asked to come again: some milliseconds as well."""
 
 
 class LogReading:
     def __init__(self, log: PartitionLog) -> None:
         self._log = log
         self._offset = log.log_start_offset
-
-    @property
-    def is_short(self) -> bool:
-        """Whether all of it is one step."""
-        return self._log.size_bytes <= STEP_BYTES
 
     @property
     def is_over(self) -> bool:

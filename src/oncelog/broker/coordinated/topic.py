@@ -1,19 +1,22 @@
 """A topic whose partitions are coordinators: which of them are loaded, from when on, and what wakes them.
 
-Owns the loaded partitions, and one alarm for the earliest deadline of all. A partition is loaded when a request first
-needs it or, after a start, one bounded step at a time in the background, so that what is due happens even if nobody
-asks. Decides nothing that a coordinator decides.
+Owns the loaded partitions, and one alarm for the earliest deadline of all. After a start partitions are loaded one
+bounded step at a time in the background, so that what is due happens even if nobody asks: those that somebody has asked
+for first, in the order of their asking, then by their numbers. Who asks meanwhile is answered as by Kafka, and comes
+again: COORDINATOR_LOAD_IN_PROGRESS. Only what is short is loaded at once. Decides nothing that a coordinator decides.
 
 The time that coordinators are told is the timers': it goes on evenly, whatever happens to the wall clock.
 """
 
 from __future__ import annotations
 
+import gc
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
+from oncelog.broker.coordinated import reading
 from oncelog.controller.topics import NewTopic, create_topics
 from oncelog.errors import CoordinatorLoadInProgress, CoordinatorNotAvailable, KafkaError, NotCoordinator
 from oncelog.log.partition_log import PartitionLog
@@ -29,9 +32,6 @@ RELOAD_DELAY_MS = 1_000
 
 
 class Loading(Protocol):
-    @property
-    def is_short(self) -> bool: ...
-
     def step(self) -> bool:
         """Whether there is more. Raises where the log is damaged, or cannot be read."""
 
@@ -70,6 +70,8 @@ class CoordinatedTopic(ABC, Generic[P]):
         self._alarm_ms: int | None = None
         self._cancel_alarm: Callable[[], object] = lambda: None
         self._is_loading = False
+        self._wanted: dict[int, None] = {}
+        """Partitions that were asked for before they were loaded, in their order."""
         self._turn = 0
         """Which of the loaded partitions is looked at first when the alarm rings."""
 
@@ -104,8 +106,8 @@ class CoordinatedTopic(ABC, Generic[P]):
             raise NotCoordinator("there is no coordinator yet; ask for it with FindCoordinator")
         return len(topic.partitions)
 
-    def _partition(self, index: int) -> P:
-        """The partition, loaded. Raises what a client is told where it is not."""
+    def _partition(self, index: int, *, may_load: bool = True) -> P:
+        """The partition, loaded: now, if it is short and `may_load`. Raises what a client is told where it is not."""
         partition = self._partitions.get(index)
         if partition is None:
             partition = self._begin(index)
@@ -115,12 +117,23 @@ class CoordinatedTopic(ABC, Generic[P]):
             self._drop(index, NotCoordinator(f"{partition.log.topic_partition} is offline"))
             raise NotCoordinator(f"the disk behind {self._name}-{index} failed")
         if partition.loading is not None:
-            if partition.loading.is_short:
+            if partition.log.size_bytes <= (reading.SHORT_BYTES if may_load else 0):
                 self._load(index, partition)
             else:
+                self._wanted.setdefault(index)
                 self._load_in_background()
                 raise CoordinatorLoadInProgress(f"{self._name}-{index} is being loaded; try again")
         return partition
+
+    def _may_load(self, indexes: Iterable[int]) -> bool:
+        """Whether all of these partitions together are short enough to be loaded while somebody waits."""
+        unloaded = (index for index in indexes if not self._is_loaded(index))
+        logs = (self._broker.logs.logs.get(TopicPartition(self._name, index)) for index in unloaded)
+        return sum(log.size_bytes for log in logs if log is not None) <= reading.SHORT_BYTES
+
+    def _is_loaded(self, index: int) -> bool:
+        partition = self._partitions.get(index)
+        return partition is not None and partition.loading is None
 
     def _begin(self, index: int) -> P:
         if index in self._damaged:
@@ -142,7 +155,7 @@ class CoordinatedTopic(ABC, Generic[P]):
 
     def _load_next(self) -> None:
         self._is_loading = False
-        for index in self._unloaded():
+        for index in self._to_load():
             try:
                 partition = self._partitions.get(index) or self._begin(index)
                 self._load(index, partition, one_step=True)
@@ -150,6 +163,13 @@ class CoordinatedTopic(ABC, Generic[P]):
                 logger.error("%s-%d cannot be loaded: %s", self._name, index, error)
             self._load_in_background()
             return
+
+    def _to_load(self) -> Iterator[int]:
+        for index in list(self._wanted):
+            if not self._is_loaded(index) and index not in self._damaged and self._holds_something(index):
+                yield index
+            del self._wanted[index]
+        yield from self._unloaded()
 
     def _unloaded(self) -> Iterator[int]:
         """Partitions that hold something, and are neither loaded nor beyond help."""
@@ -181,6 +201,10 @@ class CoordinatedTopic(ABC, Generic[P]):
         now_ms = self._timers.now_ms()
         partition.loaded(now_ms)
         self._arm(partition, now_ms)
+        if one_step:
+            # It lives on. The collector would walk through all of it again and again while more is loaded, and hold
+            # everybody up for longer than any step does.
+            gc.freeze()
 
     def _loaded_partitions(self) -> list[P]:
         """May be asked from any thread."""

@@ -28,7 +28,7 @@ from oncelog.controller.topics import NewTopic
 from oncelog.coordinator.effects import NO_OVERRIDES, Caller, GroupOverrides, GroupSettings
 from oncelog.coordinator.group_coordinator import GroupCoordinator
 from oncelog.coordinator.groups import MemberRoom
-from oncelog.errors import InvalidGroupId, KafkaError, NotCoordinator
+from oncelog.errors import CoordinatorLoadInProgress, InvalidGroupId, KafkaError, NotCoordinator
 from oncelog.log.partition_log import PartitionLog
 from oncelog.wire.api import ApiKey
 from oncelog.wire.codec import Message
@@ -135,15 +135,20 @@ class Coordination(CoordinatedTopic[CoordinatedPartition]):
             return self._refused(Ticket(request.api_key, request.version, body), error)
         parts = shape.split(body, lambda group_id: place_of(group_id, count))
         gathering = Gathering(lambda answers: shape.merge(body, answers))
+        may_load = self._may_load(parts)
         for index, part in parts.items():
             ticket = Ticket(request.api_key, request.version, part)
             gathering.add(ticket)
-            self._ask_part(request, index, part, ticket)
+            self._ask_part(request, index, part, ticket, may_load=may_load)
         return gathering.result()
 
     def serve_all(self, request: Request) -> Answer:
         """What all coordinators know, put together. The partitions that hold nothing have nothing to say."""
         unloaded = list(self._unloaded())
+        if not self._may_load(unloaded):
+            self._load_in_background()
+            error = CoordinatorLoadInProgress(f"{len(unloaded)} partitions of {OFFSETS_TOPIC} are being loaded")
+            return self._refused(Ticket(request.api_key, request.version, request.body), error)
         gathering = Gathering(_merge_listings)
         for index in [*self._partitions, *(index for index in unloaded if index not in self._partitions)]:
             ticket = Ticket(request.api_key, request.version, request.body)
@@ -151,11 +156,11 @@ class Coordination(CoordinatedTopic[CoordinatedPartition]):
             self._ask_part(request, index, request.body, ticket)
         return gathering.result()
 
-    def _ask_part(self, request: Request, index: int, body: Message, ticket: Ticket) -> None:
+    def _ask_part(self, request: Request, index: int, body: Message, ticket: Ticket, *, may_load: bool = True) -> None:
         try:
             if index == NO_PLACE:
                 raise InvalidGroupId
-            partition = self._partition(index)
+            partition = self._partition(index, may_load=may_load)
         except KafkaError as error:
             ticket.settle(self._refused(ticket, error))
             return

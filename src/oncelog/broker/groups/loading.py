@@ -1,7 +1,7 @@
 """A partition of `__consumer_offsets` becomes the state of its coordinator: read in bounded steps.
 
-Within a step only the newest record of a key is replayed. That is what compaction would have left, so a coordinator
-must cope with it anyway, and a log of commits of the same few offsets loads many times faster.
+Of what is read at once only the newest record of a key is replayed. That is what compaction would have left, so a
+coordinator must cope with it anyway, and a log of commits of the same few offsets loads many times faster.
 
 Offsets that a transaction committed count once its marker comes, unless something newer was said meanwhile. Those of
 transactions without a marker are pending, and so they are handed over at the end.
@@ -10,7 +10,10 @@ transactions without a marker are pending, and so they are handed over at the en
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from itertools import islice
 
+from oncelog.broker.coordinated import reading
 from oncelog.broker.coordinated.reading import LogReading
 from oncelog.coordinator.group_coordinator import GroupCoordinator
 from oncelog.coordinator.records import UnreadableCoordinatorRecord, decode_record
@@ -33,23 +36,31 @@ class Loading:
         self._undecided: dict[int, dict[bytes, Record]] = {}
         """What each open transaction has said last about a key."""
         self._newest: dict[bytes, Record] = {}
-
-    @property
-    def is_short(self) -> bool:
-        """Whether all of it is one step."""
-        return self._reading.is_short
+        self._unplayed: Iterator[tuple[bytes, Record]] = iter(())
+        """What was read and is still to be replayed."""
 
     def step(self) -> bool:
         """Whether there is more. Raises CorruptMessage or KafkaStorageError."""
+        played = 0
+        for key, record in islice(self._unplayed, reading.STEP_RECORDS):
+            self._replay(key, record)
+            played += 1
+        if played:
+            return True
+        if not self._reading.is_over:
+            self._read()
+            return True
+        # In one go: as soon as one of them is handed over, its marker is no longer for us to read.
+        for producer_id, records in self._undecided.items():
+            for key, record in records.items():
+                self._replay(key, record, producer_id)
+        return False
+
+    def _read(self) -> None:
         for header, batch in self._reading.read():
             self._take(header, batch)
         newest, self._newest = self._newest, {}
-        self._replay(newest)
-        if not self._reading.is_over:
-            return True
-        for producer_id, records in self._undecided.items():
-            self._replay(records, producer_id)
-        return False
+        self._unplayed = iter(newest.items())
 
     def _take(self, header: BatchHeader, batch: memoryview) -> None:
         if header.is_control:
@@ -81,12 +92,11 @@ class Loading:
                 if key not in newest or newest[key].offset < record.offset:
                     newest[key] = record
 
-    def _replay(self, records: dict[bytes, Record], producer_id: int = NO_PRODUCER_ID) -> None:
-        for key, record in records.items():
-            try:
-                decoded = decode_record(key, record.value)
-            except UnreadableCoordinatorRecord as error:
-                logger.error("%s, offset %d is left out: %s", self._log.topic_partition, record.offset, error)
-                continue
-            if decoded is not None:
-                self._coordinator.replay(decoded, record.timestamp_ms, record.offset, producer_id)
+    def _replay(self, key: bytes, record: Record, producer_id: int = NO_PRODUCER_ID) -> None:
+        try:
+            decoded = decode_record(key, record.value)
+        except UnreadableCoordinatorRecord as error:
+            logger.error("%s, offset %d is left out: %s", self._log.topic_partition, record.offset, error)
+            return
+        if decoded is not None:
+            self._coordinator.replay(decoded, record.timestamp_ms, record.offset, producer_id)

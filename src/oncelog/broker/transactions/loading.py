@@ -1,11 +1,15 @@
 """A partition of `__transaction_state` becomes the state of its coordinator: read in bounded steps.
 
-Within a step only the newest record of an id is decoded: that is what compaction would have left. A record that cannot
-be read ends the loading, and with it the partition: what became of a transaction must never be guessed.
+Of what is read at once only the newest record of an id is decoded: that is what compaction would have left. A record
+that cannot be read ends the loading, and with it the partition: what became of a transaction must never be guessed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import islice
+
+from oncelog.broker.coordinated import reading
 from oncelog.broker.coordinated.reading import LogReading
 from oncelog.coordinator.transactions.records import decode_record
 from oncelog.coordinator.transactions.transaction_coordinator import TransactionCoordinator
@@ -19,13 +23,24 @@ class Loading:
         self._log = log
         self._coordinator = coordinator
         self._reading = LogReading(log)
-
-    @property
-    def is_short(self) -> bool:
-        return self._reading.is_short
+        self._unplayed: Iterator[tuple[bytes, bytes | None]] = iter(())
 
     def step(self) -> bool:
         """Whether there is more. Raises CorruptMessage, UnreadableTransactionRecord or KafkaStorageError."""
+        played = 0
+        for key, value in islice(self._unplayed, reading.STEP_RECORDS):
+            decoded = decode_record(key, value)
+            if decoded is not None:
+                self._coordinator.replay(decoded)
+            played += 1
+        if played:
+            return True
+        if self._reading.is_over:
+            return False
+        self._read()
+        return True
+
+    def _read(self) -> None:
         newest: dict[bytes, bytes | None] = {}
         for header, batch in self._reading.read():
             if header.is_control:
@@ -34,8 +49,4 @@ class Loading:
                 if record.key is None:
                     raise CorruptMessage(f"{self._log.topic_partition}, offset {record.offset}: a record without a key")
                 newest[record.key] = record.value
-        for key, value in newest.items():
-            decoded = decode_record(key, value)
-            if decoded is not None:
-                self._coordinator.replay(decoded)
-        return not self._reading.is_over
+        self._unplayed = iter(newest.items())
