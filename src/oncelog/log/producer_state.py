@@ -22,6 +22,7 @@ import logging
 from collections import deque
 from collections.abc import Collection, Iterable
 from enum import Enum
+from struct import Struct
 from typing import Final, NamedTuple, TypeAlias
 
 from oncelog.errors import (
@@ -32,7 +33,15 @@ from oncelog.errors import (
     TransactionCoordinatorFenced,
 )
 from oncelog.records.batch import BatchHeader, ControlMarker
-from oncelog.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP, TopicPartition, advance_sequence
+from oncelog.types import (
+    NO_OFFSET,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    TopicPartition,
+    advance_sequence,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +62,12 @@ class AppendOrigin(Enum):
 
 
 _CLIENT: Final = AppendOrigin.CLIENT  # finding a member on its class is slow, and this is asked of every batch
+
+
+_BATCH: Final = Struct("<iiqqq")  # a BatchMetadata, packed
+_pack_batch: Final = _BATCH.pack
+_MOST_EARLIER: Final = (KEPT_BATCHES - 2) * _BATCH.size
+"""Bytes of earlier batches that stay when the last one joins them."""
 
 
 class BatchMetadata(NamedTuple):
@@ -95,15 +110,25 @@ class CompletedTransaction(NamedTuple):
 
 
 class ProducerEntry:
-    """The state of one producer id. Only ProducerStateManager changes it; everyone else reads."""
+    """The state of one producer id. Only ProducerStateManager changes it; everyone else reads.
+
+    There may be a hundred thousand of them for a day, most of them of producers that are gone. So an entry holds plain
+    numbers (compiled, they are C's: see the .pxd), and what a retry of a batch before the last one needs is packed.
+    """
 
     __slots__ = (
-        "batches",
+        "_earlier_batches",
+        "_first_offset",
+        "_first_sequence",
+        "_last_offset",
+        "_last_sequence",
+        "_timestamp",
+        "_transaction_first_offset",
         "coordinator_epoch",
-        "current_transaction_first_offset",
         "epoch",
         "last_appended_ms",
         "last_timestamp",
+        "next_sequence",
         "producer_id",
     )
 
@@ -119,31 +144,67 @@ class ProducerEntry:
         coordinator_epoch: int = NO_COORDINATOR_EPOCH,
     ) -> None:
         self.producer_id = producer_id
-        self.epoch = epoch
-        self.batches = deque(batches, KEPT_BATCHES)  # oldest first; empty if this epoch has only written markers
+        self._first_sequence = self._last_sequence = NO_SEQUENCE
+        self._first_offset = NO_OFFSET
+        self._timestamp = NO_TIMESTAMP
+        self.begin_epoch(epoch)
+        for batch in batches:
+            self.remember(*batch)
         self.last_timestamp = last_timestamp  # of its records, as DescribeProducers shows it
         self.last_appended_ms = last_appended_ms  # by the broker's steady clock
-        self.current_transaction_first_offset = current_transaction_first_offset
+        self.set_transaction(current_transaction_first_offset)
         self.coordinator_epoch = coordinator_epoch
-
-    @property
-    def next_sequence(self) -> int:
-        return advance_sequence(self.batches[-1].last_sequence, 1) if self.batches else 0
-
-    def has_open_transaction(self, epoch: int) -> bool:
-        return self.current_transaction_first_offset is not None and epoch == self.epoch
 
     def begin_epoch(self, epoch: int) -> None:
         """Sequences start over, so the batches of another epoch can never be repeated."""
         self.epoch = epoch
-        self.batches.clear()
+        self.next_sequence = 0
+        self._earlier_batches = b""
+        self._last_offset = NO_OFFSET  # while this epoch has only written markers
+
+    def remember(
+        self, first_sequence: int, last_sequence: int, first_offset: int, last_offset: int, timestamp: int
+    ) -> None:
+        """The batch that comes after those that are known. Of them, the last four stay."""
+        if self._last_offset != NO_OFFSET:
+            self._earlier_batches = self._earlier_batches[-_MOST_EARLIER:] + _pack_batch(
+                self._first_sequence, self._last_sequence, self._first_offset, self._last_offset, self._timestamp
+            )
+        self._first_sequence = first_sequence
+        self._last_sequence = last_sequence
+        self._first_offset = first_offset
+        self._last_offset = last_offset
+        self._timestamp = timestamp
+        self.next_sequence = advance_sequence(last_sequence, 1)
+
+    def set_transaction(self, first_offset: int | None) -> None:
+        self._transaction_first_offset = NO_OFFSET if first_offset is None else first_offset
+
+    @property
+    def current_transaction_first_offset(self) -> int | None:
+        return None if self._transaction_first_offset == NO_OFFSET else self._transaction_first_offset
+
+    @property
+    def batches(self) -> list[BatchMetadata]:
+        """The last ones of this epoch, oldest first, `KEPT_BATCHES` at most; none if it has only written markers."""
+        if self._last_offset == NO_OFFSET:
+            return []
+        return [BatchMetadata(*fields) for fields in _BATCH.iter_unpack(self._earlier_batches)] + [self._last_batch()]
+
+    def _last_batch(self) -> BatchMetadata:
+        return BatchMetadata(
+            self._first_sequence, self._last_sequence, self._first_offset, self._last_offset, self._timestamp
+        )
+
+    def has_open_transaction(self, epoch: int) -> bool:
+        return self._transaction_first_offset != NO_OFFSET and epoch == self.epoch
 
     def silent_ms(self, mono_ms: int) -> int:
         """For how long it has written nothing here, while the broker ran."""
         return max(0, mono_ms - self.last_appended_ms)
 
     def is_expired(self, mono_ms: int, producer_id_expiration_ms: int) -> bool:
-        if self.current_transaction_first_offset is not None:
+        if self._transaction_first_offset != NO_OFFSET:
             return False
         return self.silent_ms(mono_ms) >= producer_id_expiration_ms
 
@@ -155,7 +216,7 @@ class ProducerEntry:
 
     def __repr__(self) -> str:
         return (
-            f"ProducerEntry(producer_id={self.producer_id}, epoch={self.epoch}, batches={list(self.batches)}, "
+            f"ProducerEntry(producer_id={self.producer_id}, epoch={self.epoch}, batches={self.batches}, "
             f"last_timestamp={self.last_timestamp}, last_appended_ms={self.last_appended_ms}, "
             f"current_transaction_first_offset={self.current_transaction_first_offset}, "
             f"coordinator_epoch={self.coordinator_epoch})"
@@ -276,13 +337,11 @@ class ProducerStateManager:
         elif header.producer_epoch != entry.epoch:
             entry.begin_epoch(header.producer_epoch)
         last_offset = base_offset + header.last_offset_delta
-        entry.batches.append(
-            BatchMetadata(header.base_sequence, header.last_sequence, base_offset, last_offset, max_timestamp)
-        )
+        entry.remember(header.base_sequence, header.last_sequence, base_offset, last_offset, max_timestamp)
         entry.last_timestamp = max_timestamp
         entry.last_appended_ms = mono_ms
-        if entry.current_transaction_first_offset is None and header.is_transactional:
-            entry.current_transaction_first_offset = base_offset
+        if header.is_transactional and entry.current_transaction_first_offset is None:
+            entry.set_transaction(base_offset)
             self._open_transactions[base_offset] = producer_id
 
     def complete_transaction(
@@ -301,7 +360,7 @@ class ProducerStateManager:
         first_offset = entry.current_transaction_first_offset
         if first_offset is None:
             return None
-        entry.current_transaction_first_offset = None
+        entry.set_transaction(None)
         del self._open_transactions[first_offset]
         self._unreplicated.add(first_offset, offset)
         undecided = self.first_undecided_offset
