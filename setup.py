@@ -82,6 +82,7 @@ def natives() -> list[Extension]:
             native("client._recycling", ".pyx"),
             native("client._settled", ".pyx"),
             native("client._clock", ".pyx"),
+            native("broker._allocator", ".pyx"),
             *(native(name, ".py") for name in COMPILED),
         ],
         # Annotations are for people and mypy: an `int` there has no bound, as C's has.

@@ -265,6 +265,10 @@ def run(config: BrokerConfig) -> int:
     """Serve until SIGTERM or SIGINT; the process's exit code."""
     import uvloop
 
+    with contextlib.suppress(ImportError):  # not compiled: then threads keep memory each for itself
+        from oncelog.broker._allocator import use_one_arena
+
+        use_one_arena()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
