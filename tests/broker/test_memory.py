@@ -55,6 +55,8 @@ def test_a_topic_that_was_deleted(tmp_path: Path) -> None:
         broker.logs.checkpoint()
         answer = ask("delete_topics", 6, topics=[{"name": name, "topic_id": NO_ID}])
         assert answer["responses"][0]["error_code"] == 0
+        while broker.logs.retiring:
+            broker.logs.retire_next(NOW_MS)
         for removal in broker.logs.removals_due(NOW_MS + 3_600_000):
             removal.run()
 

@@ -45,6 +45,8 @@ class PartitionRegister:
         self._is_torn = False  # whether the file ends within a line
         self._is_whole = True
         self.deleted_topics: set[UUID] = set()
+        """Those that `load` found, until `replace`. What is deleted later is in the file alone."""
+        self._last_deleted: UUID | None = None
 
     def load(self) -> set[Registered] | None:
         """Every partition that had a folder; None if there is no such file. Damaged lines are left out, with a
@@ -61,14 +63,15 @@ class PartitionRegister:
         return {each for each in found if each.topic_partition.partition != ALL_PARTITIONS}
 
     def note_deleted(self, topic: str, topic_id: UUID) -> None:
-        """Note that the topic was deleted. If that fails, the metadata still tells for a while."""
-        if topic_id in self.deleted_topics:
+        """Note that the topic was deleted, once for all of its partitions, which are deleted one after the other. If
+        that fails, the metadata still tells for a while."""
+        if topic_id == self._last_deleted:
             return
         try:
             self.add(Registered(TopicPartition(topic, ALL_PARTITIONS), topic_id))
         except OSError as error:
             logger.warning("%s cannot be told that %s was deleted: %s", self._path, topic, error)
-        self.deleted_topics.add(topic_id)
+        self._last_deleted = topic_id
 
     def add(self, registered: Registered) -> None:
         """Note that the partition has a folder. A line that could not be written whole is no part of the next."""
