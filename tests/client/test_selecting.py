@@ -17,7 +17,6 @@ from oncelog.client.selecting import SelectingDriver
 from oncelog.client.sockets import Address, look_up, monotonic_ms
 from oncelog.client.turn import Turn
 from tests.client.driver_scene import METADATA, Asker, ScriptedServer, answering, requests_of, unused_address
-from tests.support.patience import eventually
 
 pytestmark = pytest.mark.timeout(200)
 
@@ -111,40 +110,25 @@ def test_a_wake_before_the_start_counts() -> None:
         core.wait_for(1)
 
 
-class Punctual(Counter):
-    """Looks by itself after a while."""
+@pytest.mark.deterministic
+@pytest.mark.parametrize(("looks_at_ms", "times_rung"), [(9_999, 0), (10_000, 0), (10_001, 1)])
+def test_a_driver_that_looks_in_time_by_itself_is_not_woken(
+    monkeypatch: pytest.MonkeyPatch, looks_at_ms: int, times_rung: int
+) -> None:
+    """To wake it takes a system call."""
+    rung = 0
 
-    def __init__(self, period_ms: int) -> None:
-        super().__init__()
-        self._period_ms = period_ms
+    def count(driver: SelectingDriver) -> None:
+        nonlocal rung
+        rung += 1
 
-    def poll(self, now_ms: int) -> int:
-        super().poll(now_ms)
-        return self._period_ms
-
-
-def test_a_driver_that_looks_in_time_by_itself_is_not_woken(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Unless it looks, and falls asleep again, in the very moment: hence a few attempts."""
-    ring = SelectingDriver._ring
-    rung: list[SelectingDriver] = []
-
-    def ring_and_tell(driver: SelectingDriver) -> None:
-        rung.append(driver)
-        ring(driver)
-
-    monkeypatch.setattr(SelectingDriver, "_ring", ring_and_tell)
-    core = Punctual(period_ms=200)
-    driver = SelectingDriver(core)
-    with running(driver):
-        for number in range(1, 6):
-            eventually(lambda: driver.turn.is_asleep, "the driver sleeps")
-            rung.clear()
-            core.errands = number
-            driver.wake_by(monotonic_ms() + 10_000)
-            core.wait_for(number)
-            if not rung:
-                break
-        assert rung == [], "a system call, each time"
+    monkeypatch.setattr(SelectingDriver, "_ring", count)
+    driver = SelectingDriver(Counter())
+    driver.turn.is_asleep, driver.turn.wakes_at_ms = True, looks_at_ms
+    driver.wake_by(10_000)
+    driver.wake_by(10_000)
+    assert rung == times_rung
+    driver.close()
 
 
 @pytest.mark.usefixtures("impatient")
