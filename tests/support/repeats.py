@@ -18,6 +18,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -100,8 +101,7 @@ class RealTests:
         self._ids = frozenset(item.nodeid for item in items if kind_of(item) == REAL)
 
     def pytest_unconfigure(self) -> None:
-        self._path.unlink(missing_ok=True)
-        self._path.parent.rmdir()
+        shutil.rmtree(self._path.parent, ignore_errors=True)
 
 
 @dataclass(frozen=True)
