@@ -11,9 +11,10 @@ How to run the hour, on a machine that does nothing else:
 
     .venv/bin/python -m bench.soak --minutes 60 --out docs/pictures/soak.svg --samples /tmp/soak.jsonl
 
-It takes about a tenth of a core for the broker and half of one for its clients. Ctrl-C ends it early, with a picture of
+It takes about a tenth of a core for the broker and 9% of one for its clients. Ctrl-C ends it early, with a picture of
 what there is. `--redraw /tmp/soak.jsonl --out soak.svg` draws a picture from the lines of a run, also while it runs.
 The exit code is 1 if something rises, or if part of the load failed. Below 20 minutes the slope of an hour is a guess,
 and the command says so. On a machine that does other things as well, chores are late and the load is not the same all
-the time: compare the counts of two runs before their slopes. The picture says how long the run was; so does `docs/operations.md`, "An hour of mixed load", which shows it and has to be changed with it.
+the time: compare the counts of two runs before their slopes. The picture says how long the run was; so does
+`docs/operations.md`, "An hour of mixed load", which shows it and has to be changed with it.
 """
