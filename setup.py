@@ -50,6 +50,7 @@ COMPILED = [
     "log.verification",
     "log.segment",
     "log.partition_log",
+    "broker.answer_line",
     "broker.outbox",
     "broker.lookout",
     "broker.connection",

@@ -45,6 +45,7 @@ SUITES = {
     "log.verification": "log/test_verification.py",
     "log.segment": "log/test_segment.py",
     "log.partition_log": "log/test_partition_log.py",
+    "broker.answer_line": "broker/test_answer_line.py",
     "broker.outbox": None,
     "broker.lookout": "broker/test_lookout.py",
     "broker.connection": None,

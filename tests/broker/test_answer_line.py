@@ -19,20 +19,20 @@ def test_answers_leave_in_the_order_of_their_requests() -> None:
 def test_the_line_is_bounded() -> None:
     line = AnswerLine()
     places = [line.reserve() for _ in range(MAX_PENDING_ANSWERS)]
-    assert line.is_full
+    assert line.is_full()
     line.fill(places[0], [b""])
     line.take_ready()
-    assert not line.is_full
+    assert not line.is_full()
 
 
 def test_answers_that_wait_for_one_before_them_are_bounded_in_bytes() -> None:
     line = AnswerLine()
     first = line.reserve()
     line.fill(line.reserve(), [bytes(MAX_HELD_BYTES)])
-    assert not line.is_full
+    assert not line.is_full()
     line.fill(line.reserve(), [b"x"])
-    assert line.is_full
+    assert line.is_full()
     assert line.held_bytes == MAX_HELD_BYTES + 1
     line.fill(first, [b"first"])
     assert len(line.take_ready()) == 3
-    assert (line.is_full, line.held_bytes) == (False, 0)
+    assert (line.is_full(), line.held_bytes) == (False, 0)

@@ -264,7 +264,19 @@ def test_producer_ids_never_repeat_across_crashes(tmp_path: Path) -> None:
 def test_what_a_batch_must_fulfil(tmp_path: Path) -> None:
     ask = Asking(open_broker(tmp_path, socket_request_max_bytes="5000"))
     ask.create("orders", cleanup_policy="compact", max_message_bytes="7", message_timestamp_type="LogAppendTime")
-    rules = ask.broker.batch_rules(ask.broker.partition("orders", 0), NOW_MS)
+    rules = ask.broker.batch_rules(ask.broker.partition("orders", 0).config, NOW_MS)
     assert (rules.max_message_bytes, rules.max_decompressed_bytes, rules.now_ms) == (7, 5000, NOW_MS)
     assert rules.require_keys
     assert rules.timestamp_type is TimestampType.LOG_APPEND_TIME
+
+
+def test_the_rules_that_are_kept_are_those_of_the_topic_and_the_moment(tmp_path: Path) -> None:
+    ask = Asking(open_broker(tmp_path))
+    ask.create("orders", max_message_bytes="7")
+    ask.create("bills", max_message_bytes="8")
+    orders, bills = (ask.broker.partition(name, 0).config for name in ("orders", "bills"))
+    rules = [ask.broker.batch_rules(orders, NOW_MS) for _ in range(2)]
+    assert rules[0] is rules[1]
+    assert ask.broker.batch_rules(orders, NOW_MS + 1).now_ms == NOW_MS + 1
+    assert ask.broker.batch_rules(bills, NOW_MS + 1).max_message_bytes == 8
+    assert ask.broker.batch_rules(orders, NOW_MS + 1).max_message_bytes == 7

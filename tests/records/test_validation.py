@@ -177,13 +177,14 @@ class TestTimestamps:
 class TestRecordErrors:
     """Which records are at fault, in Kafka's words."""
 
-    STRICT = RULES._replace(require_keys=True, timestamp_before_max_ms=100, partition=TopicPartition("orders", 7))
+    STRICT = RULES._replace(require_keys=True, timestamp_before_max_ms=100)
+    PARTITION = TopicPartition("orders", 7)
     NO_KEY = "Compacted topic cannot accept message without key in topic partition orders-7"
 
     def refusal(self, rows: list[tuple[int, bytes | None]], rules: BatchRules = STRICT, codec: int = 0) -> KafkaError:
         batch = build_batch([(timestamp, key, b"v", ()) for timestamp, key in rows], codec=codec)
         with pytest.raises(KafkaError) as caught:
-            validate_client_batch(batch, rules=rules)
+            validate_client_batch(batch, rules, self.PARTITION)
         return caught.value
 
     @pytest.mark.parametrize("codec", range(5))

@@ -33,7 +33,6 @@ class AnswerLine:
     def __len__(self) -> int:
         return len(self._places)
 
-    @property
     def is_full(self) -> bool:
         return len(self._places) >= MAX_PENDING_ANSWERS or self.held_bytes > MAX_HELD_BYTES
 

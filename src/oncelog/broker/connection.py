@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from oncelog.broker.answer_line import AnswerLine, Place
 from oncelog.broker.outbox import Outbox
 from oncelog.broker.quota.meter import Meter
-from oncelog.broker.request import NO_REPLY, Chunks, CloseConnection, NoReply, Peer, Pending, Piecewise, Silent
+from oncelog.broker.request import NO_REPLY, Answer, Chunks, CloseConnection, NoReply, Peer, Pending, Piecewise, Silent
 from oncelog.broker.unfinished_frames import MIN_COUNTED_BYTES
 from oncelog.broker.workbench import SLICE_S
 from oncelog.errors import KafkaStorageError
@@ -47,8 +47,11 @@ one comes when others have been served."""
 MAX_PAUSE_S = 1.0
 
 
-class KafkaConnection(asyncio.BufferedProtocol):
-    """Bytes in, frames to the dispatcher, answers out in order. Stops reading while its client does not."""
+class KafkaConnection:
+    """Bytes in, frames to the dispatcher, answers out in order. Stops reading while its client does not.
+
+    An `asyncio.BufferedProtocol` in all but name, which uvloop does not ask for: a compiled class whose attributes have
+    types cannot have a base that has none."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -65,6 +68,9 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._holding: Pending | None = None
         self._peer = Peer()
         self._noted_bytes = 0
+        self._is_unfinished = False
+        self._began_s = 0.0
+        """When the last request began to be served."""
         self._on_workbench = False
         """A request of its waits for its turn there, or its answer is being made."""
         self._waiting_bytes = 0
@@ -106,14 +112,14 @@ class KafkaConnection(asyncio.BufferedProtocol):
         began_s = 0.0
         try:
             for frame in self._frames.received(count):
-                if self._held or self._is_saturated or (began_s and time.perf_counter() - began_s > SLICE_S):
+                if self._held or self._is_saturated() or (began_s and time.perf_counter() - began_s > SLICE_S):
                     self._held.append(frame)
-                elif self._is_open:
-                    began_s = began_s or time.perf_counter()
+                elif self._is_open():
                     self._serve(frame)
+                    began_s = began_s or self._began_s
         except Exception as error:
             self._fail(error)
-        self._note_unfinished(self._frames.pending_bytes)
+        self._note_unfinished(self._frames.pending_bytes())
         self._go_on_later()
         self._balance_reading()
         self._server.expect_more()
@@ -123,7 +129,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def hang_up(self, reason: str, *, is_news: bool = True) -> None:
         """Serve nothing more, and close once the client has taken what was answered before."""
-        if not self._is_open:
+        if not self._is_open():
             return
         assert self._transport is not None
         self._server.tell("closing", self._address, reason, is_news=is_news)
@@ -168,14 +174,12 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def _address(self) -> tuple[object, ...] | None:
         return self._transport.get_extra_info("peername") if self._transport is not None else None
 
-    @property
     def _is_open(self) -> bool:
         return self._transport is not None and not self._is_leaving and not self._transport.is_closing()
 
-    @property
     def _is_saturated(self) -> bool:
         is_busy = self._on_workbench or self._holding is not None
-        return is_busy or self._line.is_full or self._write_blocked or self._muting is not None
+        return is_busy or self._line.is_full() or self._write_blocked or self._muting is not None
 
     def _fail(self, error: Exception) -> None:
         """A request could not be served: what comes after it is not looked at."""
@@ -202,7 +206,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         def turn() -> bool:
             self._on_workbench = False
             self._waiting_bytes = 0
-            if self._is_open:
+            if self._is_open():
                 self._take_turn(frame)
             return False
 
@@ -213,41 +217,49 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._serve_now(frame)
         except Exception as error:
             self._fail(error)
-        self._note_unfinished(self._frames.pending_bytes)
+        self._note_unfinished(self._frames.pending_bytes())
         self._go_on_later()
         self._balance_reading()
 
     def _serve_now(self, frame: memoryview) -> None:
-        began_s = time.perf_counter()
-        meter = Meter(self._server.quotas, len(frame), self.mute) if self._server.quotas.active else None
-        header, answer = self._server.dispatcher.dispatch(
-            frame, self._server.now_ms(), meter, self._peer, self._server.wall_ms()
-        )
-        if answer is NO_REPLY:
-            self._server.answered(header, began_s)
-        elif isinstance(answer, CloseConnection):
+        server = self._server
+        began_s = self._began_s = time.perf_counter()
+        meter = Meter(server.quotas, len(frame), self.mute) if server.quotas.active else None
+        header, answer = server.dispatcher.dispatch(frame, server.now_ms(), meter, self._peer, server.wall_ms())
+        is_answered = isinstance(answer, list) or self._is_at_once(header, answer, frame)
+        if is_answered and answer is not NO_REPLY:
+            self._answer(header, answer)
+        if meter is not None:
+            meter.left_thread()
+        busy_s = time.perf_counter() - began_s
+        if is_answered:
+            server.answered(header, busy_s)
+        if busy_s > LONG_S:
+            self.mute(int(min(busy_s, MAX_PAUSE_S) * 1000))
+
+    def _is_at_once(self, header: RequestHeader, answer: Answer, frame: memoryview) -> bool:
+        """Whether it can leave now, or nothing is to leave. Otherwise what is to be done for it is begun."""
+        if isinstance(answer, CloseConnection):
             self.hang_up(answer.value)
         elif isinstance(answer, Pending):
             if answer.holds_connection:
                 self._waiting_bytes = len(frame)
-            self._await(header, answer, self._line.reserve(), began_s)
+            self._await(header, answer, self._line.reserve(), self._began_s)
         elif isinstance(answer, Piecewise):
-            self._make(header, self._server.dispatcher.make(header, answer), self._line.reserve(), began_s)
+            self._make(header, self._server.dispatcher.make(header, answer), self._line.reserve(), self._began_s)
         else:
-            self._server.answered(header, began_s)
-            chunks = self._framed(header, answer)
-            if chunks is None:
-                pass
-            elif len(self._line):
-                self._line.fill(self._line.reserve(), chunks)
-                self._note_held()
-            else:
-                self._send(chunks)
-        if meter is not None:
-            meter.left_thread()
-        busy_s = time.perf_counter() - began_s
-        if busy_s > LONG_S:
-            self.mute(int(min(busy_s, MAX_PAUSE_S) * 1000))
+            return True
+        return False
+
+    def _answer(self, header: RequestHeader, answer: Message | Chunks) -> None:
+        chunks = self._framed(header, answer)
+        if chunks is None:
+            return
+        if len(self._line):
+            self._line.fill(self._line.reserve(), chunks)
+            self._note_held()
+        else:
+            self._send(chunks)
 
     def _await(self, header: RequestHeader, pending: Pending, place: Place, began_s: float) -> None:
         def completed(answer: Message | Chunks | Silent) -> None:
@@ -257,11 +269,11 @@ class KafkaConnection(asyncio.BufferedProtocol):
             if self._holding is pending:
                 self._holding = None
                 self._waiting_bytes = 0
-                self._note_unfinished(self._frames.pending_bytes)
+                self._note_unfinished(self._frames.pending_bytes())
             if isinstance(answer, CloseConnection):
                 self.hang_up(answer.value)
                 return
-            self._server.answered(header, began_s)
+            self._server.answered(header, time.perf_counter() - began_s)
             self._fill(place, header, answer)
 
         pending.on_complete = completed
@@ -278,7 +290,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._on_workbench = True
 
         def step() -> bool:
-            if not self._is_open:
+            if not self._is_open():
                 return False
             until_s = time.perf_counter() + SLICE_S
             try:
@@ -293,7 +305,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
                 return False
             if answer is not None:
                 self._on_workbench = False
-                self._server.answered(header, began_s)
+                self._server.answered(header, time.perf_counter() - began_s)
                 self._fill(place, header, answer)
             return answer is None
 
@@ -337,9 +349,10 @@ class KafkaConnection(asyncio.BufferedProtocol):
         """Requests that have not arrived in full, or wait for their turn, are counted over all connections; some may
         have to go. Of one that is gone nothing counts, whoever still calls."""
         pending_bytes = 0 if self._transport is None else arriving_bytes + self._waiting_bytes
-        unfinished = self._server.unfinished_frames
-        if pending_bytes >= MIN_COUNTED_BYTES or self in unfinished:
-            for given_up in unfinished.note(self, pending_bytes, is_waiting=self._waiting_bytes > 0):
+        if pending_bytes >= MIN_COUNTED_BYTES or self._is_unfinished:
+            self._is_unfinished = pending_bytes > 0
+            is_waiting = self._waiting_bytes > 0
+            for given_up in self._server.unfinished_frames.note(self, pending_bytes, is_waiting=is_waiting):
                 given_up.give_way()
 
     def give_way(self) -> None:
@@ -351,7 +364,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def _go_on_later(self) -> None:
         """Others have their turn before the rest of what this client has sent at once."""
-        if self._held and not self._goes_on and not self._is_saturated:
+        if self._held and not self._goes_on and not self._is_saturated():
             self._goes_on = True
             self._server.loop.call_soon(self._go_on)
 
@@ -362,20 +375,20 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def _serve_held(self) -> None:
         until_s = time.perf_counter() + SLICE_S
         try:
-            while self._held and not self._is_saturated and self._is_open:
+            while self._held and not self._is_saturated() and self._is_open():
                 self._serve(self._held.popleft())
                 if time.perf_counter() > until_s:
                     break
         except Exception as error:
             self._fail(error)
-        self._note_unfinished(self._frames.pending_bytes)
+        self._note_unfinished(self._frames.pending_bytes())
         self._go_on_later()
         self._balance_reading()
 
     def _balance_reading(self) -> None:
         """Read while there is room for what arrives; otherwise let the client's own socket fill up."""
-        wanted = not (self._held or self._is_saturated)
-        if wanted != self._reading_paused or not self._is_open:
+        wanted = not (self._held or self._is_saturated())
+        if wanted != self._reading_paused or not self._is_open():
             return  # it is so already
         assert self._transport is not None
         if wanted:
@@ -385,7 +398,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._reading_paused = not wanted
 
     def _send(self, chunks: Chunks) -> None:
-        if not self._is_open:
+        if not self._is_open():
             return
         try:
             if self._write_blocked:

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 from uuid import uuid4
 
 from oncelog.broker.config import BrokerConfig, Endpoint
@@ -94,7 +94,10 @@ class Server:
         self._pool = pool
         self._connections: set[KafkaConnection] = set()
         self._listener = Listener(
-            loop, lambda: KafkaConnection(self), may_keep=is_for_clients, refused=self._out_of_descriptors
+            loop,
+            lambda: cast(asyncio.BaseProtocol, KafkaConnection(self)),
+            may_keep=is_for_clients,
+            refused=self._out_of_descriptors,
         )
         self._endpoint: MetricsEndpoint | None = None
         self._timers: set[asyncio.TimerHandle] = set()
@@ -150,8 +153,8 @@ class Server:
         else:
             self._untold += 1
 
-    def answered(self, header: RequestHeader, began_s: float) -> None:
-        self.metrics.answered(api_name(header.api_key), (time.perf_counter() - began_s) * 1000)
+    def answered(self, header: RequestHeader, elapsed_s: float) -> None:
+        self.metrics.answered(api_name(header.api_key), elapsed_s * 1000)
 
     def expect_more(self) -> None:
         """Requests were served, so more may come at once: do not sleep yet, if that has been of use lately."""

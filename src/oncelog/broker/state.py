@@ -105,6 +105,8 @@ class BrokerState:
         self.purgatory = FetchPurgatory()
         self.off_loop = OffLoop()  # the server puts one with threads in its place
         self.timestamp_lookups = LookupMemory()
+        self._rules_of: LogConfig | None = None
+        self._rules: BatchRules
         window = Window(config.quota_window_num, config.quota_window_size_seconds * 1000)
         self.quotas = ClientQuotas(window, controller.state.client_quotas, self.metrics.throttled)
         self.fetch_sessions = FetchSessionCache(
@@ -203,10 +205,13 @@ class BrokerState:
     def log_config(self, topic: str) -> LogConfig:
         return self.config.log_config(self.controller.state.configs(ConfigResource(ResourceType.TOPIC, topic)))
 
-    def batch_rules(self, log: PartitionLog, wall_ms: int) -> BatchRules:
-        """What a client's batch must fulfil. Compressed, it carries no more than a request could."""
-        config = log.config
-        return BatchRules(  # by position: it is made for every batch, and names cost time
+    def batch_rules(self, config: LogConfig, wall_ms: int) -> BatchRules:
+        """What a client's batch must fulfil. Compressed, it carries no more than a request could. The last ones are
+        kept: most batches are for the same topic as the one before, and come in the same millisecond."""
+        if config is self._rules_of and self._rules.now_ms == wall_ms:
+            return self._rules
+        self._rules_of = config
+        self._rules = BatchRules(
             config.max_message_bytes,
             min(self.config.socket_request_max_bytes, max(MAX_DECOMPRESSED_BYTES, config.max_message_bytes)),
             wall_ms,
@@ -214,8 +219,8 @@ class BrokerState:
             config.message_timestamp_type,
             config.message_timestamp_before_max_ms,
             config.message_timestamp_after_max_ms,
-            log.topic_partition,
         )
+        return self._rules
 
     # --- changing it ---
 
@@ -371,6 +376,7 @@ class BrokerState:
             self.logs.update_config(name, self.log_config(name))
 
     def _apply_dynamic_config(self) -> None:
+        self._rules_of = None
         state = self.controller.state
         self.config = self.config.with_dynamic(
             state.configs(ConfigResource(ResourceType.BROKER, ALL_BROKERS)),

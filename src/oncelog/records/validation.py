@@ -46,6 +46,7 @@ from oncelog.types import NO_TIMESTAMP, TimestampType, TopicPartition
 
 UNBOUNDED_MS = 2**63 - 1  # Kafka's default of `message.timestamp.before.max.ms`
 DEFAULT_TIMESTAMP_AFTER_MAX_MS = 3_600_000  # and of `message.timestamp.after.max.ms`
+_LOG_APPEND_TIME = TimestampType.LOG_APPEND_TIME
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
 MAX_RECORD_ERRORS = 2_000
@@ -64,12 +65,11 @@ class BatchRules(NamedTuple):
     timestamp_type: TimestampType = TimestampType.CREATE_TIME
     timestamp_before_max_ms: int = UNBOUNDED_MS
     timestamp_after_max_ms: int = DEFAULT_TIMESTAMP_AFTER_MAX_MS
-    partition: TopicPartition | None = None  # that a refusal names
 
     @property
     def timestamp_range(self) -> tuple[int, int]:
         """The earliest and the latest that a record may have."""
-        if self.timestamp_type is TimestampType.LOG_APPEND_TIME:
+        if self.timestamp_type is _LOG_APPEND_TIME:
             return INT64_MIN, INT64_MAX
         return (
             max(self.now_ms - self.timestamp_before_max_ms, INT64_MIN),
@@ -87,8 +87,9 @@ class ValidatedBatch(NamedTuple):
     """Of its records when they are decompressed."""
 
 
-def validate_client_batch(buffer: Buffer, *, rules: BatchRules) -> ValidatedBatch:
-    """Judge the bytes that a client sent for one partition. Raises the error that the client is to be answered."""
+def validate_client_batch(buffer: Buffer, rules: BatchRules, partition: TopicPartition | None = None) -> ValidatedBatch:
+    """Judge the bytes that a client sent for one partition. Raises the error that the client is to be answered; it may
+    name the partition."""
     header = _only_batch(buffer)
     if header.base_offset != 0:
         raise InvalidRecord(f"the base offset of a batch from a client is 0, found {header.base_offset}")
@@ -112,7 +113,7 @@ def validate_client_batch(buffer: Buffer, *, rules: BatchRules) -> ValidatedBatc
     if header.attributes & TIMESTAMP_TYPE_MASK and not (rules.require_keys and checked.null_keys):
         raise InvalidTimestamp("the timestamp type of a batch from a client is CREATE_TIME, found LOG_APPEND_TIME")
     if (rules.require_keys and checked.null_keys) or not _are_in_range(checked, rules):
-        raise _refusal(payload, header, rules)
+        raise _refusal(payload, header, rules, partition)
     return ValidatedBatch(header, checked.max_timestamp, checked.offset_delta_of_max, len(payload))
 
 
@@ -142,19 +143,22 @@ def _check_header(header: BatchHeader) -> None:
 
 
 def _are_in_range(checked: CheckedRecords, rules: BatchRules) -> bool:
-    if checked.min_timestamp == NO_TIMESTAMP:
+    if checked.min_timestamp == NO_TIMESTAMP or rules.timestamp_type is _LOG_APPEND_TIME:
         return True
-    earliest, latest = rules.timestamp_range
-    return earliest <= checked.min_timestamp and checked.max_timestamp <= latest
+    now_ms = rules.now_ms
+    return (
+        now_ms - rules.timestamp_before_max_ms <= checked.min_timestamp
+        and checked.max_timestamp <= now_ms + rules.timestamp_after_max_ms
+    )
 
 
-def _refusal(payload: Buffer, header: BatchHeader, rules: BatchRules) -> KafkaError:
+def _refusal(payload: Buffer, header: BatchHeader, rules: BatchRules, partition: TopicPartition | None) -> KafkaError:
     """Names the records at fault, in Kafka's words. Kafka: LogValidator.processRecordErrors"""
     earliest, latest = rules.timestamp_range
     found, total, out_of_range = kernel.find_refused(
         payload, header.record_count, header.base_timestamp, rules.require_keys, earliest, latest, MAX_RECORD_ERRORS
     )
-    errors = [(index, _fault(index, timestamp, earliest, latest, rules)) for index, timestamp in found]
+    errors = [(index, _fault(index, timestamp, earliest, latest, partition)) for index, timestamp in found]
     error: KafkaError
     if out_of_range:
         error = InvalidTimestamp("One or more records have been rejected due to invalid timestamp")
@@ -170,9 +174,9 @@ def _refusal(payload: Buffer, header: BatchHeader, rules: BatchRules) -> KafkaEr
     return error
 
 
-def _fault(index: int, timestamp: int | None, earliest: int, latest: int, rules: BatchRules) -> str:
+def _fault(index: int, timestamp: int | None, earliest: int, latest: int, partition: TopicPartition | None) -> str:
     if timestamp is None:
-        return f"Compacted topic cannot accept message without key in topic partition {rules.partition}"
+        return f"Compacted topic cannot accept message without key in topic partition {partition}"
     return (
         f"Timestamp {timestamp} of message with offset {index} is out of range. "
         f"The timestamp should be within [{earliest}, {latest}]"

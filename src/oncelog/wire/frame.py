@@ -137,7 +137,6 @@ class FrameAssembler:
         self._start = 0  # of the frame that is not complete yet
         self._filled = 0
 
-    @property
     def pending_bytes(self) -> int:
         """Bytes of the frame that is not complete yet."""
         return self._filled - self._start

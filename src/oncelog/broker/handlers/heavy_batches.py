@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from oncelog.broker.off_loop import INLINE_BYTES
 from oncelog.errors import InvalidRecord, KafkaError, MessageTooLarge, UnknownServerError
@@ -17,6 +17,7 @@ from oncelog.records import compression, frames, kernel
 from oncelog.records.batch import recompress
 from oncelog.records.model import CODEC_MASK, HEADER_SIZE
 from oncelog.records.validation import BatchRules, ValidatedBatch, validate_client_batch
+from oncelog.types import TopicPartition
 from oncelog.wire.produce import ProducePartition, ProduceRequest, ProduceTopic
 
 if TYPE_CHECKING:
@@ -45,18 +46,15 @@ HeavyBatch = tuple[str, ProducePartition]
 """With the name of its topic."""
 
 
-class Judged(NamedTuple):
-    """A batch as it is to be stored."""
-
-    batch: memoryview
-    validated: ValidatedBatch
+Judged = tuple[memoryview, ValidatedBatch]
+"""A batch as it is to be stored."""
 
 
-def judge(batch: memoryview, rules: BatchRules, config: LogConfig) -> Judged:
+def judge(batch: memoryview, rules: BatchRules, config: LogConfig, partition: TopicPartition) -> Judged:
     """Raises what the client is to be answered. Reads nothing but its arguments: any thread may call it."""
-    validated = validate_client_batch(batch, rules=rules)
+    validated = validate_client_batch(batch, rules, partition)
     if config.compression_type == PRODUCER_DECIDES:
-        return Judged(batch, validated)
+        return batch, validated
     return _as_topic_compresses(config, batch, validated, rules)
 
 
@@ -153,7 +151,7 @@ class Judging:
         log = self._broker.partition(name, partition.index)
         records, config = partition.records, log.config
         assert records is not None, "what is not there weighs nothing"
-        rules = self._broker.batch_rules(log, self._wall_ms)
+        rules = self._broker.batch_rules(config, self._wall_ms)
         allowed = min(rules.max_decompressed_bytes, self._unfolded_left)
         if allowed <= 0:
             raise InvalidRecord("the batches of one request decompress to more than it may; send smaller requests")
@@ -165,10 +163,10 @@ class Judging:
                 self._unfolded_left -= min(_unfolded(records), allowed)
             elif judged is not None:
                 self._judged[id(partition)] = judged
-                self._unfolded_left -= judged.validated.unfolded_bytes
+                self._unfolded_left -= judged[1].unfolded_bytes
             self._go_on()
 
-        self._broker.off_loop.run(lambda: judge(records, limited, config), ended)
+        self._broker.off_loop.run(lambda: judge(records, limited, config, log.topic_partition), ended)
 
 
 def _as_topic_compresses(config: LogConfig, batch: memoryview, validated: ValidatedBatch, rules: BatchRules) -> Judged:
@@ -176,7 +174,7 @@ def _as_topic_compresses(config: LogConfig, batch: memoryview, validated: Valida
     wanted = config.compression_type
     codec = _codec_of(wanted)
     if codec == validated.header.codec:
-        return Judged(batch, validated)
+        return batch, validated
     rebuilt = memoryview(
         recompress(
             batch,
@@ -191,7 +189,7 @@ def _as_topic_compresses(config: LogConfig, batch: memoryview, validated: Valida
             f"with the topic's compression.type, {wanted}, the batch has {len(rebuilt)} bytes; "
             f"its max.message.bytes is {rules.max_message_bytes}"
         )
-    return Judged(rebuilt, validated._replace(header=kernel.parse_header(rebuilt)))
+    return rebuilt, validated._replace(header=kernel.parse_header(rebuilt))
 
 
 def _codec_of(wanted: str) -> int:

@@ -239,7 +239,7 @@ class Appends:
         batch = partition.records if partition.records is not None else memoryview(b"")
         known = None if self.judged is None else self.judged.get(id(partition))
         if known is None:
-            known = judge(batch, broker.batch_rules(log, self._wall_ms), log.config)
+            known = judge(batch, broker.batch_rules(log.config, self._wall_ms), log.config, log.topic_partition)
         elif isinstance(known, KafkaError):
             raise known
         batch, validated = known
