@@ -228,7 +228,7 @@ class KafkaConnection:
         header, answer = server.dispatcher.dispatch(frame, server.now_ms(), meter, self._peer, server.wall_ms())
         is_answered = isinstance(answer, list) or self._is_at_once(header, answer, frame)
         if is_answered and answer is not NO_REPLY:
-            self._answer(header, answer)
+            self._answer(header, answer)  # type: ignore[arg-type]  # what is at once is one of these
         if meter is not None:
             meter.left_thread()
         busy_s = time.perf_counter() - began_s
