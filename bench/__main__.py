@@ -21,6 +21,7 @@ ROWS = (
     *("producer_send", "producer_async", "producer_latency", "producer_compression", "producer_memory"),
     *("producer_partitions", "consumer_read", "consumer_memory", "groups", "effects"),
     *("transactions", "transactional_ids", "process"),
+    *("growth_start", "growth_produce", "growth_stall", "growth_consumer", "growth_tail"),
     *("spark_source", "spark_sink", "spark_latency", "spark_table", "spark_growth"),
 )
 

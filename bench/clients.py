@@ -22,6 +22,7 @@ TOOL_TIMEOUT_S = 600
 CLIENT_TIMEOUT_S = 300.0
 BATCH_BYTES = 128 * 1024
 EVEN_BATCH = 1_000
+ANY_PARTITION = -1  # as librdkafka calls it
 COORDINATOR_TRIES, COORDINATOR_RETRY_S = 10, 0.3
 
 
@@ -120,13 +121,15 @@ def consume_small(bootstrap: str, topic: str, partitions: int, count: int, **set
     return received / elapsed
 
 
-def synchronous_sends_ms(bootstrap: str, topic: str, count: int, value: bytes) -> list[float]:
+def synchronous_sends_ms(
+    bootstrap: str, topic: str, count: int, value: bytes, *, partition: int = ANY_PARTITION
+) -> list[float]:
     """How long each of `count` sends took when every one is awaited before the next."""
     producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "acks": "all"})
     durations = []
     for _ in range(count):
         begun = time.perf_counter()
-        producer.produce(topic, value)
+        producer.produce(topic, value, partition=partition)
         left = producer.flush(CLIENT_TIMEOUT_S)
         durations.append((time.perf_counter() - begun) * 1_000)
         assert left == 0

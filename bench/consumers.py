@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bench.figures import percentile
 from bench.worker import Result, measured, resident_mb, serve
 
 TIMEOUT_S = 300.0
@@ -19,6 +20,9 @@ POLL_RECORDS = 10_000
 """What one `consume()` of confluent-kafka and one `poll()` of ours may return."""
 SETTLE_S = 0.2
 QUIET_ROUNDS = 25
+WARM_UP_RECORDS = 5
+SCATTER = 7_919
+"""A prime, so that records in a row go to partitions far apart."""
 
 
 @dataclass(frozen=True)
@@ -190,6 +194,60 @@ async def _oncelog_async_iterate(job: Job) -> Result:
         return {"rate": (received - first) / (time.perf_counter() - begun)}
 
 
+# --- many partitions ----------------------------------------------------------------------------------------------
+
+
+def confluent_first_of_each(job: Job) -> Result:
+    """Processor time of the process, without its imports, until it has a record of every partition."""
+    import confluent_kafka
+
+    begun, begun_cpu = time.perf_counter(), time.process_time()
+    consumer = confluent_kafka.Consumer(
+        {"bootstrap.servers": job.bootstrap, "group.id": "bench", "enable.auto.commit": False, "log_level": 0}
+    )
+    begin = confluent_kafka.OFFSET_BEGINNING
+    consumer.assign([confluent_kafka.TopicPartition(job.topic, index, begin) for index in range(job.partitions)])
+    seen: set[int] = set()
+    while len(seen) < job.partitions:
+        assert time.perf_counter() < begun + TIMEOUT_S, f"records of {len(seen)} partitions"
+        messages = consumer.consume(POLL_RECORDS, 0.05)
+        seen.update(message.partition() for message in messages if message.error() is None)
+    return {"cpu_s": time.process_time() - begun_cpu, "elapsed_s": time.perf_counter() - begun}
+
+
+def oncelog_first_of_each(job: Job) -> Result:
+    import oncelog  # noqa: F401
+
+    begun, begun_cpu = time.perf_counter(), time.process_time()
+    with oncelog_consumer(job, max_poll_records=POLL_RECORDS) as consumer:
+        seen: set[int] = set()
+        while len(seen) < job.partitions:
+            assert time.perf_counter() < begun + TIMEOUT_S, f"records of {len(seen)} partitions"
+            seen.update(record.partition for record in consumer.poll(1.0))
+        return {"cpu_s": time.process_time() - begun_cpu, "elapsed_s": time.perf_counter() - begun}
+
+
+def oncelog_tail(job: Job) -> Result:
+    """How long records take, one after the other, each to another partition, to a consumer at the end of all."""
+    import confluent_kafka
+
+    producer = confluent_kafka.Producer({"bootstrap.servers": job.bootstrap, "linger.ms": 0, "log_level": 0})
+    durations_ms = []
+    with oncelog_consumer(job, max_poll_records=POLL_RECORDS) as consumer:
+        consumer.seek_to_end()
+        for index in range(job.partitions):
+            consumer.position((job.topic, index))  # returns when the end is known
+        for number in range(WARM_UP_RECORDS + job.count):
+            value = str(number).encode()
+            begun = time.perf_counter()
+            producer.produce(job.topic, value, partition=number * SCATTER % job.partitions)
+            producer.flush(TIMEOUT_S)
+            while all(record.value != value for record in consumer.poll(TIMEOUT_S)):
+                assert time.perf_counter() < begun + TIMEOUT_S, f"record {number} did not come"
+            durations_ms.append((time.perf_counter() - begun) * 1_000)
+    return {"p50_ms": percentile(durations_ms[WARM_UP_RECORDS:], 0.5)}
+
+
 # --- groups -------------------------------------------------------------------------------------------------------
 
 
@@ -230,6 +288,9 @@ JOBS = {
     "oncelog behind": oncelog_behind,
     "aiokafka iterate": aiokafka_iterate,
     "oncelog async iterate": oncelog_async_iterate,
+    "confluent first of each": confluent_first_of_each,
+    "oncelog first of each": oncelog_first_of_each,
+    "oncelog tail": oncelog_tail,
     "confluent commits": confluent_commits,
     "confluent rebalance": confluent_rebalance,
 }

@@ -37,6 +37,11 @@ class Scale:
     spark_booked_rows: int
     spark_growth: tuple[int, int]
     """Rows of a small batch, and of a large one."""
+    growth: tuple[int, int] = (100, 10_000)
+    """Partitions of a small broker, and of a large one."""
+    growing_partitions: int = 5_000
+    """That are created, or read, at once."""
+    tail_records: int = 100
 
 
 FULL = Scale(
@@ -125,4 +130,7 @@ QUICK = Scale(
     spark_waits=5,
     spark_booked_rows=5_000,
     spark_growth=(5_000, 50_000),
+    growth=(5, 50),
+    growing_partitions=100,
+    tail_records=10,
 )
