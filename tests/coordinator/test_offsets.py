@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
 from uuid import UUID
 
 import pytest
 
+from oncelog.coordinator.classic import group as classic_group
 from oncelog.coordinator.effects import GroupSettings
+from oncelog.coordinator.group_coordinator import GROUP_WORK, MAX_CLEANING_RECORDS, MAX_CLEANING_WORK
+from oncelog.coordinator.groups import Group
+from oncelog.coordinator.offsets import Offsets
+from oncelog.coordinator.records import CoordinatorRecord
 from oncelog.errors import (
     GroupIdNotFound,
     GroupSubscribedToTopic,
@@ -244,8 +251,47 @@ class TestExpiry:
             effects = rig.coordinator.expire(rig.now_ms)
             sizes.append(len(effects.records))
             rig.apply(effects)
-        assert sizes == [1_000, 1_000, 500]
+        assert sizes == [MAX_CLEANING_RECORDS] * (2_500 // MAX_CLEANING_RECORDS)
         assert rig.state() == "Dead"
+
+    def test_groups_that_keep_theirs_are_looked_at_a_part_at_a_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        rig = Rig()
+        for number in range(1_000):
+            rig.commit(1, group_id=f"group-{number}")
+        looked: list[str] = []
+        expired = Offsets.expired
+
+        def noted(offsets: Offsets, group: Group, *args: Any) -> list[CoordinatorRecord]:
+            looked.append(group.group_id)
+            return expired(offsets, group, *args)
+
+        monkeypatch.setattr(Offsets, "expired", noted)
+        rig.now_ms += CHECK_MS
+        parts = []
+        while (due_ms := rig.coordinator.next_deadline_ms()) is not None and due_ms <= rig.now_ms:
+            before = len(looked)
+            rig.apply(rig.coordinator.expire(rig.now_ms))
+            parts.append(len(looked) - before)
+        assert sorted(looked) == sorted(f"group-{number}" for number in range(1_000))
+        assert max(parts) <= MAX_CLEANING_WORK // (GROUP_WORK + 1) + 1
+
+    def test_what_members_read_is_found_out_once_for_all_offsets(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        rig = Rig(topics=Topics(orders=50, bills=50))
+        members = rig.stable_group(3)
+        for partition in range(50):
+            for topic in ("orders", "bills"):
+                rig.commit(1, members[0], 1, topic=topic, partition=partition)
+        read: list[bytes] = []
+        topics_of = classic_group._topics_of
+
+        def noted(subscription: bytes) -> list[str]:
+            read.append(subscription)
+            return topics_of(subscription)
+
+        monkeypatch.setattr(classic_group, "_topics_of", noted)
+        rig.now_ms += CHECK_MS
+        rig.apply(rig.coordinator.expire(rig.now_ms))
+        assert len(read) <= len(members)
 
 
 class TestDeletedTopics:
@@ -256,6 +302,35 @@ class TestDeletedTopics:
         del rig.topics.partitions["orders"]
         rig.apply(rig.coordinator.topics_changed(rig.now_ms))
         assert (rig.committed(), rig.committed(topic="bills")) == (-1, 2)
+
+    def test_offsets_in_other_topics_are_not_looked_at_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        rig = Rig()
+        for number in range(100):
+            rig.commit(1, group_id=f"group-{number}")
+        rig.commit(2, topic="bills")
+        rig.apply(rig.coordinator.topics_changed(rig.now_ms))
+        looked: list[str] = []
+        gone = Offsets._gone
+
+        def noted(offsets: Offsets, topic: str, committed: Any) -> Iterable[int]:
+            looked.append(topic)
+            return gone(offsets, topic, committed)
+
+        monkeypatch.setattr(Offsets, "_gone", noted)
+        del rig.topics.partitions["bills"]
+        rig.apply(rig.coordinator.topics_changed(rig.now_ms))
+        assert (rig.committed(topic="bills"), rig.committed("group-1")) == (-1, 1)
+        assert set(looked) == {"bills"}
+
+    def test_those_of_a_topic_that_was_made_anew_go(self) -> None:
+        rig = Rig()
+        rig.commit(1)
+        rig.apply(rig.coordinator.topics_changed(rig.now_ms))
+        rig.topics.ids["orders"] = UUID(int=1_000)
+        rig.commit(2, partition=1)
+        rig.apply(rig.coordinator.topics_changed(rig.now_ms))
+        assert rig.coordinator._offsets.count("g") == 1
+        assert (rig.committed(), rig.committed(partition=1)) == (-1, 2)
 
     def test_also_those_that_were_deleted_while_nobody_looked(self) -> None:
         rig = Rig()

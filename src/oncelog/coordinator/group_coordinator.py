@@ -26,8 +26,12 @@ from oncelog.wire.codec import Message
 
 FIRST_DESCRIBE_WITH_NOT_FOUND = 6
 
-MAX_CLEANING_RECORDS = 1_000
-"""How many tombstones cleaning writes at once; the rest follows with the next call of `expire`."""
+MAX_CLEANING_RECORDS = 250
+"""How many tombstones cleaning writes at once, which takes some milliseconds; the rest follows with the next call of
+`expire`, and so does what else is to be looked at after so many members and offsets:"""
+MAX_CLEANING_WORK = 2_000
+GROUP_WORK = 5
+"""What it takes to look at a group without any."""
 
 _OFFSETS = (RecordType.OFFSET_COMMIT, RecordType.LEGACY_OFFSET_COMMIT)
 
@@ -257,17 +261,19 @@ class GroupCoordinator:
         return records
 
     def _clean(self, now_ms: int) -> list[CoordinatorRecord]:
-        """Tombstones, as many as one call may write, for what has expired."""
+        """Tombstones, as many as one call may write and find, for what has expired."""
         records: list[CoordinatorRecord] = []
-        while self._uncleaned and len(records) < MAX_CLEANING_RECORDS:
+        work = 0
+        while self._uncleaned and len(records) < MAX_CLEANING_RECORDS and work < MAX_CLEANING_WORK:
             group = self._groups.get(self._uncleaned.popleft())
             if group is not None:
+                work += GROUP_WORK + group.size + self._offsets.count(group.group_id)
                 records += self._clean_group(group, MAX_CLEANING_RECORDS - len(records), now_ms)
         return records
 
     def _clean_group(self, group: Group, limit: int, now_ms: int) -> list[CoordinatorRecord]:
         """A group without members goes with its last offset."""
-        expired = self._offsets.expired(group, self._absence, now_ms)
+        expired = self._offsets.expired(group, self._absence, limit + 1, now_ms)
         if len(expired) > limit:
             self._uncleaned.append(group.group_id)
             return expired[:limit]

@@ -56,6 +56,11 @@ class Group(Protocol):
         """It has no members."""
         ...
 
+    @property
+    def size(self) -> int:
+        """How many members it has."""
+        ...
+
     def check_offset_commit(
         self, member_id: str, instance_id: str | None, generation: int, version: int, now_ms: int
     ) -> None:

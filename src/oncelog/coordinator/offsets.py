@@ -60,6 +60,9 @@ class Offsets:
         self._groups = groups
         self._offsets: dict[str, _Topics] = {}
         self._groups_of_topic: dict[str, set[str]] = {}
+        self._followed: dict[str, UUID] = {}
+        """Topics, and their ids, all of whose offsets are known to be of the topic as it is: nobody looks at them when
+        some other topic comes or goes."""
         self._pending = PendingOffsets()
 
     # OffsetCommit and TxnOffsetCommit
@@ -280,6 +283,9 @@ class Offsets:
         present = committed.get(partition)
         if present is None or present.log_offset <= offset.log_offset:
             committed[partition] = offset
+            followed = self._followed.get(topic, offset.topic_id)
+            if followed is not offset.topic_id and offset.topic_id not in (followed, ZERO_UUID):
+                del self._followed[topic]
 
     def _forget(self, group_id: str, topic: str, partition: int) -> None:
         topics = self._offsets.get(group_id, {})
@@ -293,6 +299,7 @@ class Offsets:
             groups.discard(group_id)
             if not groups:
                 del self._groups_of_topic[topic]
+                self._followed.pop(topic, None)
         if not topics:
             del self._offsets[group_id]
 
@@ -319,12 +326,23 @@ class Offsets:
         """Tombstones, at most so many, for the offsets in topics that are no more."""
         committed = (
             offset_tombstone(group_id, topic, index)
-            for topic, group_ids in self._groups_of_topic.items()
-            for group_id in group_ids
-            for index in self._gone(topic, self._offsets[group_id][topic])
+            for topic in self._groups_of_topic
+            for group_id, index in self._gone_of_topic(topic)
         )
         pending = (offset_tombstone(*key) for key in self._pending if self._is_only_pending_and_gone(key))
         return list(islice(chain(committed, pending), limit))
+
+    def _gone_of_topic(self, topic: str) -> Iterator[tuple[str, int]]:
+        topic_id = self._topics.topic_id(topic)
+        if topic_id is not None and self._followed.get(topic) == topic_id:
+            return
+        is_whole = topic_id is not None
+        for group_id in self._groups_of_topic[topic]:
+            for index in self._gone(topic, self._offsets[group_id][topic]):
+                is_whole = False
+                yield group_id, index
+        if is_whole and topic_id is not None:
+            self._followed[topic] = topic_id
 
     def _is_only_pending_and_gone(self, key: OffsetKey) -> bool:
         """The topic is no more. Of one that was made anew nothing is known yet: what is pending then goes when it is
@@ -338,17 +356,19 @@ class Offsets:
             return committed
         return committed.keys() - self._current(topic, committed).keys()
 
-    def expired(self, group: Group, absence: Absence, now_ms: int) -> list[CoordinatorRecord]:
-        """Tombstones for the offsets of a group whose time is over (KIP-211). Offsets in topics that a member reads
-        never expire, nor do any while the group does not know what its members read, nor what is about to change."""
+    def expired(self, group: Group, absence: Absence, limit: int, now_ms: int) -> list[CoordinatorRecord]:
+        """Tombstones, at most so many, for the offsets of a group whose time is over (KIP-211). Offsets in topics that
+        a member reads never expire, nor do any while the group does not know what its members read, nor what is about
+        to change."""
         is_expired = self._expiry_of(group, absence, now_ms)
         unstable = self._pending.of_group(group.group_id)
         read = {topic for topic in self._offsets.get(group.group_id, {}) if group.is_subscribed(topic)}
-        return [
+        found = (
             offset_tombstone(group.group_id, topic, index)
             for topic, index, offset in self._of_group(group.group_id)
             if topic not in read and is_expired(offset) and (topic, index) not in unstable
-        ]
+        )
+        return list(islice(found, limit))
 
     def _expiry_of(self, group: Group, absence: Absence, now_ms: int) -> Callable[[CommittedOffset], bool]:
         retention_ms = self._settings.offsets_retention_ms

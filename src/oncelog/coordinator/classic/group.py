@@ -121,6 +121,8 @@ class ClassicGroup:
         self._support: Counter[str] = Counter()
         """How many members know a protocol."""
         self._metadata_bytes = self._assigned_bytes = 0
+        self._subscribed: tuple[str | None, set[str] | None] | None = None
+        """The protocol, and what members read by it; None once a member has come, gone or changed its mind."""
 
     # What all groups have
 
@@ -135,6 +137,10 @@ class ClassicGroup:
     @property
     def is_empty(self) -> bool:
         return not self.members
+
+    @property
+    def size(self) -> int:
+        return len(self.members)
 
     @property
     def size_bytes(self) -> int:
@@ -244,6 +250,7 @@ class ClassicGroup:
             if member.instance_id is not None
         }
         self._support = Counter(name for member in self.members.values() for name, _ in member.protocols)
+        self._subscribed = None
         self._metadata_bytes = sum(size_of(member.protocols) for member in self.members.values())
         self._assigned_bytes = sum(len(member.assignment) for member in self.members.values())
         self.unsynced_members &= self.members.keys()
@@ -287,6 +294,7 @@ class ClassicGroup:
         if member.joining is not None:
             self._joined_members.add(member.member_id)
         self._support.update(name for name, _ in member.protocols)
+        self._subscribed = None
         self._metadata_bytes += size_of(member.protocols)
         self.pending_members.discard(member.member_id)
 
@@ -297,6 +305,7 @@ class ClassicGroup:
         member = self.members.pop(member_id, None)
         if member is not None:
             self._support.subtract(name for name, _ in member.protocols)
+            self._subscribed = None
             self._metadata_bytes -= size_of(member.protocols)
             if member.instance_id is not None:
                 del self.static_members[member.instance_id]
@@ -306,6 +315,7 @@ class ClassicGroup:
     def update_protocols(self, member: Member, protocols: Protocols) -> None:
         self._support.subtract(name for name, _ in member.protocols)
         self._support.update(name for name, _ in protocols)
+        self._subscribed = None
         self._metadata_bytes += size_of(protocols) - size_of(member.protocols)
         member.protocols = protocols
 
@@ -377,6 +387,11 @@ class ClassicGroup:
         """What the members read; None where that cannot be known, as with protocols that are not consumers'."""
         if self.kind != CONSUMER_PROTOCOL_TYPE or (self.members and self.protocol is None):
             return None
+        if self._subscribed is None or self._subscribed[0] != self.protocol:
+            self._subscribed = self.protocol, self._read_subscriptions()
+        return self._subscribed[1]
+
+    def _read_subscriptions(self) -> set[str] | None:
         topics: set[str] = set()
         try:
             for member in self.members.values():

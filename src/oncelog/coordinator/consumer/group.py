@@ -181,6 +181,10 @@ class ConsumerGroup:
         return not self.members
 
     @property
+    def size(self) -> int:
+        return len(self.members)
+
+    @property
     def state_name(self) -> str:
         if not self.members:
             return "Empty"
