@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -34,6 +35,7 @@ from tests.support.process import BrokerProcess
 PATIENCE_S = 240
 RECORDS = 250
 ROWS_PER_BATCH = 100
+SHOWN_CHARACTERS = 20_000
 
 PIPELINE = """\
 [pipeline]
@@ -180,6 +182,7 @@ class Running:
             stderr=subprocess.PIPE,
             text=True,
         )
+        self._folder = folder
         self.events: list[dict[str, Any]] = []
 
     def wait_for(self, is_it: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
@@ -197,6 +200,8 @@ class Running:
         """Its exit code, and what it complained of."""
         out, err = self._process.communicate(timeout=PATIENCE_S)
         self.events += [json.loads(line) for line in out.splitlines()]
+        for path in re.findall(r"\S+spark\.log", err):  # captured, and shown with a failure
+            print((self._folder / path).read_text(errors="replace")[-SHOWN_CHARACTERS:])
         return self._process.returncode, err
 
 
