@@ -15,11 +15,15 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from oncelog.broker.config import BrokerConfig, Endpoint
 from oncelog.broker.dispatch import Dispatcher
+from oncelog.broker.fetch_view import FetchView
 from oncelog.broker.group_commit import GroupCommit
 from oncelog.broker.off_loop import OffLoop
+from oncelog.broker.purgatory import FetchPurgatory
 from oncelog.broker.request import Answer, Peer, Pending, Piecewise
 from oncelog.broker.state import BrokerState
 from oncelog.log.storage import Storage
+from oncelog.types import TopicPartition
+from oncelog.wire.fetch import FetchPartition, FetchRequest, FetchTopic
 from oncelog.wire.frame import RequestHeader
 from tests.controller.support import counting_ids
 from tests.support.faulty_storage import Fault, FaultyStorage
@@ -170,6 +174,17 @@ def made(dispatcher: Dispatcher, header: RequestHeader, answer: Answer) -> Answe
     while (message := making.step()) is None:
         pass
     return message
+
+
+def watching(purgatory: FetchPurgatory, *partitions: TopicPartition) -> FetchView:
+    """A view of these, none of which is due."""
+    view = FetchView(purgatory.unwatch)
+    topics = [FetchTopic(topic, None, [FetchPartition(index, -1, 0, -1, -1, 1)]) for topic, index in partitions]
+    view.replace(FetchRequest(0, 1, 1, 0, 0, -1, topics))
+    for cached in view:
+        purgatory.watch(cached, TopicPartition(cached.topic.name, cached.requested.index))
+        view.at_end(cached, 0, 0)
+    return view
 
 
 class Desk:

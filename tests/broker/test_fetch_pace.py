@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oncelog.broker.fetch_pace import FULL_QUEUE, MAX_HOLD_MS, MAX_PARTITIONS, UNLIMITED, FetchPace
-from oncelog.broker.fetch_session import PartitionKey, TopicKey
+from oncelog.broker.fetch_view import PartitionKey, TopicKey
 from oncelog.wire.fetch import FetchPartition
 
 TOPIC = TopicKey("orders", None)

@@ -1,9 +1,8 @@
 from __future__ import annotations
 
-import pytest
-
 from oncelog.broker.purgatory import FetchPurgatory, WaitingFetch
 from oncelog.types import TopicPartition
+from tests.broker.support import watching
 
 ORDERS = TopicPartition("orders", 0)
 PAYMENTS = TopicPartition("payments", 3)
@@ -11,7 +10,7 @@ PAYMENTS = TopicPartition("payments", 3)
 
 def parked(purgatory: FetchPurgatory, partitions: list[TopicPartition], missing: int) -> list[str]:
     woken: list[str] = []
-    purgatory.park(WaitingFetch(partitions, missing, lambda: woken.append("woken")))
+    purgatory.park(WaitingFetch(watching(purgatory, *partitions), missing, lambda: woken.append("woken")))
     return woken
 
 
@@ -51,7 +50,7 @@ def test_a_changed_partition_wakes_whoever_waits_for_it() -> None:
 def test_an_abandoned_fetch_is_never_woken() -> None:
     purgatory = FetchPurgatory()
     woken: list[str] = []
-    fetch = WaitingFetch([ORDERS], 1, lambda: woken.append("woken"))
+    fetch = WaitingFetch(watching(purgatory, ORDERS), 1, lambda: woken.append("woken"))
     purgatory.park(fetch)
     purgatory.remove(fetch)
     purgatory.remove(fetch)
@@ -66,9 +65,9 @@ def test_waking_one_may_park_it_again_at_once() -> None:
     def park_again() -> None:
         woken.append(len(woken))
         if len(woken) < 3:
-            purgatory.park(WaitingFetch([ORDERS], 1, park_again))
+            purgatory.park(WaitingFetch(watching(purgatory, ORDERS), 1, park_again))
 
-    purgatory.park(WaitingFetch([ORDERS], 1, park_again))
+    purgatory.park(WaitingFetch(watching(purgatory, ORDERS), 1, park_again))
     purgatory.appended(ORDERS, 1)
     purgatory.appended(ORDERS, 1)
     assert woken == [0, 1]
@@ -82,8 +81,8 @@ def test_a_fetch_is_woken_once_even_if_waking_another_wakes_it_too() -> None:
         woken.append("first")
         purgatory.appended(ORDERS, 1)
 
-    purgatory.park(WaitingFetch([ORDERS], 1, append_more))
-    purgatory.park(WaitingFetch([ORDERS], 1, lambda: woken.append("second")))
+    purgatory.park(WaitingFetch(watching(purgatory, ORDERS), 1, append_more))
+    purgatory.park(WaitingFetch(watching(purgatory, ORDERS), 1, lambda: woken.append("second")))
     purgatory.appended(ORDERS, 1)
     assert woken == ["first", "second"]
 
@@ -92,8 +91,10 @@ def test_a_committed_reader_does_not_count_what_is_hidden_until_it_is_released()
     purgatory = FetchPurgatory()
     woken: list[str] = []
     hidden = {ORDERS}
-    purgatory.park(WaitingFetch([ORDERS, PAYMENTS], 10, lambda: woken.append("committed"), hidden.__contains__))
-    purgatory.park(WaitingFetch([ORDERS], 1_000, lambda: woken.append("any")))
+    purgatory.park(
+        WaitingFetch(watching(purgatory, ORDERS, PAYMENTS), 10, lambda: woken.append("committed"), hidden.__contains__)
+    )
+    purgatory.park(WaitingFetch(watching(purgatory, ORDERS), 1_000, lambda: woken.append("any")))
     purgatory.appended(ORDERS, 900)
     purgatory.appended(PAYMENTS, 9)
     assert woken == []
@@ -103,15 +104,37 @@ def test_a_committed_reader_does_not_count_what_is_hidden_until_it_is_released()
     assert woken == ["committed", "any"]
 
 
-def test_there_is_room_for_so_many_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("oncelog.broker.purgatory.MAX_WATCHED_PARTITIONS", 5)
+def test_what_changed_is_due_whether_anybody_waits_or_not() -> None:
     purgatory = FetchPurgatory()
-    waiting = WaitingFetch([ORDERS, PAYMENTS], 100, lambda: None)
-    purgatory.park(waiting)
-    parked(purgatory, [ORDERS], missing=1)
-    assert [purgatory.has_room(count) for count in (2, 3)] == [True, False]
-    purgatory.remove(waiting)
-    purgatory.remove(waiting)
-    assert [purgatory.has_room(count) for count in (4, 5)] == [True, False]
-    purgatory.appended(ORDERS, 1)
-    assert purgatory.has_room(5)
+    view = watching(purgatory, ORDERS, PAYMENTS)
+    assert view.to_read() == []
+    for happens in (lambda: purgatory.appended(ORDERS, 1), lambda: purgatory.noted(ORDERS)):
+        happens()
+        (cached,) = view.to_read()
+        assert cached.watched == ORDERS
+        view.at_end(cached, 1, 0)
+    purgatory.released(ORDERS)
+    purgatory.changed(PAYMENTS)
+    assert [cached.watched for cached in view.to_read()] == [ORDERS, PAYMENTS]
+
+
+def test_what_is_noted_wakes_nobody() -> None:
+    purgatory = FetchPurgatory()
+    woken = parked(purgatory, [ORDERS], missing=1)
+    purgatory.noted(ORDERS)
+    assert woken == []
+    purgatory.changed(ORDERS)
+    assert woken == ["woken"]
+
+
+def test_a_view_that_is_closed_leaves_nothing_behind() -> None:
+    purgatory = FetchPurgatory()
+    view, other = watching(purgatory, ORDERS, PAYMENTS), watching(purgatory, ORDERS)
+    assert purgatory.watched_partitions == 3
+    view.forget(next(iter(view)).topic, ORDERS.partition)
+    assert purgatory.watched_partitions == 2
+    view.close()
+    other.close()
+    assert (purgatory.watched_partitions, purgatory._watching) == (0, {})
+    purgatory.changed(ORDERS)
+    assert view.to_read() == other.to_read() == []

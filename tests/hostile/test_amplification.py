@@ -305,7 +305,7 @@ def test_a_consumer_of_many_partitions(desk: Desk) -> None:
 
 
 def test_a_fetch_that_finds_no_room_to_wait_is_answered(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("oncelog.broker.purgatory.MAX_WATCHED_PARTITIONS", 3)
+    monkeypatch.setattr("oncelog.broker.sessionless.MAX_WATCHED_PARTITIONS", 3)
     fetch = [{"topic": "orders", "partitions": [{"partition": index, "fetch_offset": 0} for index in range(2)]}]
     body = {"max_wait_ms": 500, "min_bytes": 1, "max_bytes": 1000, "topics": fetch}
     frame = encode_request(ApiKey.FETCH, 12, 1, "test", encode("FetchRequest", 12, body))

@@ -25,6 +25,7 @@ from oncelog.wire.fetch import (
     decode_fetch_response,
     encode_fetch_request,
     encode_fetch_response,
+    nothing_encoder,
     records_size,
 )
 from oncelog.wire.hot import CurrentLeader, NodeEndpoint
@@ -424,3 +425,17 @@ def test_the_elements_of_a_fetch_request_are_bounded(version: int, monkeypatch: 
     for topics, forgotten_topics in [(6, 0), (0, 6)]:
         with pytest.raises(MalformedMessage, match="elements in one request"):
             read(topics, forgotten_topics)
+
+
+@pytest.mark.parametrize("committed_only", [False, True])
+@pytest.mark.parametrize("version", range(4, 19))
+def test_what_is_encoded_beforehand_is_what_is_encoded_at_once(version: int, committed_only: bool) -> None:
+    empty = FetchedPartition(7, 0, 30, 20, 10, aborted=() if committed_only else None)
+    full = FetchedPartition(8, 0, 31, 21, 11, aborted=() if committed_only else None, records=b"abc")
+    piece = nothing_encoder(version, committed_only)(7, 30, 20, 10)
+    topic = ("orders", None) if version < 13 else ("", UUID(int=5))
+    made = [
+        encode_fetch_response(version, FetchResponse([FetchedTopic(*topic, partitions)]))  # type: ignore[arg-type]
+        for partitions in ([empty, full, empty], [piece, full, piece])
+    ]
+    assert made[0] == made[1]

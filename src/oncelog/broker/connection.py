@@ -96,6 +96,8 @@ class KafkaConnection:
             if pending.abandon is not None:
                 pending.abandon()
         self._timers.clear()
+        if self._peer.view is not None:
+            self._server.dispatcher.left(self._peer)
         if self._muting is not None:
             self._muting.cancel()
         self._held.clear()

@@ -109,6 +109,10 @@ class Dispatcher:
             raise EncodedTooLarge(f"an answer of {body_bytes} bytes; lower fetch.max.bytes")
         return [encode_response_head(header, body_bytes), *answer]
 
+    def left(self, peer: Peer) -> None:
+        """The connection is gone."""
+        self._broker.sessionless.left(peer)
+
     def make(self, header: RequestHeader, answer: Piecewise) -> Making:
         return Making(self._broker.metrics, header, answer)
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from oncelog.broker.fetch_session import PartitionKey
+from oncelog.broker.fetch_view import PartitionKey
 from oncelog.wire.fetch import FetchPartition
 
 FETCHES_AHEAD = "rdkafka"
@@ -77,6 +77,7 @@ class FetchPace:
         self._futile_until_ms = 0
 
     def asked(self, partitions: Mapping[PartitionKey, FetchPartition], now_ms: int) -> None:
+        """`partitions` are those that the client names; those with the same offset as the last time may be left out."""
         sent = self._advance(partitions)
         if not self._answered_bytes:
             self._sent = 0

@@ -21,6 +21,7 @@ from oncelog.wire.codec import Message
 
 if TYPE_CHECKING:
     from oncelog.broker.fetch_pace import FetchPace
+    from oncelog.broker.fetch_view import FetchView
     from oncelog.broker.quota.meter import Meter
 
 logger = logging.getLogger(__name__)
@@ -49,13 +50,15 @@ Chunks = list[Chunk]
 class Peer:
     """Who is at the other end of a connection."""
 
-    __slots__ = ("host", "pace")
+    __slots__ = ("host", "pace", "view")
 
     def __init__(self, host: str = "") -> None:
         self.host = host
         """As Kafka shows it: `/127.0.0.1`."""
         self.pace: FetchPace | None = None
         """For clients that are served better when they are not answered as fast as possible."""
+        self.view: FetchView | None = None
+        """What it fetches without a session; kept by `SessionlessViews`."""
 
 
 class Request(NamedTuple):

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 from uuid import UUID
 
 from oncelog.broker.config import BROKER_KEYS, BrokerConfig, BrokerConfigSchema, Endpoint
-from oncelog.broker.fetch_session import FetchSessionCache, PartitionKey
+from oncelog.broker.fetch_session import FetchSessionCache
+from oncelog.broker.fetch_view import TopicKey
 from oncelog.broker.group_commit import GroupCommit
 from oncelog.broker.lookup_memory import LookupMemory
 from oncelog.broker.metrics import BrokerMetrics
@@ -22,6 +23,7 @@ from oncelog.broker.off_loop import OffLoop
 from oncelog.broker.purgatory import FetchPurgatory
 from oncelog.broker.quota.client_quotas import ClientQuotas
 from oncelog.broker.quota.window import Window
+from oncelog.broker.sessionless import SessionlessViews
 from oncelog.broker.unopened_logs import UnopenedLogs
 from oncelog.controller.configs import ALL_BROKERS
 from oncelog.controller.controller import Controller
@@ -110,8 +112,12 @@ class BrokerState:
         window = Window(config.quota_window_num, config.quota_window_size_seconds * 1000)
         self.quotas = ClientQuotas(window, controller.state.client_quotas, self.metrics.throttled)
         self.fetch_sessions = FetchSessionCache(
-            config.max_incremental_fetch_session_cache_slots, lambda: new_id().int & SESSION_ID_MASK, self._is_fetchable
+            config.max_incremental_fetch_session_cache_slots,
+            lambda: new_id().int & SESSION_ID_MASK,
+            self._partitions_of,
+            self.purgatory.unwatch,
         )
+        self.sessionless = SessionlessViews(self.purgatory)
         self.logs: LogManager
         self.unopened_logs = UnopenedLogs()
         self._directory_id = identity.directory_id
@@ -177,9 +183,10 @@ class BrokerState:
         known = self.controller.state.topic(topic)
         return known is not None and index in known.partitions
 
-    def _is_fetchable(self, key: PartitionKey) -> bool:
-        name, topic_id = key.topic
-        return self._exists(name if topic_id is None else self.topic_name(topic_id) or "", key.index)
+    def _partitions_of(self, key: TopicKey) -> Container[int]:
+        state = self.controller.state
+        topic = state.topic(key.name) if key.topic_id is None else state.topic_by_id(key.topic_id)
+        return () if topic is None else topic.partitions
 
     def topic_name(self, topic_id: UUID) -> str | None:
         topic = self.controller.state.topic_by_id(topic_id)
@@ -322,20 +329,25 @@ class BrokerState:
             partition = TopicPartition(topic.name, index)
             self.unopened_logs.forget(partition)
             self.logs.delete(partition, now_ms)
-        for index in topic.partitions:  # only now: a fetch that wakes looks at all of its partitions
-            self.purgatory.changed(TopicPartition(topic.name, index))
+        gone = [TopicPartition(topic.name, index) for index in topic.partitions]
+        for partition in gone:  # all of them before one fetch wakes: it tells what it knows of
+            self.purgatory.noted(partition)
+        for partition in gone:
+            self.purgatory.changed(partition)
         self.metrics.forget_topic(topic.name)
 
     def _create_log(self, partition: TopicPartition) -> PartitionLog:
         """Somebody asks for a partition that nobody has written to: until then it costs nothing."""
         topic = self.controller.state.topics[partition.topic]
         log = self.logs.create(partition, topic.id, self.log_config(topic.name), self._steady_ms)
+        log.on_change = self.purgatory.noted
         self._begin_epoch(log)
         return log
 
     def _serve_log(self, log: PartitionLog) -> None:
         if self.unopened_logs.opened(log.topic_partition):
             logger.info("the log of %s is open now", log.topic_partition)
+        log.on_change = self.purgatory.noted
         log.advance_high_watermark(log.log_end_offset)  # one replica: what is written can be read
         self._begin_epoch(log)
 

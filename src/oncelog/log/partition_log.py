@@ -99,6 +99,9 @@ class PartitionLog:
         self.high_watermark = loaded.log_start_offset
         self.recovery_point = loaded.recovery_point
         self.offline = False
+        self.on_change: Callable[[TopicPartition], None] | None = None
+        """Told when readers find it otherwise than before, but for what was appended: it begins or ends elsewhere, or
+        is offline. Must do nothing with the log."""
         self._choose_jitter()
 
     @classmethod
@@ -308,8 +311,13 @@ class PartitionLog:
 
     def _go_offline(self, what: str, error: Exception) -> KafkaStorageError:
         self.offline = True
+        self._tell_change()
         logger.error("%s is offline: %s: %s", self.topic_partition, what, error)
         return KafkaStorageError(f"{self.topic_partition} is offline: {what}: {error}")
+
+    def _tell_change(self) -> None:
+        if self.on_change is not None:
+            self.on_change(self.topic_partition)
 
     @contextmanager
     def _storage_errors(self, what: str) -> Iterator[None]:
@@ -529,6 +537,7 @@ class PartitionLog:
         self.log_start_offset = offset
         self.high_watermark = max(self.high_watermark, offset)
         self.producers.on_log_start_offset(offset)
+        self._tell_change()
         try:
             self.leader_epochs.truncate_from_start(offset)
             self._unsynced.written(self.leader_epochs.path)
@@ -671,6 +680,7 @@ class PartitionLog:
         self.durable_start_offset = min(self.durable_start_offset, end_offset)
         self.high_watermark = min(self.high_watermark, end_offset)
         self.recovery_point = min(self.recovery_point, end_offset)
+        self._tell_change()
 
     # --- durability ---
 

@@ -11,7 +11,8 @@ follower since 18.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
@@ -156,6 +157,7 @@ class FetchedTopic(NamedTuple):
     name: str
     topic_id: UUID | None
     partitions: Sequence[FetchedPartition]
+    """In what is to be encoded, some may be bytes: encoded already (`nothing_encoder`)."""
 
 
 class FetchResponse(NamedTuple):
@@ -385,6 +387,9 @@ def encode_fetch_response(version: int, response: FetchResponse) -> list[Any]:
         else:
             out += string(name) + _INT32.pack(len(partitions))
         for partition in partitions:
+            if isinstance(partition, bytes):
+                out += partition
+                continue
             out += _partition_head(version, partition)
             records = partition.records
             size = records_size(records)
@@ -402,6 +407,19 @@ def encode_fetch_response(version: int, response: FetchResponse) -> list[Any]:
     if out:
         chunks.append(bytes(out))
     return chunks
+
+
+@cache
+def nothing_encoder(version: int, committed_only: bool) -> Callable[[int, int, int, int], bytes]:
+    """Encodes one partition of a response of which there is nothing to read, from its index, high watermark, last
+    stable offset and log start offset. That is what most of a reader's partitions are, most of the time."""
+    layout = _ANSWER_V5 if version >= 5 else _ANSWER_V4
+    end = _partition_head(version, FetchedPartition(0, 0, 0, aborted=() if committed_only else None))[layout.size :]
+    end += uvarint(1) + NO_TAGS if version >= FIRST_FLEXIBLE else _INT32.pack(0)
+    pack = layout.pack
+    if version >= 5:
+        return lambda index, high_watermark, stable, start: pack(index, 0, high_watermark, stable, start) + end
+    return lambda index, high_watermark, stable, _: pack(index, 0, high_watermark, stable) + end
 
 
 def records_size(records: Any) -> int:

@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, TopicPartition
 
 from oncelog.broker.fetch_pace import FULL_QUEUE
-from oncelog.broker.fetch_session import PartitionKey
+from oncelog.broker.fetch_view import PartitionKey
 from oncelog.broker.handlers import fetch as fetch_handler
 from oncelog.broker.request import Pending
 from oncelog.log import verification

@@ -203,10 +203,12 @@ def test_deleting_by_id(ask: Asking) -> None:
 def test_readers_that_wait_hear_of_a_deletion(ask: Asking) -> None:
     from oncelog.broker.purgatory import WaitingFetch
     from oncelog.types import TopicPartition
+    from tests.broker.support import watching
 
     ask.create("orders")
     woken: list[bool] = []
-    ask.broker.purgatory.park(WaitingFetch([TopicPartition("orders", 0)], 1, lambda: woken.append(True)))
+    view = watching(ask.broker.purgatory, TopicPartition("orders", 0))
+    ask.broker.purgatory.park(WaitingFetch(view, 1, lambda: woken.append(True)))
     ask("delete_topics", 6, topics=named("orders"))
     assert woken == [True]
 

@@ -6,7 +6,7 @@ the replica id; 16 adds node endpoints; 17 and 18 concern replicas.
 
 A fetch that finds fewer than `min_bytes` waits until enough is appended, `max_wait_ms` have passed, or one of its
 partitions changes. Records are not read here: the answer carries file slices, which the connection reads as the
-client takes them.
+client takes them. Only partitions that may have changed since the last fetch are looked at (`broker/fetch_view.py`).
 
 Left out: reads from followers (`preferred_read_replica` is always -1) and replica fetches, which come with
 replication.
@@ -15,9 +15,10 @@ replication.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from oncelog.broker.fetch_session import NO_SESSION, FetchContext, PartitionKey, TopicKey
+from oncelog.broker.fetch_view import NO_SESSION, CachedPartition, FetchContext, FetchView, TopicKey
 from oncelog.broker.purgatory import WaitingFetch
 from oncelog.broker.request import Answer, Chunks, Pending, Request
 from oncelog.errors import (
@@ -39,6 +40,7 @@ from oncelog.wire.fetch import (
     FetchRequest,
     FetchResponse,
     encode_fetch_response,
+    nothing_encoder,
 )
 
 if TYPE_CHECKING:
@@ -53,7 +55,8 @@ MAX_COLD_BYTES = 4 * 1024 * 1024
 """What one request may make the broker verify of what it has not read since its start: two milliseconds, or sixteen if
 the batches are tiny. Partitions beyond that have nothing to say this time."""
 
-Answers = list[tuple[PartitionKey, FetchedPartition]]
+Answers = list[tuple[CachedPartition, FetchedPartition]]
+"""Of those that are not at their end."""
 
 
 def handle(broker: BrokerState, request: Request) -> Answer:
@@ -62,7 +65,7 @@ def handle(broker: BrokerState, request: Request) -> Answer:
     except KafkaError as error:
         return refusal(broker, request.version, error)
     answers = fetch.read()
-    if not fetch.is_satisfied_by(answers) and broker.purgatory.has_room(len(answers)):
+    if fetch.can_wait and not fetch.is_satisfied_by(answers):
         return fetch.wait(answers)
     hold_ms = fetch.hold_ms(answers)
     return fetch.encode(answers) if hold_ms == 0 else fetch.hold(request.now_ms + hold_ms)
@@ -80,41 +83,56 @@ class _Fetch:
         self._version = request.version
         self._fetch: FetchRequest = request.body
         self._deadline_ms = request.now_ms + max(0, self._fetch.max_wait_ms)
-        self._context: FetchContext = broker.fetch_sessions.begin(
+        context = broker.fetch_sessions.begin(
             self._fetch, self._version >= FIRST_VERSION_WITH_TOPIC_IDS, request.now_ms
         )
+        if context is None:
+            context = broker.sessionless.begin(self._fetch, request.peer)
+        self._context: FetchContext = context
+        self._view: FetchView = context.view
         self._max_bytes = min(self._fetch.max_bytes, broker.config.fetch_max_bytes)
         self._meter = request.meter
         self._pace = request.peer.pace if self._meter is None else None  # quotas have a pace of their own
         if self._meter is not None:
             self._max_bytes = min(self._max_bytes, self._meter.max_fetch_bytes)
         if self._pace is not None:
-            self._pace.asked(self._context.partitions, request.now_ms)
+            self._pace.asked(context.changed, request.now_ms)
             self._max_bytes = min(self._max_bytes, self._pace.max_bytes)
         self._min_bytes: int = min(self._fetch.min_bytes, self._max_bytes)  # more could never arrive
-        self._committed_only = self._fetch.isolation_level == IsolationLevel.READ_COMMITTED
+        self._committed_only: bool = self._fetch.isolation_level == IsolationLevel.READ_COMMITTED
+        self._logs = broker.logs.logs
+        self._topic: TopicKey | None = None
+        self._topic_name = ""
+        self._nothing = nothing_encoder(self._version, self._committed_only)
+        self._view.begin((self._version, self._committed_only))
 
     def read(self) -> Answers:
-        """One slice per partition, in the order of the session, until `max_bytes` are reached.
+        """One slice per partition that is due, in the order of the view, until `max_bytes` are reached.
 
         The first partition with data always gives at least one batch, however large, or a reader with a small limit
         would stand still forever."""
         answers: Answers = []
         remaining = self._max_bytes
         self._cold_bytes = MAX_COLD_BYTES
+        self._topic = None  # it may have been deleted since
         found_data = False
-        for key, partition in self._context.partitions.items():
-            answer = self._read_partition(key, partition, max(0, remaining), not found_data)
+        for cached in self._view.to_read():
+            answer = self._read_partition(cached, max(0, remaining), not found_data)
+            if answer is None:
+                continue
             if answer.records is not None:
                 remaining -= answer.records.size_bytes
                 self._cold_bytes -= answer.records.verified_bytes
                 found_data = found_data or answer.records.size_bytes > 0
-            answers.append((key, answer))
+            self._view.untold.pop(cached, None)  # what was seen before is outdated
+            answers.append((cached, answer))
         return answers
 
+    @property
+    def can_wait(self) -> bool:
+        return self._context.can_wait and self._fetch.max_wait_ms > 0 and self._view.count > 0
+
     def is_satisfied_by(self, answers: Answers) -> bool:
-        if self._fetch.max_wait_ms <= 0 or not answers:
-            return True
         size_bytes = 0
         for _, answer in answers:
             if answer.error_code or answer.diverging_epoch is not None:
@@ -125,17 +143,10 @@ class _Fetch:
         return size_bytes >= self._min_bytes or is_shortened
 
     def wait(self, answers: Answers) -> Pending:
-        found_bytes = _size_bytes(answers)
-        purgatory = self._broker.purgatory
-
-        def finish() -> None:
-            purgatory.remove(waiting)
-            pending.complete(self._answer())
-
-        partitions = [TopicPartition(self._topic_name(key), key.index) for key in self._context.partitions]
         is_hidden = self._is_hidden if self._committed_only else None
-        waiting = WaitingFetch(partitions, self._min_bytes - found_bytes, finish, is_hidden)
-        pending = Pending(self._deadline_ms, expire=finish, abandon=lambda: purgatory.remove(waiting))
+        purgatory = self._broker.purgatory
+        pending, finish = self._later(self._deadline_ms, lambda: purgatory.remove(waiting))
+        waiting = WaitingFetch(self._view, self._min_bytes - _size_bytes(answers), finish, is_hidden)
         purgatory.park(waiting)
         return pending
 
@@ -148,8 +159,25 @@ class _Fetch:
     def hold(self, until_ms: int) -> Pending:
         """Answer then, with what there is then."""
         self._broker.metrics.fetches_held += 1
-        pending = Pending(until_ms, expire=lambda: pending.complete(self._answer()))
-        return pending
+        return self._later(until_ms, lambda: None)[0]
+
+    def _later(self, deadline_ms: int, leave: Callable[[], None]) -> tuple[Pending, Callable[[], None]]:
+        """An answer that comes at the deadline, or when the second of the pair is called: with what there is then.
+        `leave` takes the fetch from where it waits."""
+
+        def finish() -> None:
+            leave()
+            self._view.finish = None
+            pending.complete(self._answer())
+
+        def abandon() -> None:
+            leave()
+            self._view.finish = None
+            self._broker.sessionless.ended(self._view)
+
+        pending = Pending(deadline_ms, expire=finish, abandon=abandon)
+        self._view.finish = finish
+        return pending, finish
 
     def _is_hidden(self, partition: TopicPartition) -> bool:
         log = self._broker.logs.logs.get(partition)
@@ -165,45 +193,67 @@ class _Fetch:
 
     def encode(self, answers: Answers) -> Chunks:
         throttle_ms = 0
+        size_bytes = _size_bytes(answers)
         if self._meter is not None:
-            throttle_ms, is_withheld = self._meter.fetched(_size_bytes(answers))
+            throttle_ms, is_withheld = self._meter.fetched(size_bytes)
             if is_withheld:
                 session_id = self._broker.fetch_sessions.withhold(self._context)
+                self._broker.sessionless.ended(self._view)
                 return encode_fetch_response(self._version, FetchResponse([], throttle_ms, session_id=session_id))
-        topics: dict[TopicKey, list[FetchedPartition]] = {}
-        size_bytes = 0
-        for key, answer in self._context.news(answers):
-            topics.setdefault(key.topic, []).append(answer)
-            size_bytes += answer.records.size_bytes if answer.records is not None else 0
         self._broker.metrics.fetched(size_bytes)
+        news = self._context.news(answers)
         response = FetchResponse(
-            [FetchedTopic(*key, partitions) for key, partitions in topics.items()],
+            [FetchedTopic(*topic, partitions) for topic, partitions in news.items()],
             throttle_ms,
             session_id=self._context.session_id,
         )
+        self._broker.sessionless.ended(self._view)
         return encode_fetch_response(self._version, response)
 
-    def _topic_name(self, key: PartitionKey) -> str:
-        if key.topic.topic_id is None:
-            return key.topic.name
-        return self._broker.topic_name(key.topic.topic_id) or ""
-
-    def _read_partition(
-        self, key: PartitionKey, partition: FetchPartition, remaining: int, first: bool
-    ) -> FetchedPartition:
+    def _read_partition(self, cached: CachedPartition, remaining: int, first: bool) -> FetchedPartition | None:
+        """None if the partition is at its end, where nothing can be read until it changes."""
+        requested = cached.requested
         try:
-            name = self._topic_name(key)
-            if not name:
-                raise UnknownTopicId(f"no topic has the id {key.topic.topic_id}")
-            if self._broker.topic_id(name) is None:
-                # Also while its logs are being deleted, one by one, the first of which may have woken this fetch.
-                raise UnknownTopicOrPartition(f"there is no topic {name}")
-            log = self._broker.partition(name, key.index)
-            self._broker.check_leader_epoch(name, key.index, partition.current_leader_epoch)
-            return self._read_log(log, partition, min(remaining, partition.max_bytes), first)
+            if cached.topic is not self._topic:
+                self._find_topic(cached.topic)
+            partition = cached.watched
+            if partition is None:
+                partition = TopicPartition(self._topic_name, requested.index)
+            log = self._logs.get(partition)
+            if log is None or log.offline:
+                log = self._broker.partition(self._topic_name, requested.index)
+            if requested.current_leader_epoch != NO_LEADER_EPOCH:
+                self._broker.check_leader_epoch(self._topic_name, requested.index, requested.current_leader_epoch)
+            if cached.watched is None and self._context.can_wait:
+                self._broker.purgatory.watch(cached, partition)
+            stable = log.last_stable_offset
+            end = stable if self._committed_only else log.high_watermark
+            if requested.fetch_offset == end and requested.last_fetched_epoch == NO_LEADER_EPOCH:
+                self._at_end(cached, log, stable)
+                return None
+            answer = self._read_log(log, requested, min(remaining, requested.max_bytes), first)
+            if requested.fetch_offset >= end and answer.diverging_epoch is None:
+                self._at_end(cached, log, stable)
+                return None
+            return answer
         except KafkaError as error:
             self._broker.metrics.fetch_failed(error)
-            return failed_partition(partition.index, error)
+            return failed_partition(requested.index, error)
+
+    def _find_topic(self, topic: TopicKey) -> None:
+        name = topic.name if topic.topic_id is None else self._broker.topic_name(topic.topic_id)
+        if not name:
+            raise UnknownTopicId(f"no topic has the id {topic.topic_id}")
+        if self._broker.topic_id(name) is None:
+            # Also while its logs are being deleted, one by one, the first of which may have woken this fetch.
+            raise UnknownTopicOrPartition(f"there is no topic {name}")
+        self._topic, self._topic_name = topic, name
+
+    def _at_end(self, cached: CachedPartition, log: PartitionLog, stable: int) -> None:
+        high_watermark, log_start_offset = log.high_watermark, log.log_start_offset
+        is_told = self._view.at_end(cached, high_watermark, log_start_offset)
+        if not is_told or self._context.is_full:
+            cached.piece = self._nothing(cached.requested.index, high_watermark, stable, log_start_offset)
 
     def _read_log(self, log: PartitionLog, partition: FetchPartition, max_bytes: int, first: bool) -> FetchedPartition:
         diverging = self._divergence(log, partition)
