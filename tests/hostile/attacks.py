@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from tests.support.batches import LZ4, ZSTD, make_batch
+from tests.support.batches import LZ4, TIMESTAMP_MS, ZSTD, make_batch
 from tests.support.groups import await_coordinator, commit_request, heartbeat_request, join_request
 from tests.support.process import BrokerProcess
 from tests.support.raw import ConnectionClosedError, Message, RawClient, encode_header, encode_request
@@ -213,6 +213,23 @@ def produce_lz4_bombs_in_requests_of_50_megabytes(broker: BrokerProcess) -> None
         thread.start()
     for thread in threads:
         thread.join()
+
+
+@attack
+def produce_30000_tiny_batches_at_once(broker: BrokerProcess) -> None:
+    ask_alone(broker, produce_often(make_batch([b"v"]), 30_000))
+
+
+@attack
+def produce_batches_each_of_which_rolls_a_segment(broker: BrokerProcess) -> None:
+    with RawClient(broker.address) as client:
+        create_topic(client, "rolling", configs={"segment.ms": "1"})
+    partitions = [
+        {"index": 0, "records": make_batch([b"v"], base_timestamp=TIMESTAMP_MS + 10 * number)} for number in range(300)
+    ]
+    data = [{"name": "rolling", "topic_id": None, "partition_data": partitions}]
+    message: Message = {"transactional_id": None, "acks": -1, "timeout": 10_000, "topic_data": data}
+    ask_alone(broker, encode_request("produce", 9, message))
 
 
 # --- what is kept between requests ---

@@ -17,6 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from oncelog.broker.handlers.heavy_batches import HeavyBatch, Judged, Judging, heavy_batches, judge
+from oncelog.broker.handlers.produce_parts import Came, InParts, brings_many
 from oncelog.broker.handlers.transactional_produce import perform_in_transaction
 from oncelog.broker.request import CLOSE, NO_REPLY, Answer, Pending, Request
 from oncelog.controller.topic_names import INTERNAL_TOPICS
@@ -64,6 +65,16 @@ def handle(broker: BrokerState, request: Request) -> Answer:
 
 
 def _perform(broker: BrokerState, request: Request, appends: Appends) -> Answer:
+    if brings_many(request.body.topics):
+        return InParts(broker, request, partial(_perform_part, broker, appends), appends.answer).answer()
+    return _perform_at_once(broker, request, appends)
+
+
+def _perform_part(broker: BrokerState, whole: Appends, request: Request, topic_position: int, came: Came) -> Answer:
+    return _perform_at_once(broker, request, PartAppends(broker, request, whole, topic_position, came))
+
+
+def _perform_at_once(broker: BrokerState, request: Request, appends: Appends) -> Answer:
     if request.body.transactional_id is None:
         return appends.perform()
     return perform_in_transaction(broker, request, appends)
@@ -165,11 +176,11 @@ class Appends:
     def perform(self, refused: Mapping[TopicPartition, KafkaError] = NOTHING_REFUSED) -> Answer:
         """Append to all partitions but those that are refused for transactional batches."""
         self._refused = refused
-        return self._answer([self._topic(position, topic) for position, topic in enumerate(self._produce.topics)])
+        return self.answer([self._topic(position, topic) for position, topic in enumerate(self._produce.topics)])
 
     def refuse(self, error: KafkaError) -> Answer:
         """Nothing is appended."""
-        return self._answer(
+        return self.answer(
             [
                 ProducedTopic(
                     topic.name, topic.topic_id, [failed_partition(each.index, error) for each in topic.partitions]
@@ -178,7 +189,8 @@ class Appends:
             ]
         )
 
-    def _answer(self, topics: list[ProducedTopic]) -> Answer:
+    def answer(self, topics: list[ProducedTopic]) -> Answer:
+        """Of what was appended, once that is as durable as its topics promise."""
         acks, meter = self._produce.acks, self._meter
         throttle_ms = 0 if meter is None else meter.produced(is_answered=acks != ACKS_NONE)
         unflushed = self._unflushed
@@ -269,3 +281,29 @@ class Appends:
         if refusal is not None:
             raise refusal
         return PROTOCOL_2 if self._version >= FIRST_BY_PROTOCOL_2 else PROTOCOL_1
+
+
+class PartAppends(Appends):
+    """The appends of a part of a request: what came of them is handed over, and answered with the whole."""
+
+    def __init__(self, broker: BrokerState, request: Request, whole: Appends, topic_position: int, came: Came) -> None:
+        super().__init__(broker, request)
+        self.judged = whole.judged
+        self._record_errors_left = whole._record_errors_left
+        self._whole = whole
+        self._topic_position = topic_position
+        self._came = came
+
+    @property
+    def is_answered(self) -> bool:
+        """Whoever appends the parts waits for each, also where the client does not."""
+        return True
+
+    def answer(self, topics: list[ProducedTopic]) -> Answer:
+        whole, position = self._whole, self._topic_position
+        whole._record_errors_left = self._record_errors_left
+        before = self._came(topics)
+        whole._unflushed += [
+            each._replace(topic_position=position, position=before + each.position) for each in self._unflushed
+        ]
+        return []
