@@ -62,6 +62,7 @@ class TestAFuture:
         one.announce()
         assert (future.done(), future.running()) == (True, False)
 
+    @pytest.mark.real
     def test_that_waited_in_vain_says_so_and_can_be_asked_again(self) -> None:
         one = delivery()
         future = new_future(one, 0, WALL_MS)
@@ -150,6 +151,7 @@ class TestDoneCallbacks:
                 thread.join(30)
             assert counts == [1] * 4
 
+    @pytest.mark.real
     def test_are_waited_for_by_who_comes_while_one_runs(self) -> None:
         one = delivery()
         waiters: list[bool] = []

@@ -200,6 +200,7 @@ class TestCallbacks:
 
 
 class TestWaiting:
+    @pytest.mark.real
     def test_a_timeout_says_that_the_rows_are_still_on_their_way(self, future: TableFuture) -> None:
         future.took(delivery_to(0), 0, rows(0, 1))
         future.all_sent()

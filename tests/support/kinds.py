@@ -263,7 +263,8 @@ def _run_timer(timer: asyncio.TimerHandle, guard: Guard) -> None:
 
 
 def _wait(condition: threading.Condition, guard: Guard, wait: Any, timeout: float | None = None) -> bool:
-    guard.refuse("threading.Condition.wait")
+    if timeout is None or timeout > 0:
+        guard.refuse("threading.Condition.wait")
     waited: bool = wait(condition, timeout)
     return waited
 
