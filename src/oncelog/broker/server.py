@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 from uuid import uuid4
 
 from oncelog.broker.config import BrokerConfig, Endpoint
@@ -30,7 +30,6 @@ from oncelog.broker.held_answers import HeldAnswers
 from oncelog.broker.housekeeping import Housekeeping
 from oncelog.broker.listener import Listener
 from oncelog.broker.lookout import Lookout
-from oncelog.broker.metrics_endpoint import MetricsEndpoint, serve_metrics
 from oncelog.broker.off_loop import OffLoop
 from oncelog.broker.state import BrokerState
 from oncelog.broker.steady_time import SteadyTime
@@ -42,6 +41,9 @@ from oncelog.log.folder_lock import FolderInUse, FolderLock
 from oncelog.log.storage import FileStorage
 from oncelog.wire.buffer_shelf import BufferShelf
 from oncelog.wire.frame import RequestHeader
+
+if TYPE_CHECKING:
+    from oncelog.broker.metrics_endpoint import MetricsEndpoint
 
 logger = logging.getLogger(__name__)
 
@@ -117,6 +119,8 @@ class Server:
         return Endpoint(host, port)
 
     async def serve_metrics(self, host: str, port: int) -> None:
+        from oncelog.broker.metrics_endpoint import serve_metrics  # few ask for it, and everybody waits for the start
+
         self._endpoint = await serve_metrics(self._broker, self.loop, host, port)
 
     def admit(self, connection: KafkaConnection) -> bool:
