@@ -13,6 +13,7 @@ from oncelog.errors import KafkaStorageError, OutOfOrderSequenceNumber
 from oncelog.log.config import LogConfig
 from oncelog.log.partition_log import PartitionLog
 from oncelog.log.producer_state import KEPT_BATCHES
+from oncelog.log.recovery import DamagedLog
 from oncelog.records.batch import ControlMarker
 from tests.log.driver import DIRECTORY, PARTITION, START_MS, append, make_batch, read_records
 from tests.support.faulty_storage import FaultyStorage
@@ -259,13 +260,22 @@ class PartitionLogMachine(RuleBasedStateMachine):
             return
         path = data.draw(st.sampled_from(paths))
         content = self.storage.content(path)
+        whole, was_flipped = bytes(content), path in self.flipped
         if not flip or not content:
             self.storage.remove(path)
         elif suffix != ".timeindex":  # a flipped timestamp in its middle goes unnoticed until it is asked for
             content[data.draw(st.integers(0, len(content) - 1))] ^= 1 << data.draw(st.integers(0, 7))
             if suffix == ".snapshot":
                 self.flipped.add(path)
-        self.kill()
+        try:
+            self.kill()
+        except DamagedLog as refused:  # producers are known from that snapshot alone: nobody is served until it is back
+            if suffix != ".snapshot" or was_flipped or "the memory of its producers is lost" not in str(refused):
+                raise
+            self.storage.write_atomically(path, whole)
+            self.flipped.discard(path)
+            self.kill()
+            return
         if suffix == ".snapshot":
             self.forget_unrecoverable()
 
