@@ -5,22 +5,22 @@ import pytest
 from oncelog.controller.producer_ids import BLOCK_SIZE, LAST_PRODUCER_ID, ProducerIds, reserve_block
 from oncelog.controller.records import MetadataRecord, RecordType
 from oncelog.controller.state import ControllerState
-from oncelog.errors import KafkaError, KafkaStorageError
+from oncelog.errors import KafkaError
+from tests.controller.support import apply
 
 
 def test_ids_come_from_durable_blocks_one_by_one() -> None:
     state = ControllerState()
     ids = ProducerIds()
     reserved = []
-
-    def reserve() -> range:
+    for _ in range(2):
         outcome = reserve_block(state, node_id=1)
-        state.replay(outcome.records[0])
+        apply(state, outcome)
         reserved.append(outcome.response)
-        return outcome.response
-
-    assert [ids.next(reserve) for _ in range(BLOCK_SIZE + 2)] == list(range(BLOCK_SIZE + 2))
+        ids.add(outcome.response)
     assert reserved == [range(1000), range(1000, 2000)]
+    assert [ids.take() for _ in range(BLOCK_SIZE + 2)] == list(range(BLOCK_SIZE + 2))
+    assert ids.left == BLOCK_SIZE - 2
 
 
 def test_a_restart_wastes_ids_and_repeats_none() -> None:
@@ -28,18 +28,6 @@ def test_a_restart_wastes_ids_and_repeats_none() -> None:
     outcome = reserve_block(state, node_id=1)
     state.replay(outcome.records[0])
     assert reserve_block(state, node_id=1).response.start > outcome.response[-1]
-
-
-def test_no_id_without_a_durable_block() -> None:
-    ids = ProducerIds()
-
-    def refuse() -> range:
-        raise KafkaStorageError("the disk is full")
-
-    for _ in range(2):
-        with pytest.raises(KafkaStorageError):
-            ids.next(refuse)
-    assert ids.next(lambda: range(7, 8)) == 7
 
 
 def test_the_end_of_all_ids() -> None:

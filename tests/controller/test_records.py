@@ -9,10 +9,13 @@ import pytest
 from oncelog.controller.records import (
     IGNORED,
     MetadataRecord,
+    NewPartitions,
     RecordType,
     UnreadableMetadata,
     decode_record,
+    encode_all,
     encode_record,
+    expanded,
 )
 
 # As Kafka 4.3.1 wrote it into its own metadata log: frame 1, type 12, version 0.
@@ -82,3 +85,24 @@ def test_what_is_ignored_need_not_be_understood(record_type: RecordType) -> None
 def test_what_cannot_be_understood_is_said_so(value: bytes) -> None:
     with pytest.raises(UnreadableMetadata):
         decode_record(value)
+
+
+@pytest.mark.parametrize("replicas", [(1,), (1, 2, 3), ()])
+@pytest.mark.parametrize("indexes", [range(3), range(5000), range(127, 130), range(2**31 - 2, 2**31 - 1), range(0)])
+def test_partitions_of_one_topic_are_written_as_the_codec_writes_them_one_by_one(
+    indexes: range, replicas: tuple[int, ...]
+) -> None:
+    directories = tuple(UUID(int=9 + replica) for replica in replicas)
+    new = NewPartitions(UUID(int=5), indexes, 1, 300, 70_000, replicas, replicas[:1], directories)
+    written = list(encode_all([new]))
+    assert written == [encode_record(new.record(index)) for index in indexes]
+    assert [decode_record(frame).body["partition_id"] for frame in written] == list(indexes)
+
+
+def test_records_of_all_kinds_keep_their_order() -> None:
+    topic = MetadataRecord(RecordType.TOPIC, {"name": "orders", "topic_id": UUID(int=5)})
+    new = NewPartitions(UUID(int=5), range(2), 1, 0, 0, (1,), (1,), (UUID(int=9),))
+    assert list(encode_all([topic, new, topic])) == [encode_record(one) for one in expanded([topic, new, topic])]
+    assert [one.type for one in expanded([topic, new, topic])] == [
+        RecordType.TOPIC, RecordType.PARTITION, RecordType.PARTITION, RecordType.TOPIC
+    ]  # fmt: skip

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from oncelog.broker.handlers import describe_configs, describe_producers, metadata
+from oncelog.broker.handlers.partition_arrays import PartitionArray
 from oncelog.broker.request import Pending, Piecewise
 from oncelog.coordinator.classic.groups import MAX_GROUP_BYTES
 from oncelog.coordinator.classic.joining import MAX_MEMBER_BYTES, MAX_PROTOCOLS
@@ -199,7 +200,7 @@ def test_one_transaction_that_partitions_are_added_to(desk: Desk) -> None:
 
 
 def test_metadata_of_some_topics_looks_at_no_others(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = count(monkeypatch, metadata, "_found")
+    calls = count(monkeypatch, PartitionArray, "_describe")
     ask(desk, ApiKey.METADATA, 12, {"topics": []})
     assert not calls
     ask(desk, ApiKey.METADATA, 12, {"topics": [{"name": "orders"}] * TIMES})

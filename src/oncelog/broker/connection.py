@@ -264,7 +264,7 @@ class KafkaConnection:
             self._send(chunks)
 
     def _await(self, header: RequestHeader, pending: Pending, place: Place, began_s: float) -> None:
-        def completed(answer: Message | Chunks | Silent) -> None:
+        def completed(answer: Message | Chunks | Piecewise | Silent) -> None:
             timer = self._timers.pop(pending, None)
             if timer is not None:
                 timer.cancel()
@@ -274,6 +274,9 @@ class KafkaConnection:
                 self._note_unfinished(self._frames.pending_bytes())
             if isinstance(answer, CloseConnection):
                 self.hang_up(answer.value)
+                return
+            if isinstance(answer, Piecewise):
+                self._make(header, self._server.dispatcher.make(header, answer), place, began_s)
                 return
             self._server.answered(header, time.perf_counter() - began_s)
             self._fill(place, header, answer)

@@ -10,7 +10,7 @@ import importlib
 import logging
 from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from oncelog.broker.request import Answer, Chunks, Peer, Piecewise, Request
 from oncelog.broker.request_bounds import check_size, max_elements, name_once
@@ -164,6 +164,9 @@ class Dispatcher:
         return message
 
 
+_THE_END: Final[Message] = {}
+
+
 class Making:
     """A piecewise answer while it is made: elements are encoded as they come, so that only their bytes are held."""
 
@@ -175,10 +178,12 @@ class Making:
         self._encoded = codec.encoded_elements(schema, header.api_version, answer.array)
 
     def step(self) -> Message | None:
-        """Make one more element. The answer, once that was the last. Raises EncodedTooLarge, or what making it
-        raises."""
-        element = next(self._answer.elements, None)
+        """Make one more element, or a part of it. The answer, once that was the last. Raises EncodedTooLarge, or what
+        making it raises."""
+        element = next(self._answer.elements, _THE_END)
         if element is None:
+            return None
+        if element is _THE_END:
             return {**self._answer.rest, self._answer.array: self._encoded}
         self._metrics.count_errors(self._api_name, element)
         self._encoded.append(element)

@@ -102,11 +102,11 @@ class BrokerMetrics:
         self.throttles[quota] += 1
         self.throttled_ms[quota] += throttle_ms
 
-    def count_errors(self, api: str, response: Message) -> None:
+    def count_errors(self, api: str, response: Message, times: int = 1) -> None:
         """Every error code of a response, at whatever depth, as Kafka's ErrorsPerSec counts them."""
         for code in _error_codes(response):
             error = ERRORS_BY_CODE.get(code)
-            self.errors[api, error.name if error else str(code)] += 1
+            self.errors[api, error.name if error else str(code)] += times
 
     def forget_topic(self, topic: str) -> None:
         self.topics.pop(topic, None)

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
+from oncelog.controller.lane import RunInThread, run_here
 from oncelog.errors import KafkaError, RequestTimedOut, UnknownServerError
 
 INLINE_BYTES: Final = 4 * 1024 * 1024
@@ -21,16 +22,6 @@ MAX_OFF_LOOP_BYTES: Final = 64 * 1024 * 1024
 
 Work = Callable[[], Any]
 Done = Callable[[Any, KafkaError | None], None]
-RunInThread = Callable[[Work, Callable[[Any, Exception | None, int], None]], None]
-
-
-def run_here(work: Work, done: Callable[[Any, Exception | None, int], None]) -> None:
-    """For a broker without a server, and so without threads."""
-    try:
-        result, error = work(), None
-    except Exception as raised:
-        result, error = None, raised
-    done(result, error, 0)
 
 
 class OffLoop:

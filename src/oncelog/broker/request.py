@@ -99,7 +99,7 @@ class Pending:
     deadline_ms: int | None = None
     expire: Callable[[], None] | None = None
     abandon: Callable[[], None] | None = None
-    on_complete: Callable[[Message | Chunks | Silent], None] | None = None
+    on_complete: Callable[[Message | Chunks | Piecewise | Silent], None] | None = None
     amend: Callable[[Message], None] | None = None
     """What the handler adds to an answer that somebody else completes."""
     holds_connection: bool = False
@@ -121,13 +121,12 @@ class Pending:
 
     def follow(self, answer: Answer) -> None:
         """Complete with an answer, or when that completes."""
-        assert not isinstance(answer, Piecewise), "what came of waiting is short"
         if isinstance(answer, Pending):
             answer.on_complete = self.complete
         else:
             self.complete(answer)
 
-    def complete(self, answer: Message | Chunks | Silent) -> None:
+    def complete(self, answer: Message | Chunks | Piecewise | Silent) -> None:
         assert self.on_complete is not None, "completed before the connection took it over"
         if self.has_failed:
             return
@@ -144,10 +143,37 @@ class Piecewise:
     rest: Message
     """The fields besides the array."""
     array: str
-    elements: Iterator[Message]
+    elements: Iterator[Message | None]
+    """None between two of them: an element that takes long is not ready yet."""
 
 
 Silent = Literal[NoReply.NO_REPLY] | CloseConnection
 """How a request with `acks=0` ends, or one that the broker has failed at."""
 
 Answer = Message | Chunks | Piecewise | Pending | Silent
+
+
+def promised(request: Request, begin: Callable[[Callable[[Answer], None]], None]) -> Answer:
+    """The answer that `begin` hands to the function that it is given: now, or later. What the client sends meanwhile is
+    not looked at before, so it sees what this request has changed."""
+    ready: list[Answer] = []
+    pending = Pending(holds_connection=True)
+    is_late = False
+
+    def deliver(answer: Answer) -> None:
+        if is_late:
+            pending.attempt(lambda: pending.follow(_metered(request, answer)))
+        else:
+            ready.append(answer)
+
+    begin(deliver)
+    is_late = True
+    return ready[0] if ready else pending
+
+
+def _metered(request: Request, answer: Answer) -> Answer:
+    """What an answer that comes later tells of quotas; for one that comes at once the dispatcher does it."""
+    message = answer.rest if isinstance(answer, Piecewise) else answer
+    if request.meter is not None and isinstance(message, dict):
+        message["throttle_time_ms"] = request.meter.served()
+    return answer

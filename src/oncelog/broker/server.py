@@ -49,8 +49,9 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-BACKGROUND_THREADS = 3
-"""One compacts, one decompresses what is too much for the loop, and a flush need not wait for either."""
+BACKGROUND_THREADS = 4
+"""One compacts, one decompresses what is too much for the loop, one writes metadata, and a flush need not wait for any
+of them."""
 STOP_THREADS = 16
 """Closing a log waits for the disk; disks take many waiters at once."""
 OUT_OF_DESCRIPTORS = "the descriptors left are reserved for the broker's own work; allow more (ulimit -n)"
@@ -182,6 +183,15 @@ class Server:
         self._in_threads.add(future)
         future.add_done_callback(finished)
 
+    def run_to_end(self, steps: Iterator[None], done: Callable[[], None]) -> None:
+        """Take steps, `SLICE_S` of them in each round of the loop, and then be done, also when the broker stops."""
+        until_s = time.perf_counter() + SLICE_S
+        for _ in steps:
+            if time.perf_counter() > until_s:
+                self.loop.call_soon(self.run_to_end, steps, done)
+                return
+        done()
+
     def every(self, interval_ms: int | Callable[[], int], step: Callable[[int], None]) -> None:
         """Do a step again and again; one that fails is logged and comes again."""
 
@@ -248,6 +258,9 @@ class Server:
         await self._listener.settle()
         for connection in list(self._connections):
             connection.hang_up("the broker stops", is_news=False)
+        metadata_rests = asyncio.Event()
+        self._broker.controller.stop(metadata_rests.set)
+        await metadata_rests.wait()
         while self._in_threads:
             await asyncio.wait(self._in_threads)
 
@@ -326,6 +339,7 @@ async def _serve(
     server = Server(broker, loop, pool, steady_time)
     broker.group_commit = GroupCommit(server.run_in_thread)
     broker.off_loop = OffLoop(server.run_in_thread)
+    broker.controller.serve_by(server.run_in_thread, server.run_to_end)
     broker.timers = server
     endpoint = await server.listen()
     broker.endpoint = broker.config.advertised or endpoint

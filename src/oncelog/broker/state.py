@@ -1,15 +1,15 @@
 """What the broker is: its config, the cluster's metadata, the logs, and what waits on them.
 
-Ties the rooms below together and holds no rule of theirs: the controller decides what exists, `commit` makes it durable
-and then brings the logs in line with it, record by record. Handlers ask it for partitions; the server gives it an
-endpoint and threads. All calls come from one thread.
+Ties the rooms below together and holds no rule of theirs: the controller decides what exists and makes it durable, and
+`_follow` brings the logs in line with it, change by change, in short steps. Handlers ask it for partitions; the server
+gives it an endpoint and threads. All calls come from one thread.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 from uuid import UUID
 
@@ -25,14 +25,16 @@ from oncelog.broker.quota.client_quotas import ClientQuotas
 from oncelog.broker.quota.window import Window
 from oncelog.broker.sessionless import SessionlessViews
 from oncelog.broker.unopened_logs import UnopenedLogs
+from oncelog.controller.changes import Change
 from oncelog.controller.configs import ALL_BROKERS
 from oncelog.controller.controller import Controller
 from oncelog.controller.identity import Identity, load_or_create
-from oncelog.controller.records import MetadataRecord, RecordType
+from oncelog.controller.lane import Steps
+from oncelog.controller.records import AnyRecord, MetadataRecord, RecordType
 from oncelog.controller.state import FIRST_LEADER_EPOCH, ConfigResource, Outcome, ResourceType, Topic
 from oncelog.controller.strays import Whose, has_records, whose
 from oncelog.controller.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, is_internal
-from oncelog.controller.topics import Cluster, NewTopic, create_topics
+from oncelog.controller.topics import Cluster, Created, NewTopic, create_topics
 from oncelog.errors import (
     FencedLeaderEpoch,
     InvalidConfig,
@@ -56,6 +58,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+Refusals = Mapping[str, KafkaError]
+"""Topics that could not be created, by their names."""
+
+MAX_LOG_CONFIGS: Final = 1_000
+"""Of topics that say different things; what is asked for beyond is worked out anew."""
 
 SESSION_ID_MASK = 2**31 - 1
 
@@ -120,7 +128,10 @@ class BrokerState:
         self.sessionless = SessionlessViews(self.purgatory)
         self.logs: LogManager
         self.unopened_logs = UnopenedLogs()
+        self._log_configs: dict[tuple[tuple[str, str], ...], LogConfig] = {}
+        """By what topics say themselves; most say nothing, and share one."""
         self._directory_id = identity.directory_id
+        controller.follow(self._follow)
         self._coordination: Coordination | None = None
         self._transactions: TransactionCoordination | None = None
 
@@ -210,7 +221,14 @@ class BrokerState:
             raise UnknownLeaderEpoch(f"the leader epoch of {topic}-{index} is {current}, not {claimed} yet")
 
     def log_config(self, topic: str) -> LogConfig:
-        return self.config.log_config(self.controller.state.configs(ConfigResource(ResourceType.TOPIC, topic)))
+        texts = self.controller.state.configs(ConfigResource(ResourceType.TOPIC, topic))
+        key = tuple(texts.items())
+        config = self._log_configs.get(key)
+        if config is None:
+            if len(self._log_configs) >= MAX_LOG_CONFIGS:
+                self._log_configs.clear()
+            config = self._log_configs[key] = self.config.log_config(texts)
+        return config
 
     def batch_rules(self, config: LogConfig, wall_ms: int) -> BatchRules:
         """What a client's batch must fulfil. Compressed, it carries no more than a request could. The last ones are
@@ -232,22 +250,33 @@ class BrokerState:
     # --- changing it ---
 
     def commit(self, outcome: Outcome[T], now_ms: int) -> T:
-        """Make a plan of the controller durable and true, then bring the logs in line with it. Raises
+        """Make a plan of the controller true at once, where no server is to be kept from its clients. Raises
         KafkaStorageError, and then nothing has changed."""
-        removed = [self._topic(record) for record in outcome.records if record.type is RecordType.REMOVE_TOPIC]
-        response = self.controller.commit(outcome, now_ms)
-        for topic in removed:
-            self._forget_topic(topic, now_ms)
-        reconfigured = [record for record in outcome.records if record.type is RecordType.CONFIG]
-        if reconfigured:
-            self._reconfigure(reconfigured)
-        if any(record.type is RecordType.CLIENT_QUOTA for record in outcome.records):
+        errors: list[KafkaError | None] = []
+        self.controller.propose(lambda: outcome, now_ms, lambda _, error: errors.append(error))
+        assert errors, "a broker that serves proposes"
+        if errors[0] is not None:
+            raise errors[0]
+        return outcome.response
+
+    def _follow(self, changes: Iterator[Change]) -> Steps:
+        """Bring everything in line with the metadata. A topic is gone as a whole: its logs are deleted while others are
+        served, and who asks for one of them meanwhile is answered as if it were done."""
+        types: set[RecordType] = set()
+        for change in changes:
+            types.update(record.type for record in change.records)
+            for topic in change.removed:
+                yield from self._forget_topic(topic, change.now_ms)
+            configs = [record for record in change.records if record.type is RecordType.CONFIG]
+            if configs and change.records[0].type is not RecordType.TOPIC:  # a new topic has no logs yet
+                yield from self._reconfigure(configs)
+            yield
+        if RecordType.CLIENT_QUOTA in types:
             self.quotas.replace(self.controller.state.client_quotas)
-        if any(record.type in TOPIC_RECORDS for record in outcome.records):
+        if types & TOPIC_RECORDS:
             for coordination in (self._coordination, self._transactions):
                 if coordination is not None:
-                    coordination.topics_changed()
-        return response
+                    yield from coordination.topics_changed()
 
     # --- groups and transactions ---
 
@@ -302,38 +331,39 @@ class BrokerState:
         """Whether a topic of this name comes to be when a client mentions it."""
         return self.config.auto_create_topics_enable and not is_internal(name)
 
-    def ensure_topic(self, name: str, now_ms: int) -> Topic | None:
-        """The topic; created if it does not exist and `auto.create.topics.enable` lets a client's mention create it.
-        Raises what CreateTopics would answer."""
-        topic = self.controller.state.topic(name)
-        if topic is not None or not self.creates_mentioned(name):
-            return topic
-        outcome = create_topics(self.controller.state, self.cluster, self.config_schema, [NewTopic(name)], self.new_id)
-        created = self.commit(outcome, now_ms)[name]
-        if isinstance(created, KafkaError):
-            raise created
-        return self.controller.state.topic(name)
+    def create_mentioned(self, names: Sequence[str], now_ms: int, done: Callable[[Refusals], None]) -> None:
+        """Create topics that a client has mentioned. `done` is told which of them could not be, and why."""
+
+        def plan() -> Outcome[Created]:
+            missing = [NewTopic(name) for name in names if self.controller.state.topic(name) is None]
+            return create_topics(self.controller.state, self.cluster, self.config_schema, missing, self.new_id)
+
+        def ended(created: Created | None, error: KafkaError | None) -> None:
+            refused = {name: one for name, one in (created or {}).items() if isinstance(one, KafkaError)}
+            done({**dict.fromkeys(names, error), **refused} if error is not None else refused)
+
+        self.controller.propose(plan, now_ms, ended)
 
     def stop(self, now_ms: int, parallel_map: ParallelMap = map) -> None:
         """Make everything durable and leave a mark that the next start need not recover."""
         self.logs.stop(now_ms, parallel_map=parallel_map)
         self.controller.close(now_ms)
 
-    def _topic(self, record: MetadataRecord) -> Topic:
-        topic = self.controller.state.topic_by_id(record.body["topic_id"])
-        assert topic is not None, "records are about topics that exist"
-        return topic
-
-    def _forget_topic(self, topic: Topic, now_ms: int) -> None:
-        for index in topic.partitions:
-            partition = TopicPartition(topic.name, index)
+    def _forget_topic(self, topic: Topic, now_ms: int) -> Steps:
+        logs = self.logs.logs
+        partitions = [TopicPartition(topic.name, index) for index in topic.partitions]
+        for partition in partitions:  # in one step: of a topic that is no more nothing is served
+            if partition in logs:
+                logs[partition].offline = True
+            self.purgatory.noted(partition)
+        yield
+        for partition in partitions:
             self.unopened_logs.forget(partition)
             self.logs.delete(partition, now_ms)
-        gone = [TopicPartition(topic.name, index) for index in topic.partitions]
-        for partition in gone:  # all of them before one fetch wakes: it tells what it knows of
-            self.purgatory.noted(partition)
-        for partition in gone:
+            yield
+        for partition in partitions:  # only now: a fetch that wakes tells of all that it knows of
             self.purgatory.changed(partition)
+            yield
         self.metrics.forget_topic(topic.name)
 
     def _create_log(self, partition: TopicPartition) -> PartitionLog:
@@ -373,8 +403,9 @@ class BrokerState:
         """A time that does not go back, for waits; 0 before there is a clock."""
         return self.timers.now_ms() if hasattr(self, "timers") else 0
 
-    def _reconfigure(self, records: list[MetadataRecord]) -> None:
-        of_broker = [record.body for record in records if record.body["resource_type"] == ResourceType.BROKER]
+    def _reconfigure(self, records: Sequence[AnyRecord]) -> Steps:
+        bodies = [record.body for record in records if isinstance(record, MetadataRecord)]
+        of_broker = [body for body in bodies if body["resource_type"] == ResourceType.BROKER]
         if of_broker:
             kept = sorted({body["name"] for body in of_broker if body["value"] is not None} - BROKER_KEYS.keys())
             if kept:  # never their values: some are secrets
@@ -382,13 +413,24 @@ class BrokerState:
             self._apply_dynamic_config()
             names = list(self.controller.state.topics)
         else:
-            topics = (record.body for record in records if record.body["resource_type"] == ResourceType.TOPIC)
-            names = list(dict.fromkeys(body["resource_name"] for body in topics))
+            names = list({body["resource_name"]: 0 for body in bodies if body["resource_type"] == ResourceType.TOPIC})
         for name in names:
-            self.logs.update_config(name, self.log_config(name))
+            yield from self._configure_logs(name)
+
+    def _configure_logs(self, name: str) -> Steps:
+        topic = self.controller.state.topic(name)
+        if topic is None:
+            return
+        config, logs = self.log_config(name), self.logs.logs
+        for index in topic.partitions:
+            log = logs.get(TopicPartition(name, index))
+            if log is not None:
+                log.update_config(config)
+            yield
 
     def _apply_dynamic_config(self) -> None:
         self._rules_of = None
+        self._log_configs.clear()
         state = self.controller.state
         self.config = self.config.with_dynamic(
             state.configs(ConfigResource(ResourceType.BROKER, ALL_BROKERS)),

@@ -1,30 +1,35 @@
 """The controller of a cluster of one: plans become durable, then true.
 
-`commit` is the only way to change the state: records to the disk first, replay second, answer last. Opening a folder
-decides first whether its metadata can be served, and writes only then.
+`propose` is how a broker changes the state. Proposals are taken one at a time: a plan is made of the state that the one
+before it left, its records go to the disk, both in a thread; then they are replayed on the loop, and whoever follows
+the metadata is told; then the answer leaves. Nothing else touches the metadata log meanwhile, snapshots neither.
+`commit` is the same at once, for a broker that does not serve yet. Opening a folder decides first whether its metadata
+can be served, and writes only then.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Set
-from typing import TypeVar
+from collections.abc import Callable, Iterator, Set
+from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
+from oncelog.controller.changes import Change, changes
 from oncelog.controller.client_quotas import unenforced_keys
 from oncelog.controller.end_offset_checkpoint import EndOffsetCheckpoint, read_noted
 from oncelog.controller.features import METADATA_VERSION, missing_features
 from oncelog.controller.identity import Identity, check_noted
+from oncelog.controller.lane import InSlices, Lane, RunInThread, Steps
 from oncelog.controller.metadata_log import METADATA_PARTITION, MetadataLog
-from oncelog.controller.producer_ids import ProducerIds, reserve_block
+from oncelog.controller.producer_ids import RESERVE_AT, ProducerIds, reserve_block
 from oncelog.controller.quorum_state import read_quorum_state
 from oncelog.controller.records import DamagedMetadata, MetadataRecord
 from oncelog.controller.snapshot import BOOTSTRAP_FILE, DamagedSnapshot, decode_snapshot
 from oncelog.controller.state import ControllerState, Outcome
 from oncelog.controller.takeover import check_known_folders, check_quorum, check_servable, elections
 from oncelog.controller.topics import MAX_PARTITIONS_PER_REQUEST
-from oncelog.errors import KafkaStorageError
+from oncelog.errors import KafkaError, KafkaStorageError, RequestTimedOut
 from oncelog.log.checkpoints import CLEAN_SHUTDOWN_FILE
 from oncelog.log.folders import see_doctor
 from oncelog.log.manifest import NO_FOREIGN_EPOCH
@@ -33,6 +38,20 @@ from oncelog.log.storage import Storage
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+Plan = Callable[[], Outcome[T]]
+"""Looks at the state, which nothing changes meanwhile, from a thread."""
+Done = Callable[[T | None, KafkaError | None], None]
+"""Is told the plan's response once it is true; or why it is not, with the response if there is one."""
+Follow = Callable[[Iterator[Change]], Steps]
+"""Takes the changes one by one, each of which is in force from then on, and brings in line with it what depends on it,
+in short steps."""
+
+
+class _Written(NamedTuple):
+    outcome: Outcome[Any]
+    error: KafkaStorageError | None
+    now_ms: int
 
 
 class Controller:
@@ -48,7 +67,13 @@ class Controller:
         self._log = log
         self._node_id = node_id
         self._max_bytes_between_snapshots = max_bytes_between_snapshots
+        self._lane = Lane()
+        self._follow: Follow = _nobody_follows
+        self._end_in_force = log.end_offset
         self._producer_ids = ProducerIds()
+        self._awaiting_ids: list[Callable[[KafkaError | None], None]] = []
+        self._is_reserving = False
+        self._reserving_error: KafkaError | None = None
         self.foreign_epoch = foreign_epoch
         """The last one in which an older oncelog or an Apache Kafka led this folder. A higher one than before: it has
         run here since, and oncelog's own notes from before are not believed."""
@@ -117,18 +142,62 @@ class Controller:
             keys = ", ".join(sorted(unenforced))
             logger.warning("%d client quotas are kept and not enforced: %s", unenforced.total(), keys)
 
+    # --- what the broker adds ---
+
+    def follow(self, follow: Follow) -> None:
+        """Have everything that is proposed from now on followed by this."""
+        self._follow = follow
+
+    def serve_by(self, run_in_thread: RunInThread, in_slices: InSlices) -> None:
+        """There is a loop, which must not wait for the disk."""
+        self._lane.serve_by(run_in_thread, in_slices)
+
+    # --- changing the state ---
+
     @property
     def metadata_offset(self) -> int:
         """How much of the metadata log is in force: the epoch of the finalized features."""
-        return self._log.end_offset - 1
+        return self._end_in_force - 1
+
+    def propose(self, plan: Plan[T], now_ms: int, done: Done[T]) -> None:
+        """Make a plan when its turn comes, make it durable, then true. If it cannot be made durable, `done` hears of a
+        KafkaStorageError; if too many wait already, of RequestTimedOut. Then nothing has changed."""
+
+        def write() -> _Written:
+            outcome = plan()
+            try:
+                if outcome.records:
+                    self._log.append(outcome.records, now_ms)
+            except KafkaStorageError as error:
+                return _Written(outcome, error, now_ms)
+            return _Written(outcome, None, now_ms)
+
+        def written(result: _Written | None, error: KafkaError | None) -> None:
+            if result is None:
+                done(None, error)
+            else:
+                done(result.outcome.response, error or result.error)
+
+        self._lane.enter(write, self._take_effect, written)
+
+    def _take_effect(self, written: _Written) -> Steps:
+        records = written.outcome.records
+        if written.error is None and records:
+            yield from self._follow(changes(records, self.state, written.now_ms))
+            self._end_in_force = self._log.end_offset
+            if self._is_snapshot_due:
+                self._lane.insist(lambda: self._write_snapshot(written.now_ms), lambda *_: None)
 
     def commit(self, outcome: Outcome[T], now_ms: int) -> T:
-        """Raises KafkaStorageError, and then nothing has changed."""
+        """The same at once, and nobody follows. Raises KafkaStorageError, and then nothing has changed."""
+        assert self._lane.is_idle, "proposals take turns"
         if outcome.records:
             self._log.append(outcome.records, now_ms)
             for record in outcome.records:
                 self.state.replay(record)
-            self._snapshot_if_due(now_ms)
+            self._end_in_force = self._log.end_offset
+            if self._is_snapshot_due:
+                self._write_snapshot(now_ms)
         return outcome.response
 
     @property
@@ -136,21 +205,76 @@ class Controller:
         """Topics that the metadata log tells to have been deleted, as far back as it goes."""
         return self._log.removed_topics
 
+    # --- producer ids ---
+
+    def when_producer_ids(self, now_ms: int, ready: Callable[[KafkaError | None], None]) -> None:
+        """Call back when there is a producer id to hand out, or with the error why there is none: at once, unless a
+        block must be reserved first."""
+        if self._producer_ids.left:
+            ready(None)
+            return
+        self._awaiting_ids.append(ready)
+        self._reserve(now_ms)
+
     def next_producer_id(self, now_ms: int) -> int:
-        return self._producer_ids.next(lambda: self.commit(reserve_block(self.state, self._node_id), now_ms))
+        """Raises KafkaStorageError, or RequestTimedOut while a block is being reserved. Who has just heard that none
+        can be is not made to wait for another failure."""
+        if not self._producer_ids.left:
+            if self._reserving_error is None:
+                self._reserve(now_ms)
+            error, self._reserving_error = self._reserving_error, None
+            if not self._producer_ids.left:
+                raise error or RequestTimedOut("producer ids are being reserved; try again")
+        producer_id = self._producer_ids.take()
+        if self._producer_ids.left == RESERVE_AT:
+            self._reserve(now_ms)
+        return producer_id
+
+    def _reserve(self, now_ms: int) -> None:
+        """The next block, before the last id is handed out: nobody need wait for it."""
+        if self._is_reserving:
+            return
+        self._is_reserving = True
+
+        def reserved(block: range | None, error: KafkaError | None) -> None:
+            self._is_reserving = False
+            self._reserving_error = error
+            if block is not None and error is None:
+                self._producer_ids.add(block)
+            awaiting, self._awaiting_ids = self._awaiting_ids, []
+            for ready in awaiting:
+                ready(error)
+
+        self.propose(lambda: reserve_block(self.state, self._node_id), now_ms, reserved)
+
+    # --- the end ---
+
+    def stop(self, on_idle: Callable[[], None]) -> None:
+        """Refuse proposals from now on, and call back when the one under way is done."""
+        self._lane.stop(on_idle)
 
     def close(self, now_ms: int) -> None:
+        assert self._lane.is_idle, "what is under way ends before its log is closed"
         self._log.close(now_ms)
 
-    def _snapshot_if_due(self, now_ms: int) -> None:
-        if self._log.bytes_since_snapshot < self._max_bytes_between_snapshots:
-            return
+    # --- snapshots ---
+
+    @property
+    def _is_snapshot_due(self) -> bool:
+        return self._log.bytes_since_snapshot >= self._max_bytes_between_snapshots
+
+    def _write_snapshot(self, now_ms: int) -> None:
         try:
             self._log.write_snapshot(self.state, now_ms)
         except (OSError, KafkaStorageError) as error:
             # What was committed is in force, and the log still has everything: the next write, or if only the log could
             # not be cut the next snapshot, tries again.
             logger.warning("the metadata snapshot could not be written, or the log before it not be cut: %s", error)
+
+
+def _nobody_follows(changes: Iterator[Change]) -> Steps:
+    for _ in changes:
+        yield
 
 
 def _first_records(

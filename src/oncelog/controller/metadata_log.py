@@ -20,12 +20,13 @@ from uuid import UUID
 from oncelog.controller.end_offset_checkpoint import DurableEnd, EndOffsetCheckpoint
 from oncelog.controller.log_check import CheckedLog, check_log, check_whole
 from oncelog.controller.records import (
+    AnyRecord,
     DamagedMetadata,
     MetadataRecord,
     RecordType,
     UnreadableMetadata,
     decode_record,
-    encode_record,
+    encode_all,
 )
 from oncelog.controller.snapshot import DamagedSnapshot, SnapshotId, decode_snapshot, encode_snapshot
 from oncelog.controller.state import ControllerState
@@ -127,9 +128,9 @@ class MetadataLog:
         """Of the last batch."""
         return self._last_epoch
 
-    def append(self, records: Sequence[MetadataRecord], now_ms: int) -> None:
+    def append(self, records: Sequence[AnyRecord], now_ms: int) -> None:
         """Raises KafkaStorageError; the records are then not in force, though a restart may find them."""
-        rows = [(now_ms, None, encode_record(record), ()) for record in records]
+        rows = ((now_ms, None, frame, ()) for frame in encode_all(records))
         batch = build_batch(rows, leader_epoch=self._epoch)
         self._log.append(
             batch,

@@ -6,13 +6,15 @@ any of its ids: a crash may waste the rest of a block, but never issue an id aga
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
 
 from oncelog.controller.records import MetadataRecord, RecordType
 from oncelog.controller.state import ControllerState, Outcome
 from oncelog.errors import UnknownServerError
 
 BLOCK_SIZE = 1000
+RESERVE_AT = BLOCK_SIZE // 2
+"""When so many ids are left the next block is reserved."""
 LAST_PRODUCER_ID = 2**63 - 1
 NO_BROKER = -1
 NO_BROKER_EPOCH = -1
@@ -30,14 +32,23 @@ def reserve_block(state: ControllerState, node_id: int) -> Outcome[range]:
 
 
 class ProducerIds:
-    """The ids of the current block that are left."""
+    """The ids that are left of the blocks that were reserved."""
 
     def __init__(self) -> None:
-        self._left = iter(range(0))
+        self._blocks: deque[range] = deque()
 
-    def next(self, reserve: Callable[[], range]) -> int:
-        """`reserve` returns a block that is durable already, or raises."""
-        for producer_id in self._left:
-            return producer_id
-        self._left = iter(reserve())
-        return next(self._left)
+    @property
+    def left(self) -> int:
+        return sum(map(len, self._blocks))
+
+    def add(self, block: range) -> None:
+        """A block that is durable already."""
+        self._blocks.append(block)
+
+    def take(self) -> int:
+        first, rest = self._blocks[0][0], self._blocks[0][1:]
+        if rest:
+            self._blocks[0] = rest
+        else:
+            self._blocks.popleft()
+        return first

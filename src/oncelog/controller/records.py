@@ -6,8 +6,10 @@ frame and the versions that are written; never knows what a record means.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
+from uuid import UUID
 
 from oncelog.errors import OncelogError, UnsupportedVersion
 from oncelog.wire.codec import MalformedMessage, Message, decode_exactly, encode
@@ -92,6 +94,73 @@ _KNOWN_TYPES = frozenset(RecordType)
 class MetadataRecord(NamedTuple):
     type: RecordType
     body: Message
+
+
+class NewPartitions(NamedTuple):
+    """The PARTITION records of one topic that differ in nothing but their index. Planned, written and replayed as one:
+    there may be thousands."""
+
+    topic_id: UUID
+    indexes: range
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    directories: tuple[UUID, ...]
+
+    @property
+    def type(self) -> RecordType:
+        return RecordType.PARTITION
+
+    def record(self, index: int) -> MetadataRecord:
+        return MetadataRecord(
+            RecordType.PARTITION,
+            {
+                "partition_id": index,
+                "topic_id": self.topic_id,
+                "replicas": list(self.replicas),
+                "isr": list(self.isr),
+                "leader": self.leader,
+                "leader_epoch": self.leader_epoch,
+                "partition_epoch": self.partition_epoch,
+                "directories": list(self.directories),
+            },
+        )
+
+
+AnyRecord = MetadataRecord | NewPartitions
+"""What a plan is made of."""
+
+_INDEX_AT: Final = 3
+"""Where a PARTITION record's index is: right after the frame's three varints, of one byte each."""
+_INDEX_BYTES: Final = 4
+
+
+def encode_all(records: Iterable[AnyRecord]) -> Iterator[bytes]:
+    """The bytes of `encode_record`, for every record."""
+    for record in records:
+        if isinstance(record, NewPartitions):
+            yield from _encode_partitions(record)
+        else:
+            yield encode_record(record)
+
+
+def _encode_partitions(new: NewPartitions) -> Iterator[bytes]:
+    """By a template: the codec would spend most of a second on 10,000 of them."""
+    template = encode_record(new.record(0))
+    head, tail = template[:_INDEX_AT], template[_INDEX_AT + _INDEX_BYTES :]
+    for index in new.indexes:
+        yield head + index.to_bytes(_INDEX_BYTES, "big") + tail
+
+
+def expanded(records: Sequence[AnyRecord]) -> Iterator[MetadataRecord]:
+    """One by one, as the log holds them."""
+    for record in records:
+        if isinstance(record, NewPartitions):
+            yield from map(record.record, record.indexes)
+        else:
+            yield record
 
 
 def encode_record(record: MetadataRecord) -> bytes:

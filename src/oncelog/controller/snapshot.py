@@ -11,11 +11,20 @@ import re
 import struct
 from collections.abc import Iterator
 from enum import IntEnum
-from typing import NamedTuple
+from itertools import groupby
+from typing import Any, NamedTuple
 
 from oncelog.controller.producer_ids import NO_BROKER, NO_BROKER_EPOCH
-from oncelog.controller.records import MetadataRecord, RecordType, UnreadableMetadata, decode_record, encode_record
-from oncelog.controller.state import ControllerState, Topic
+from oncelog.controller.records import (
+    AnyRecord,
+    MetadataRecord,
+    NewPartitions,
+    RecordType,
+    UnreadableMetadata,
+    decode_record,
+    encode_all,
+)
+from oncelog.controller.state import ControllerState, Partition, Topic
 from oncelog.records import kernel
 from oncelog.records.batch import build_batch, decode_records
 from oncelog.wire.codec import encode
@@ -65,7 +74,7 @@ def encode_snapshot(state: ControllerState, last_timestamp_ms: int, epoch: int) 
         offset += len(rows)
 
     add([(_control_key(ControlType.SNAPSHOT_HEADER), header)], control=True)
-    frames = [encode_record(record) for record in state_records(state)]
+    frames = list(encode_all(state_records(state)))
     for start in range(0, len(frames), RECORDS_PER_BATCH):
         add([(None, frame) for frame in frames[start : start + RECORDS_PER_BATCH]], control=False)
     add([(_control_key(ControlType.SNAPSHOT_FOOTER), footer)], control=True)
@@ -97,7 +106,7 @@ def _frames(data: bytes) -> list[bytes]:
     return frames
 
 
-def state_records(state: ControllerState) -> Iterator[MetadataRecord]:
+def state_records(state: ControllerState) -> Iterator[AnyRecord]:
     """The records whose replay makes this state from nothing."""
     for name, level in state.features.items():
         yield MetadataRecord(RecordType.FEATURE_LEVEL, {"name": name, "feature_level": level})
@@ -117,22 +126,17 @@ def state_records(state: ControllerState) -> Iterator[MetadataRecord]:
             yield MetadataRecord(RecordType.CONFIG, body)
 
 
-def _topic_records(topic: Topic) -> Iterator[MetadataRecord]:
+def _topic_records(topic: Topic) -> Iterator[AnyRecord]:
     yield MetadataRecord(RecordType.TOPIC, {"name": topic.name, "topic_id": topic.id})
-    for partition in topic.partitions.values():
-        yield MetadataRecord(
-            RecordType.PARTITION,
-            {
-                "partition_id": partition.index,
-                "topic_id": topic.id,
-                "replicas": list(partition.replicas),
-                "isr": list(partition.isr),
-                "leader": partition.leader,
-                "leader_epoch": partition.leader_epoch,
-                "partition_epoch": partition.partition_epoch,
-                "directories": list(partition.directories),
-            },
-        )
+    for (_, *common), run in groupby(enumerate(topic.partitions.values()), key=_alike):
+        indexes = [partition.index for _, partition in run]
+        yield NewPartitions(topic.id, range(indexes[0], indexes[-1] + 1), *common)
+
+
+def _alike(numbered: tuple[int, Partition]) -> tuple[Any, ...]:
+    """The same for partitions that follow one another and differ in their index alone."""
+    position, (index, *common) = numbered
+    return (index - position, *common)
 
 
 def _control_key(control_type: ControlType) -> bytes:

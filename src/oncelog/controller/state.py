@@ -9,13 +9,13 @@ came before it raises LookupError or ValueError. Everything else here answers qu
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import IntEnum
 from types import MappingProxyType
 from typing import Generic, NamedTuple, TypeVar
 from uuid import UUID
 
-from oncelog.controller.records import IGNORED, MetadataRecord, RecordType
+from oncelog.controller.records import IGNORED, AnyRecord, NewPartitions, RecordType
 from oncelog.wire.codec import Message
 
 T = TypeVar("T")
@@ -31,7 +31,7 @@ FEATURE_OFF = 0
 class Outcome(NamedTuple, Generic[T]):
     """What a write asks for: records to make durable, and the response that is true once they are."""
 
-    records: list[MetadataRecord]
+    records: Sequence[AnyRecord]
     response: T
 
 
@@ -50,9 +50,8 @@ class ConfigResource(NamedTuple):
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Partition:
-    index: int
+class Partition(NamedTuple):
+    index: int  # type: ignore[assignment]  # the tuple's own `index` is of no use here
     leader: int
     leader_epoch: int
     partition_epoch: int
@@ -96,6 +95,8 @@ class ControllerState:
         self._topics_by_id: dict[UUID, Topic] = {}
         self._configs: dict[ConfigResource, dict[str, str]] = {}
         self._names_by_unified_name: dict[str, set[str]] = {}
+        self._shared: dict[tuple[object, ...], tuple[object, ...]] = {}
+        """Replicas and directories, which nearly all partitions have in common: one tuple for all of them."""
 
     def topic(self, name: str) -> Topic | None:
         return self.topics.get(name)
@@ -114,8 +115,10 @@ class ControllerState:
         others = self._names_by_unified_name.get(unify(name), set()) - {name}
         return min(others) if others else None
 
-    def replay(self, record: MetadataRecord) -> None:
-        if record.type not in IGNORED:
+    def replay(self, record: AnyRecord) -> None:
+        if isinstance(record, NewPartitions):
+            self._replay_new_partitions(record)
+        elif record.type not in IGNORED:
             _REPLAYS[record.type](self, record.body)
 
     def _replay_topic(self, record: Message) -> None:
@@ -131,25 +134,44 @@ class ControllerState:
             record["leader"],
             record["leader_epoch"],
             record["partition_epoch"],
-            tuple(record["replicas"]),
-            tuple(record["isr"]),
-            tuple(record["directories"]),
+            self._share(record["replicas"]),
+            self._share(record["isr"]),
+            self._share(record["directories"]),
         )
+
+    def _replay_new_partitions(self, new: NewPartitions) -> None:
+        """In one step, and of values that are shared: a topic of thousands of partitions comes as a whole."""
+        common = (
+            new.leader,
+            new.leader_epoch,
+            new.partition_epoch,
+            self._share(new.replicas),
+            self._share(new.isr),
+            self._share(new.directories),
+        )
+        make = Partition._make
+        self._topics_by_id[new.topic_id].partitions.update({index: make((index, *common)) for index in new.indexes})
+
+    def _share(self, values: Sequence[T]) -> tuple[T, ...]:
+        own = tuple(values)
+        return self._shared.setdefault(own, own)  # type: ignore[return-value]
 
     def _replay_partition_change(self, record: Message) -> None:
         partitions = self._topics_by_id[record["topic_id"]].partitions
         before = partitions[record["partition_id"]]
         leader = record.get("leader", LEADER_UNCHANGED)
         is_led_anew = leader != LEADER_UNCHANGED
-        partitions[before.index] = replace(
-            before,
+        partitions[before.index] = before._replace(
             leader=leader if is_led_anew else before.leader,
             leader_epoch=before.leader_epoch + is_led_anew,
             partition_epoch=before.partition_epoch + 1,
-            replicas=_changed(record.get("replicas"), before.replicas),
-            isr=_changed(record.get("isr"), before.isr),
-            directories=_changed(record.get("directories"), before.directories),
+            replicas=self._changed(record.get("replicas"), before.replicas),
+            isr=self._changed(record.get("isr"), before.isr),
+            directories=self._changed(record.get("directories"), before.directories),
         )
+
+    def _changed(self, new: Sequence[T] | None, present: tuple[T, ...]) -> tuple[T, ...]:
+        return present if new is None else self._share(new)
 
     def _replay_remove_topic(self, record: Message) -> None:
         topic = self._topics_by_id.pop(record["topic_id"])
@@ -218,10 +240,6 @@ _REPLAYS: dict[RecordType, Callable[[ControllerState, Message], None]] = {
     RecordType.REMOVE_USER_SCRAM_CREDENTIAL: ControllerState._replay_remove_user_scram_credential,
     RecordType.DELEGATION_TOKEN: ControllerState._replay_delegation_token,
 }
-
-
-def _changed(new: Sequence[T] | None, present: tuple[T, ...]) -> tuple[T, ...]:
-    return present if new is None else tuple(new)
 
 
 def unify(name: str) -> str:

@@ -19,6 +19,10 @@ def is_internal(name: str) -> bool:
     return name in INTERNAL_TOPICS
 
 
+def is_topic_name(name: str) -> bool:
+    return _fault(name) is None
+
+
 def check_topic_name(name: str) -> None:
     """Raises InvalidTopicException."""
     fault = _fault(name)

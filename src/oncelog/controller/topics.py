@@ -12,7 +12,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from oncelog.controller.config_schema import ConfigSchema
-from oncelog.controller.records import MetadataRecord, RecordType
+from oncelog.controller.records import AnyRecord, MetadataRecord, NewPartitions, RecordType
 from oncelog.controller.state import (
     FIRST_LEADER_EPOCH,
     FIRST_PARTITION_EPOCH,
@@ -82,7 +82,7 @@ def create_topics(
 ) -> Outcome[Created]:
     times_named = Counter(topic.name for topic in topics)
     created: Created = {}
-    records: list[MetadataRecord] = []
+    records: list[AnyRecord] = []
     too_many = _asked_for(cluster, topics) > MAX_PARTITIONS_PER_REQUEST
     for topic in topics:
         try:
@@ -110,8 +110,8 @@ def _create_topic(
     configs = _check_new_configs(schema, topic)
     partition_count = _placed_partitions(cluster, topic)
     topic_id = new_id()
-    records = [MetadataRecord(RecordType.TOPIC, {"name": topic.name, "topic_id": topic_id})]
-    records += [_partition_record(cluster, topic_id, index) for index in range(partition_count)]
+    records: list[AnyRecord] = [MetadataRecord(RecordType.TOPIC, {"name": topic.name, "topic_id": topic_id})]
+    records.append(_new_partitions(cluster, topic_id, range(partition_count)))
     records += [
         MetadataRecord(
             RecordType.CONFIG,
@@ -193,19 +193,17 @@ def _check_replicas(cluster: Cluster, brokers: Sequence[int]) -> None:
             )
 
 
-def _partition_record(cluster: Cluster, topic_id: UUID, index: int) -> MetadataRecord:
-    return MetadataRecord(
-        RecordType.PARTITION,
-        {
-            "partition_id": index,
-            "topic_id": topic_id,
-            "replicas": [cluster.node_id],
-            "isr": [cluster.node_id],
-            "leader": cluster.node_id,
-            "leader_epoch": FIRST_LEADER_EPOCH,
-            "partition_epoch": FIRST_PARTITION_EPOCH,
-            "directories": [cluster.directory_id],
-        },
+def _new_partitions(cluster: Cluster, topic_id: UUID, indexes: range) -> NewPartitions:
+    replicas = (cluster.node_id,)
+    return NewPartitions(
+        topic_id,
+        indexes,
+        leader=cluster.node_id,
+        leader_epoch=FIRST_LEADER_EPOCH,
+        partition_epoch=FIRST_PARTITION_EPOCH,
+        replicas=replicas,
+        isr=replicas,
+        directories=(cluster.directory_id,),
     )
 
 
@@ -279,21 +277,22 @@ def create_partitions(
 ) -> Outcome[dict[str, KafkaError | None]]:
     times_named = Counter(topic.name for topic in topics)
     answers: dict[str, KafkaError | None] = {}
-    records: list[MetadataRecord] = []
+    records: list[NewPartitions] = []
+    left = MAX_PARTITIONS_PER_REQUEST
     for asked in topics:
         try:
             if times_named[asked.name] > 1:
                 raise InvalidRequest("Duplicate topic name.")
-            records += _more_partitions(state, cluster, asked, MAX_PARTITIONS_PER_REQUEST - len(records))
+            more = _more_partitions(state, cluster, asked, left)
+            records.append(more)
+            left -= len(more.indexes)
             answers[asked.name] = None
         except KafkaError as error:
             answers[asked.name] = error
     return Outcome(records, answers)
 
 
-def _more_partitions(
-    state: ControllerState, cluster: Cluster, asked: MorePartitions, most: int
-) -> list[MetadataRecord]:
+def _more_partitions(state: ControllerState, cluster: Cluster, asked: MorePartitions, most: int) -> NewPartitions:
     topic = state.topic(asked.name)
     if topic is None:
         raise UnknownTopicOrPartition("This server does not host this topic-partition.")
@@ -315,4 +314,4 @@ def _more_partitions(
             )
         for brokers in asked.assignments:
             _check_replicas(cluster, brokers)
-    return [_partition_record(cluster, topic.id, index) for index in range(present, asked.total)]
+    return _new_partitions(cluster, topic.id, range(present, asked.total))

@@ -67,9 +67,10 @@ def encode(schema_name: str, version: int, message: Message) -> bytes:
     return bytes(out)
 
 
-def encoded_elements(schema_name: str, version: int, array: str) -> EncodedElements:
-    """To be filled one by one, and then encoded as this array of a message."""
-    return EncodedElements(_element_writer(schema_name, version, array))
+def encoded_elements(schema_name: str, version: int, *path: str) -> EncodedElements:
+    """To be filled one by one, and then encoded as this array of a message. An array inside of another's elements has
+    a path: first the outer one."""
+    return EncodedElements(_element_writer(schema_name, version, path))
 
 
 @cache
@@ -95,7 +96,10 @@ def _message_writer(schema_name: str, version: int) -> Writer:
 
 
 @cache
-def _element_writer(schema_name: str, version: int, array: str) -> Writer:
+def _element_writer(schema_name: str, version: int, path: tuple[str, ...]) -> Writer:
     schema = load_schema(schema_name)
-    (field,) = (field for field in schema.fields if field.name == array)
+    fields = schema.fields
+    for array in path:
+        (field,) = (field for field in fields if field.name == array)
+        fields = field.fields
     return element_writer(field, version, schema.flexible.includes(version))

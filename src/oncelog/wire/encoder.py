@@ -6,7 +6,7 @@ A message may grow to `MAX_ENCODED_BYTES`; then writing it stops, wherever it is
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 from uuid import UUID
 
@@ -46,6 +46,18 @@ class EncodedElements:
         """Raises EncodedTooLarge."""
         self._write(element, self.data)
         self.count += 1
+        _check_size(self.data)
+
+    def append_alike(self, element: Any, index_at: int, indexes: Iterable[int]) -> None:
+        """Elements that differ in nothing but the int32 at this position: written once, and repeated with each index.
+        Raises EncodedTooLarge."""
+        template = bytearray()
+        self._write(element, template)
+        head, tail = bytes(template[:index_at]), bytes(template[index_at + _INT32.size :])
+        pack = _INT32.pack
+        encoded = [head + pack(index) + tail for index in indexes]
+        self.data += b"".join(encoded)
+        self.count += len(encoded)
         _check_size(self.data)
 
     def __len__(self) -> int:

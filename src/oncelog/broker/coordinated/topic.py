@@ -17,7 +17,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from oncelog.broker.coordinated import reading
-from oncelog.controller.topics import NewTopic, create_topics
+from oncelog.controller.lane import Steps
+from oncelog.controller.state import Outcome
+from oncelog.controller.topics import Created, NewTopic, create_topics
 from oncelog.errors import CoordinatorLoadInProgress, CoordinatorNotAvailable, KafkaError, NotCoordinator
 from oncelog.log.partition_log import PartitionLog
 from oncelog.types import TopicPartition
@@ -72,6 +74,7 @@ class CoordinatedTopic(ABC, Generic[P]):
         self._is_loading = False
         self._wanted: dict[int, None] = {}
         """Partitions that were asked for before they were loaded, in their order."""
+        self._awaiting_topic: list[Callable[[KafkaError | None], None]] = []
         self._turn = 0
         """Which of the loaded partitions is looked at first when the alarm rings."""
 
@@ -84,15 +87,28 @@ class CoordinatedTopic(ABC, Generic[P]):
 
     # --- who coordinates ---
 
-    def ensure_topic(self, now_ms: int) -> None:
-        """Raises what prevents that the topic is created."""
-        broker = self._broker
+    def when_topic_exists(self, now_ms: int, done: Callable[[KafkaError | None], None]) -> None:
+        """Call back when there is the topic, or with what prevents that it is created: at once, unless it must be
+        created first. All who ask meanwhile wait for the same one."""
         if self._state.topic(self._name) is not None:
+            done(None)
             return
-        outcome = create_topics(self._state, broker.cluster, broker.config_schema, [self._new_topic()], broker.new_id)
-        created = broker.commit(outcome, now_ms)[self._name]
-        if isinstance(created, KafkaError):
-            raise created
+        self._awaiting_topic.append(done)
+        if len(self._awaiting_topic) == 1:
+            self._broker.controller.propose(self._plan_topic, now_ms, self._topic_created)
+
+    def _plan_topic(self) -> Outcome[Created]:
+        broker, state = self._broker, self._state
+        if state.topic(self._name) is not None:
+            return Outcome([], {})
+        return create_topics(state, broker.cluster, broker.config_schema, [self._new_topic()], broker.new_id)
+
+    def _topic_created(self, created: Created | None, error: KafkaError | None) -> None:
+        one = None if created is None else created.get(self._name)
+        refused = one if isinstance(one, KafkaError) else error
+        awaiting, self._awaiting_topic = self._awaiting_topic, []
+        for done in awaiting:
+            done(refused)
 
     def _check_available(self, index: int) -> None:
         """Whether a partition can coordinate. Raises CoordinatorNotAvailable."""
@@ -212,12 +228,14 @@ class CoordinatedTopic(ABC, Generic[P]):
 
     # --- the world changes ---
 
-    def topics_changed(self) -> None:
+    def topics_changed(self) -> Steps:
         """Topics were created, grew or were deleted."""
         for index, partition in list(self._partitions.items()):
             log = partition.log
-            if log.offline or self._broker.logs.logs.get(log.topic_partition) is not log:
+            is_gone = log.offline or self._broker.logs.logs.get(log.topic_partition) is not log
+            if is_gone and self._partitions.get(index) is partition:
                 self._drop(index, NotCoordinator("its topic was deleted"))
+                yield
 
     def log_failed(self, topic_partition: TopicPartition) -> None:
         """The disk behind a log has failed: if it was a coordinator's, all who wait there must hear."""

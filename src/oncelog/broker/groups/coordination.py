@@ -22,6 +22,7 @@ from oncelog.broker.groups.answers import MANY_GROUPS, NO_PLACE, refusal
 from oncelog.broker.groups.partition import CoordinatedPartition
 from oncelog.broker.request import Answer, Request
 from oncelog.broker.transaction_entry import Refused, enter, entry_of_offset_commit, has_entered
+from oncelog.controller.lane import Steps
 from oncelog.controller.state import ConfigResource, ControllerState, ResourceType
 from oncelog.controller.topic_names import OFFSETS_TOPIC
 from oncelog.controller.topics import NewTopic
@@ -173,12 +174,14 @@ class Coordination(CoordinatedTopic[CoordinatedPartition]):
 
     # --- the world changes ---
 
-    def topics_changed(self) -> None:
-        super().topics_changed()
-        now_ms = self._timers.now_ms()
+    def topics_changed(self) -> Steps:
+        yield from super().topics_changed()
         for partition in self._loaded_partitions():
-            partition.topics_changed(now_ms)
-            self._arm(partition, now_ms)
+            if self._partitions.get(partition.log.topic_partition.partition) is partition:
+                now_ms = self._timers.now_ms()
+                partition.topics_changed(now_ms)
+                self._arm(partition, now_ms)
+            yield
 
     def transaction_ended(self, index: int, producer_id: int, is_commit: bool, now_ms: int) -> None:
         """The log of a partition has the marker that ends a producer's transaction. A coordinator that is not loaded

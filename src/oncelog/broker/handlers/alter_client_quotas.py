@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from oncelog.broker.handlers.settle import settle
-from oncelog.broker.request import Request
+from oncelog.broker.request import Answer, Request
 from oncelog.controller.client_quotas import QuotaAlteration, QuotaAnswers, QuotaChange, alter_client_quotas
-from oncelog.controller.state import QuotaEntity
+from oncelog.controller.state import Outcome, QuotaEntity
 from oncelog.errors import KafkaError
 from oncelog.wire.api import ApiKey
 from oncelog.wire.codec import Message
@@ -22,10 +22,19 @@ if TYPE_CHECKING:
 API_KEY = ApiKey.ALTER_CLIENT_QUOTAS
 
 
-def handle(broker: BrokerState, request: Request) -> Message:
+def handle(broker: BrokerState, request: Request) -> Answer:
     alterations = [_alteration(entry) for entry in request.body["entries"]]
-    answers = settle(broker, request, alter_client_quotas(broker.controller.state, alterations), _spoil)
-    return {"entries": [_answer(entity, error) for entity, error in answers.items()]}
+
+    def plan() -> Outcome[QuotaAnswers]:
+        return alter_client_quotas(broker.controller.state, alterations)
+
+    def answer(answers: QuotaAnswers) -> Answer:
+        return {"entries": [_answer(entity, error) for entity, error in answers.items()]}
+
+    def refuse(error: KafkaError) -> QuotaAnswers:
+        return dict.fromkeys((alteration.entity for alteration in alterations), error)
+
+    return settle(broker, request, plan, answer, spoil=_spoil, refuse=refuse)
 
 
 def encode_entity(entity: QuotaEntity) -> list[Message]:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from oncelog.broker.handlers.incremental_alter_configs import answer_resource, spoil
-from oncelog.broker.handlers.settle import settle
-from oncelog.broker.request import Request
-from oncelog.controller.configs import ConfigChange, Operation, ResourceChange, alter_configs
+from oncelog.broker.handlers.incremental_alter_configs import settle_configs
+from oncelog.broker.request import Answer, Request
+from oncelog.controller.configs import Answers, ConfigChange, Operation, ResourceChange, alter_configs
+from oncelog.controller.state import Outcome
 from oncelog.wire.api import ApiKey
 from oncelog.wire.codec import Message
 
@@ -21,11 +21,13 @@ if TYPE_CHECKING:
 API_KEY = ApiKey.ALTER_CONFIGS
 
 
-def handle(broker: BrokerState, request: Request) -> Message:
+def handle(broker: BrokerState, request: Request) -> Answer:
     changes = [_change(resource) for resource in request.body["resources"]]
-    outcome = alter_configs(broker.controller.state, broker.node_id, broker.config_schema, changes)
-    answers = settle(broker, request, outcome, spoil)
-    return {"responses": [answer_resource(change, error) for change, error in zip(changes, answers, strict=True)]}
+
+    def plan() -> Outcome[Answers]:
+        return alter_configs(broker.controller.state, broker.node_id, broker.config_schema, changes)
+
+    return settle_configs(broker, request, changes, plan)
 
 
 def _change(resource: Message) -> ResourceChange:

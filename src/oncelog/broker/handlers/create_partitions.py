@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from oncelog.broker.handlers.settle import settle
-from oncelog.broker.request import Request
+from oncelog.broker.request import Answer, Request
+from oncelog.controller.state import Outcome
 from oncelog.controller.topics import MorePartitions, create_partitions
 from oncelog.errors import KafkaError
 from oncelog.wire.api import ApiKey
@@ -21,15 +22,25 @@ if TYPE_CHECKING:
 
 API_KEY = ApiKey.CREATE_PARTITIONS
 
+Answers = dict[str, KafkaError | None]
 
-def handle(broker: BrokerState, request: Request) -> Message:
+
+def handle(broker: BrokerState, request: Request) -> Answer:
     topics = [_more_partitions(topic) for topic in request.body["topics"]]
-    outcome = create_partitions(broker.controller.state, broker.cluster, topics)
-    answers = settle(broker, request, outcome, _spoil)
-    return {"results": [_answer(name, error) for name, error in answers.items()]}
+
+    def plan() -> Outcome[Answers]:
+        return create_partitions(broker.controller.state, broker.cluster, topics)
+
+    def answer(answers: Answers) -> Answer:
+        return {"results": [_answer(name, error) for name, error in answers.items()]}
+
+    def refuse(error: KafkaError) -> Answers:
+        return dict.fromkeys((topic.name for topic in topics), error)
+
+    return settle(broker, request, plan, answer, spoil=_spoil, refuse=refuse)
 
 
-def _spoil(answers: dict[str, KafkaError | None], error: KafkaError) -> dict[str, KafkaError | None]:
+def _spoil(answers: Answers, error: KafkaError) -> Answers:
     return {name: refused or error for name, refused in answers.items()}
 
 

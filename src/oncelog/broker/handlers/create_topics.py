@@ -13,6 +13,7 @@ from oncelog.broker.config import BrokerConfig
 from oncelog.broker.config.describe import describe_topic_configs
 from oncelog.broker.handlers.settle import settle
 from oncelog.broker.request import Answer, Piecewise, Request
+from oncelog.controller.state import Outcome
 from oncelog.controller.topics import Created, CreatedTopic, NewTopic, create_topics
 from oncelog.errors import KafkaError
 from oncelog.wire.api import ApiKey
@@ -26,9 +27,17 @@ API_KEY = ApiKey.CREATE_TOPICS
 
 def handle(broker: BrokerState, request: Request) -> Answer:
     topics = [_new_topic(topic) for topic in request.body["topics"]]
-    outcome = create_topics(broker.controller.state, broker.cluster, broker.config_schema, topics, broker.new_id)
-    created = settle(broker, request, outcome, _spoil)
-    return Piecewise({}, "topics", (_answer(broker.config, name, one) for name, one in created.items()))
+
+    def plan() -> Outcome[Created]:
+        return create_topics(broker.controller.state, broker.cluster, broker.config_schema, topics, broker.new_id)
+
+    def answer(created: Created) -> Answer:
+        return Piecewise({}, "topics", (_answer(broker.config, name, one) for name, one in created.items()))
+
+    def refuse(error: KafkaError) -> Created:
+        return dict.fromkeys((topic.name for topic in topics), error)
+
+    return settle(broker, request, plan, answer, spoil=_spoil, refuse=refuse)
 
 
 def _spoil(created: Created, error: KafkaError) -> Created:

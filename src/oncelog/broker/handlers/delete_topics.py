@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from oncelog.broker.handlers.settle import settle
-from oncelog.broker.request import Request
+from oncelog.broker.request import Answer, Request
+from oncelog.controller.state import Outcome
 from oncelog.controller.topics import DeletedTopic, TopicToDelete, delete_topics
 from oncelog.errors import InvalidRequest, KafkaError, TopicDeletionDisabled
 from oncelog.wire.api import ApiKey
@@ -25,12 +26,21 @@ FIRST_VERSION_BY_ID = 6
 FIRST_VERSION_THAT_CAN_SAY_DISABLED = 3
 
 
-def handle(broker: BrokerState, request: Request) -> Message:
+def handle(broker: BrokerState, request: Request) -> Answer:
     topics = _asked_topics(request)
     if not broker.config.delete_topic_enable:
         return {"responses": [_answer(DeletedTopic(*topic, _disabled(request.version))) for topic in topics]}
-    outcome = delete_topics(broker.controller.state, topics)
-    return {"responses": [_answer(topic) for topic in settle(broker, request, outcome, _spoil)]}
+
+    def plan() -> Outcome[list[DeletedTopic]]:
+        return delete_topics(broker.controller.state, topics)
+
+    def answer(deleted: list[DeletedTopic]) -> Answer:
+        return {"responses": [_answer(topic) for topic in deleted]}
+
+    def refuse(error: KafkaError) -> list[DeletedTopic]:
+        return [DeletedTopic(*topic, error) for topic in topics]
+
+    return settle(broker, request, plan, answer, spoil=_spoil, refuse=refuse)
 
 
 def _spoil(deleted: list[DeletedTopic], error: KafkaError) -> list[DeletedTopic]:

@@ -7,10 +7,12 @@ all. Eligible leader replicas come with replication.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from oncelog.broker.handlers.authorized_operations import TOPIC_OPERATIONS
-from oncelog.broker.handlers.metadata import describe_partition
+from oncelog.broker.handlers.partition_arrays import PartitionArray
 from oncelog.broker.request import Answer, Piecewise, Request
 from oncelog.controller.topic_names import check_topic_name, is_internal
 from oncelog.errors import InvalidRequest, KafkaError, UnknownTopicOrPartition
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from oncelog.broker.state import BrokerState
 
 API_KEY = ApiKey.DESCRIBE_TOPIC_PARTITIONS
+VERSION = 0
 
 
 def handle(broker: BrokerState, request: Request) -> Answer:
@@ -69,10 +72,13 @@ def _page(broker: BrokerState, names: list[str], cursor: Message | None, first_p
         if partitions.stop < count:
             next_cursor = {"topic_name": name, "partition_index": partitions.stop}
             break
-    return Piecewise({"next_cursor": next_cursor}, "topics", (_describe(broker, *each) for each in wanted))
+    return Piecewise(
+        {"next_cursor": next_cursor}, "topics", chain.from_iterable(_describe(broker, *each) for each in wanted)
+    )
 
 
-def _describe(broker: BrokerState, name: str, partitions: range) -> Message:
+def _describe(broker: BrokerState, name: str, indexes: range) -> Iterator[Message | None]:
+    """The topic, after as many None as it takes steps to describe it."""
     described: Message = {
         "name": name,
         "is_internal": is_internal(name),
@@ -84,15 +90,9 @@ def _describe(broker: BrokerState, name: str, partitions: range) -> Message:
         if topic is None:
             raise UnknownTopicOrPartition
     except KafkaError as error:
-        return {**described, "error_code": error.code}
-    described["topic_id"] = topic.id
-    described["partitions"] = [
-        {
-            **describe_partition(broker, topic, topic.partitions[index]),
-            "eligible_leader_replicas": [],
-            "last_known_elr": [],
-        }
-        for index in partitions
-        if index in topic.partitions  # or it is another topic by now
-    ]
-    return described
+        yield {**described, "error_code": error.code}
+        return
+    partitions = PartitionArray(broker, API_KEY, VERSION, {"eligible_leader_replicas": [], "last_known_elr": []})
+    known = topic.partitions  # perhaps of another topic by now
+    yield from partitions.steps(topic, [known[index] for index in indexes if index in known])
+    yield {**described, "topic_id": topic.id, "partitions": partitions.encoded}

@@ -10,15 +10,18 @@ adds share groups.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from oncelog.broker.request import Request
+from oncelog.broker.request import Answer, Request, promised
 from oncelog.errors import CoordinatorNotAvailable, InvalidRequest, KafkaError
 from oncelog.wire.api import ApiKey
 from oncelog.wire.codec import Message
 
 if TYPE_CHECKING:
+    from oncelog.broker.groups.coordination import Coordination
     from oncelog.broker.state import BrokerState
+    from oncelog.broker.transactions.coordination import TransactionCoordination
 
 logger = logging.getLogger(__name__)
 
@@ -30,34 +33,50 @@ NO_ERROR_MESSAGE = "NONE"
 """What Kafka's older versions say where there is no error."""
 
 
-def handle(broker: BrokerState, request: Request) -> Message:
+def handle(broker: BrokerState, request: Request) -> Answer:
+    def begin(deliver: Callable[[Answer], None]) -> None:
+        coordination = _coordination(broker, request.body["key_type"])
+        if coordination is None:
+            deliver(_answer(broker, request, None))
+        else:
+            coordination.when_topic_exists(request.now_ms, lambda error: deliver(_answer(broker, request, error)))
+
+    return promised(request, begin)
+
+
+def _coordination(broker: BrokerState, key_type: int) -> Coordination | TransactionCoordination | None:
+    if key_type == GROUP:
+        return broker.coordination
+    return broker.transactions if key_type == TRANSACTION else None
+
+
+def _answer(broker: BrokerState, request: Request, topic_error: KafkaError | None) -> Message:
+    if topic_error is not None:
+        logger.error("the topic of a coordinator cannot be created: %s", topic_error)
     key_type = request.body["key_type"]
     if request.version < FIRST_VERSION_WITH_MANY_KEYS:
-        answer = _find(broker, key_type, request.body["key"], request.now_ms)
+        answer = _find(broker, key_type, request.body["key"], topic_error)
         if not answer["error_code"]:
             answer["error_message"] = NO_ERROR_MESSAGE
         return answer
     keys = request.body["coordinator_keys"]
-    return {"coordinators": [{"key": key, **_find(broker, key_type, key, request.now_ms)} for key in keys]}
+    return {"coordinators": [{"key": key, **_find(broker, key_type, key, topic_error)} for key in keys]}
 
 
-def _find(broker: BrokerState, key_type: int, key: str, now_ms: int) -> Message:
+def _find(broker: BrokerState, key_type: int, key: str, topic_error: KafkaError | None) -> Message:
     try:
-        _check(broker, key_type, key, now_ms)
+        _check(broker, key_type, key, topic_error)
     except KafkaError as error:
         return {**NOWHERE, "error_code": error.code, "error_message": error.message}
     host, port = broker.endpoint
     return {"node_id": broker.node_id, "host": host, "port": port, "error_code": 0, "error_message": ""}
 
 
-def _check(broker: BrokerState, key_type: int, key: str, now_ms: int) -> None:
+def _check(broker: BrokerState, key_type: int, key: str, topic_error: KafkaError | None) -> None:
     """Raises what the client is told, unless this broker coordinates the key."""
-    if key_type not in (GROUP, TRANSACTION):
+    coordination = _coordination(broker, key_type)
+    if coordination is None:
         raise InvalidRequest(f"no coordinator has keys of type {key_type}")
-    coordination = broker.coordination if key_type == GROUP else broker.transactions
-    try:
-        coordination.ensure_topic(now_ms)
-    except KafkaError as error:
-        logger.error("the topic of a coordinator cannot be created: %s", error)
-        raise CoordinatorNotAvailable(f"the coordinator's topic cannot be created: {error.message}") from error
+    if topic_error is not None:
+        raise CoordinatorNotAvailable(f"the coordinator's topic cannot be created: {topic_error.message}")
     coordination.check_available(key)

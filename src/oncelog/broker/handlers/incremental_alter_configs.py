@@ -7,11 +7,13 @@ effect here; keys that nobody knows are refused, where Kafka stores them. Left o
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from oncelog.broker.handlers.settle import settle
-from oncelog.broker.request import Request
+from oncelog.broker.request import Answer, Request
 from oncelog.controller.configs import Answers, ConfigChange, ResourceChange, incremental_alter_configs
+from oncelog.controller.state import Outcome
 from oncelog.errors import KafkaError
 from oncelog.wire.api import ApiKey
 from oncelog.wire.codec import Message
@@ -22,18 +24,32 @@ if TYPE_CHECKING:
 API_KEY = ApiKey.INCREMENTAL_ALTER_CONFIGS
 
 
-def handle(broker: BrokerState, request: Request) -> Message:
+def handle(broker: BrokerState, request: Request) -> Answer:
     changes = [_change(resource) for resource in request.body["resources"]]
-    outcome = incremental_alter_configs(broker.controller.state, broker.node_id, broker.config_schema, changes)
-    answers = settle(broker, request, outcome, spoil)
-    return {"responses": [answer_resource(change, error) for change, error in zip(changes, answers, strict=True)]}
+
+    def plan() -> Outcome[Answers]:
+        return incremental_alter_configs(broker.controller.state, broker.node_id, broker.config_schema, changes)
+
+    return settle_configs(broker, request, changes, plan)
 
 
-def spoil(answers: Answers, error: KafkaError) -> Answers:
+def settle_configs(
+    broker: BrokerState, request: Request, changes: Sequence[ResourceChange], plan: Callable[[], Outcome[Answers]]
+) -> Answer:
+    def answer(answers: Answers) -> Answer:
+        return {"responses": [_answer_resource(change, error) for change, error in zip(changes, answers, strict=True)]}
+
+    def refuse(error: KafkaError) -> Answers:
+        return [error] * len(changes)
+
+    return settle(broker, request, plan, answer, spoil=_spoil, refuse=refuse)
+
+
+def _spoil(answers: Answers, error: KafkaError) -> Answers:
     return [refused or error for refused in answers]
 
 
-def answer_resource(change: ResourceChange, error: KafkaError | None) -> Message:
+def _answer_resource(change: ResourceChange, error: KafkaError | None) -> Message:
     return {
         "error_code": error.code if error else 0,
         "error_message": error.message if error else None,

@@ -10,9 +10,10 @@ Left out: version 6, the two-phase commit of KIP-939, which Kafka does not adver
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from oncelog.broker.request import Answer, Request
+from oncelog.broker.request import Answer, Request, promised
 from oncelog.errors import InvalidRequest, KafkaError
 from oncelog.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from oncelog.wire.api import ApiKey
@@ -26,6 +27,14 @@ FIRST_EPOCH = 0
 
 
 def handle(broker: BrokerState, request: Request) -> Answer:
+    def begin(deliver: Callable[[Answer], None]) -> None:
+        # Where there is no id the coordinator finds that out as well, if it needs one.
+        broker.controller.when_producer_ids(request.now_ms, lambda _: deliver(_serve(broker, request)))
+
+    return promised(request, begin)
+
+
+def _serve(broker: BrokerState, request: Request) -> Answer:
     if request.body["transactional_id"]:
         return broker.transactions.serve(request, request.body["transactional_id"])
     try:

@@ -11,13 +11,15 @@ the client must retry. Internal topics are not created here: they come with thei
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from oncelog.broker.handlers.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
-from oncelog.broker.request import Answer, Piecewise, Request
-from oncelog.controller.state import Partition, Topic
-from oncelog.controller.topic_names import check_topic_name, is_internal
+from oncelog.broker.handlers.partition_arrays import PartitionArray
+from oncelog.broker.request import Answer, Piecewise, Request, promised
+from oncelog.controller.state import Topic
+from oncelog.controller.topic_names import check_topic_name, is_internal, is_topic_name
 from oncelog.errors import (
     InvalidRequest,
     KafkaError,
@@ -31,16 +33,15 @@ from oncelog.wire.codec import Message
 from oncelog.wire.schema import ZERO_UUID
 
 if TYPE_CHECKING:
-    from oncelog.broker.state import BrokerState
+    from oncelog.broker.state import BrokerState, Refusals
 
 API_KEY = ApiKey.METADATA
 FIRST_VERSION_WITH_NULL_FOR_ALL = 1
 FIRST_VERSION_BY_ID = 12
-NO_LEADER = -1
 
 MAX_CREATED = 20
-"""How many topics one request creates by mentioning them: each is a write to the metadata log and folders on the disk,
-while everybody waits."""
+"""How many topics one request creates by mentioning them; of the others it hears LEADER_NOT_AVAILABLE, as while a topic
+that Kafka creates has no leader yet, and asks again."""
 
 
 PIECEWISE_FROM = 100
@@ -54,17 +55,39 @@ def handle(broker: BrokerState, request: Request) -> Answer:
             _refuse_impossible(request.version, asked)
     except KafkaError as error:
         return {"topics": [_failed(topic["name"] or "", topic["topic_id"], error) for topic in asked or ()]}
+    missing = _to_create(broker, asked) if asked and request.body["allow_auto_topic_creation"] else []
+    if not missing:
+        return _describe(broker, request, asked, {})
+    later = dict.fromkeys(missing[MAX_CREATED:], LeaderNotAvailable("the topic will be created; ask again"))
+
+    def begin(deliver: Callable[[Answer], None]) -> None:
+        def created(refused: Refusals) -> None:
+            deliver(_describe(broker, request, asked, {**refused, **later}))
+
+        broker.create_mentioned(missing[:MAX_CREATED], request.now_ms, created)
+
+    return promised(request, begin)
+
+
+def _to_create(broker: BrokerState, asked: list[Message]) -> list[str]:
+    """Topics that come to be because they are asked for."""
+    if any(topic["topic_id"] != ZERO_UUID for topic in asked):
+        return []
+    known = broker.controller.state.topics
+    names = dict.fromkeys(topic["name"] for topic in asked)
+    return [name for name in names if name not in known and broker.creates_mentioned(name) and is_topic_name(name)]
+
+
+def _describe(broker: BrokerState, request: Request, asked: list[Message] | None, refused: Refusals) -> Answer:
+    describing = _Describing(broker, request)
     if asked is None:
         existing = list(broker.controller.state.topics.values())
-        count = _count(existing)
-        topics: Iterable[Message] = (_found(broker, topic) for topic in existing)
+        topics: Iterable[Iterable[Message | None]] = (describing.found(topic) for topic in existing)
     else:
         state = broker.controller.state
         known = (state.topic(topic["name"]) or state.topic_by_id(topic["topic_id"]) for topic in asked)
-        count = len(asked) if len(asked) > PIECEWISE_FROM else _count(topic for topic in known if topic is not None)
-        topics = _describe_asked(broker, request, asked)
-    if request.body["include_topic_authorized_operations"]:
-        topics = ({**topic, "topic_authorized_operations": TOPIC_OPERATIONS} for topic in topics)
+        existing = [topic for topic in known if topic is not None]
+        topics = describing.asked(asked, refused)
     operations = CLUSTER_OPERATIONS if request.body["include_cluster_authorized_operations"] else NOT_ASKED
     rest: Message = {
         "brokers": [describe_broker(broker)],
@@ -72,9 +95,10 @@ def handle(broker: BrokerState, request: Request) -> Answer:
         "controller_id": broker.node_id,
         "cluster_authorized_operations": operations,
     }
-    if count > PIECEWISE_FROM:
-        return Piecewise(rest, "topics", iter(topics))
-    return {**rest, "topics": list(topics)}
+    described = chain.from_iterable(topics)
+    if max(len(existing), len(asked or ())) > PIECEWISE_FROM or _count(existing) > PIECEWISE_FROM:
+        return Piecewise(rest, "topics", described)
+    return {**rest, "topics": list(described)}
 
 
 def _count(topics: Iterable[Topic]) -> int:
@@ -84,20 +108,6 @@ def _count(topics: Iterable[Topic]) -> int:
 def describe_broker(broker: BrokerState) -> Message:
     host, port = broker.endpoint
     return {"node_id": broker.node_id, "host": host, "port": port, "rack": broker.config.broker_rack}
-
-
-def describe_partition(broker: BrokerState, topic: Topic, partition: Partition) -> Message:
-    """A partition whose disk failed has no leader: clients then wait and ask again, as with Kafka."""
-    offline = broker.is_offline(topic.name, partition.index)
-    return {
-        "error_code": LeaderNotAvailable.code if offline else 0,
-        "partition_index": partition.index,
-        "leader_id": NO_LEADER if offline else partition.leader,
-        "leader_epoch": partition.leader_epoch,
-        "replica_nodes": list(partition.replicas),
-        "isr_nodes": list(partition.isr),
-        "offline_replicas": [partition.leader] if offline else [],
-    }
 
 
 def _asked_topics(request: Request) -> list[Message] | None:
@@ -116,62 +126,48 @@ def _refuse_impossible(version: int, topics: list[Message]) -> None:
             raise UnknownServerError("a topic is asked for with neither name nor id")  # Kafka's code for it
 
 
-def _describe_asked(broker: BrokerState, request: Request, asked: list[Message]) -> Iterable[Message]:
-    topic_ids = dict.fromkeys(topic["topic_id"] for topic in asked if topic["topic_id"] != ZERO_UUID)
-    if topic_ids:  # as Kafka: one id makes it a request by ids
-        return (_describe_by_id(broker, topic_id) for topic_id in topic_ids)
-    names = dict.fromkeys(topic["name"] for topic in asked)
-    if not request.body["allow_auto_topic_creation"]:
-        return (_describe_by_name(broker, name, None) for name in names)
-    creating = _Creating(broker, request.now_ms)
-    return (_describe_by_name(broker, name, creating) for name in names)
+class _Describing:
+    """Each topic comes after as many None as it takes steps to describe it."""
 
-
-class _Creating:
-    """Topics that are created because they are asked for: a few for each request."""
-
-    def __init__(self, broker: BrokerState, now_ms: int) -> None:
+    def __init__(self, broker: BrokerState, request: Request) -> None:
         self._broker = broker
-        self._now_ms = now_ms
-        self._left = MAX_CREATED
+        self._version = request.version
+        asks_operations = request.body["include_topic_authorized_operations"]
+        self._operations: Message = {"topic_authorized_operations": TOPIC_OPERATIONS} if asks_operations else {}
 
-    def topic(self, name: str) -> Topic | None:
-        """Raises LeaderNotAvailable for one that is left to the next request, which clients then send, as they do
-        while a topic that Kafka creates has no leader yet."""
-        topic = self._broker.controller.state.topic(name)
-        if topic is not None or not self._broker.creates_mentioned(name):
-            return topic
-        if self._left == 0:
-            raise LeaderNotAvailable(f"topic {name} will be created; ask again")
-        self._left -= 1
-        return self._broker.ensure_topic(name, self._now_ms)
+    def asked(self, asked: list[Message], refused: Refusals) -> Iterator[Iterable[Message | None]]:
+        topic_ids = dict.fromkeys(topic["topic_id"] for topic in asked if topic["topic_id"] != ZERO_UUID)
+        if topic_ids:  # as Kafka: one id makes it a request by ids
+            return map(self._by_id, topic_ids)
+        return (self._by_name(name, refused.get(name)) for name in dict.fromkeys(topic["name"] for topic in asked))
 
+    def _by_id(self, topic_id: Any) -> Iterable[Message | None]:
+        topic = self._broker.controller.state.topic_by_id(topic_id)
+        return [self._failed(None, topic_id, UnknownTopicId())] if topic is None else self.found(topic)
 
-def _describe_by_id(broker: BrokerState, topic_id: Any) -> Message:
-    topic = broker.controller.state.topic_by_id(topic_id)
-    if topic is None:
-        return _failed(None, topic_id, UnknownTopicId())
-    return _found(broker, topic)
+    def _by_name(self, name: str, refused: KafkaError | None) -> Iterable[Message | None]:
+        try:
+            check_topic_name(name)
+            topic = self._broker.controller.state.topic(name)
+            if topic is None:
+                raise refused or UnknownTopicOrPartition
+            return self.found(topic)
+        except KafkaError as error:
+            return [self._failed(name, ZERO_UUID, error)]
 
+    def found(self, topic: Topic) -> Iterator[Message | None]:
+        partitions = PartitionArray(self._broker, API_KEY, self._version)
+        yield from partitions.steps(topic, list(topic.partitions.values()))
+        yield {
+            "name": topic.name,
+            "topic_id": topic.id,
+            "is_internal": is_internal(topic.name),
+            "partitions": partitions.encoded,
+            **self._operations,
+        }
 
-def _describe_by_name(broker: BrokerState, name: str, creating: _Creating | None) -> Message:
-    try:
-        check_topic_name(name)
-        topic = broker.controller.state.topic(name) if creating is None else creating.topic(name)
-        if topic is None:
-            raise UnknownTopicOrPartition
-        return _found(broker, topic)
-    except KafkaError as error:
-        return _failed(name, ZERO_UUID, error)
-
-
-def _found(broker: BrokerState, topic: Topic) -> Message:
-    return {
-        "name": topic.name,
-        "topic_id": topic.id,
-        "is_internal": is_internal(topic.name),
-        "partitions": [describe_partition(broker, topic, partition) for partition in topic.partitions.values()],
-    }
+    def _failed(self, name: str | None, topic_id: Any, error: KafkaError) -> Message:
+        return {**_failed(name, topic_id, error), **self._operations}
 
 
 def _failed(name: str | None, topic_id: Any, error: KafkaError) -> Message:

@@ -18,6 +18,7 @@ from oncelog.broker.coordinated.writing import as_client_knows
 from oncelog.broker.request import Answer, Request
 from oncelog.broker.transactions.markers import MarkerQueue
 from oncelog.broker.transactions.partition import Joined, TransactionPartition
+from oncelog.controller.lane import Steps
 from oncelog.controller.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from oncelog.controller.topics import NewTopic
 from oncelog.coordinator.groups import coordinator_for
@@ -25,7 +26,7 @@ from oncelog.coordinator.transactions.answers import refusal
 from oncelog.coordinator.transactions.effects import Markers, TransactionSettings
 from oncelog.coordinator.transactions.transaction import Identity
 from oncelog.coordinator.transactions.transaction_coordinator import TransactionCoordinator
-from oncelog.errors import CoordinatorLoadInProgress, KafkaError, KafkaStorageError
+from oncelog.errors import CoordinatorLoadInProgress, KafkaError, KafkaStorageError, RequestTimedOut
 from oncelog.log.partition_log import PartitionLog
 from oncelog.types import TopicPartition
 from oncelog.wire.api import ApiKey
@@ -66,10 +67,11 @@ class TransactionCoordination(CoordinatedTopic[TransactionPartition]):
         return TransactionPartition(self._broker, log, coordinator, self._markers.send, self._partition_failed)
 
     def _new_producer_id(self) -> int:
-        """Raises CoordinatorLoadInProgress where the disk is full, as Kafka does: producers try again."""
+        """Raises CoordinatorLoadInProgress where the disk is full, as Kafka does, or a block of ids is still being
+        reserved: producers try again."""
         try:
             return self._broker.controller.next_producer_id(self._timers.now_ms())
-        except KafkaStorageError as error:
+        except (KafkaStorageError, RequestTimedOut) as error:
             raise CoordinatorLoadInProgress(f"there is no producer id at present: {error.message}") from error
 
     def _offsets_partition(self, group_id: str) -> int:
@@ -176,9 +178,10 @@ class TransactionCoordination(CoordinatedTopic[TransactionPartition]):
 
     # --- the world changes ---
 
-    def topics_changed(self) -> None:
-        super().topics_changed()
+    def topics_changed(self) -> Steps:
+        yield from super().topics_changed()
         self._markers.retry()
+        yield
 
     # --- numbers ---
 
