@@ -7,9 +7,12 @@ gives it an endpoint and threads. All calls come from one thread.
 
 from __future__ import annotations
 
+import importlib
 import logging
+import sys
 from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 from uuid import UUID
 
@@ -295,6 +298,15 @@ class BrokerState:
 
             self._transactions = TransactionCoordination(self)
         return self._transactions
+
+    def when_loaded(self, module: str | None, now_ms: int, done: Callable[[], None]) -> None:
+        """Call back when the code of a module is there. Loading that of a coordinator takes a tenth of a second: that
+        is done where the metadata is written, as the topic of the coordinator comes next."""
+        if module is None or module in sys.modules:
+            done()
+        else:
+            load = partial(importlib.import_module, module)
+            self.controller.propose(lambda: Outcome([], load()), now_ms, lambda *_: done())
 
     def resume_groups(self) -> None:
         """After a start: members that never came back must be noticed, also if nobody asks about their groups."""

@@ -11,18 +11,21 @@ from typing import TYPE_CHECKING
 
 from oncelog.broker.config import BrokerConfig
 from oncelog.broker.config.describe import describe_topic_configs
+from oncelog.broker.dispatch import response_schema
 from oncelog.broker.handlers.settle import settle
 from oncelog.broker.request import Answer, Piecewise, Request
 from oncelog.controller.state import Outcome
 from oncelog.controller.topics import Created, CreatedTopic, NewTopic, create_topics
 from oncelog.errors import KafkaError
 from oncelog.wire.api import ApiKey
-from oncelog.wire.codec import Message
+from oncelog.wire.codec import Message, encoded_elements
+from oncelog.wire.encoder import EncodedElements
 
 if TYPE_CHECKING:
     from oncelog.broker.state import BrokerState
 
 API_KEY = ApiKey.CREATE_TOPICS
+FIRST_VERSION_WITH_CONFIGS = 5
 
 
 def handle(broker: BrokerState, request: Request) -> Answer:
@@ -32,7 +35,8 @@ def handle(broker: BrokerState, request: Request) -> Answer:
         return create_topics(broker.controller.state, broker.cluster, broker.config_schema, topics, broker.new_id)
 
     def answer(created: Created) -> Answer:
-        return Piecewise({}, "topics", (_answer(broker.config, name, one) for name, one in created.items()))
+        configs = _Configs(broker.config, request.version)
+        return Piecewise({}, "topics", (_answer(configs, name, one) for name, one in created.items()))
 
     def refuse(error: KafkaError) -> Created:
         return dict.fromkeys((topic.name for topic in topics), error)
@@ -54,7 +58,35 @@ def _new_topic(topic: Message) -> NewTopic:
     )
 
 
-def _answer(config: BrokerConfig, name: str, created: CreatedTopic | KafkaError) -> Message:
+class _Configs:
+    """The configs of new topics, encoded once for all that are configured alike."""
+
+    def __init__(self, config: BrokerConfig, version: int) -> None:
+        self._config = config
+        self._version = version
+        self._encoded: dict[tuple[tuple[str, str], ...], EncodedElements] = {}
+
+    def of(self, created: CreatedTopic) -> EncodedElements | list[Message]:
+        if self._version < FIRST_VERSION_WITH_CONFIGS:
+            return []
+        key = tuple(created.configs.items())
+        encoded = self._encoded.get(key)
+        if encoded is None:
+            encoded = encoded_elements(response_schema(API_KEY), self._version, "topics", "configs")
+            for entry in describe_topic_configs(self._config, created.configs):
+                encoded.append(
+                    {
+                        "name": entry.name,
+                        "value": entry.text,
+                        "read_only": entry.read_only,
+                        "config_source": entry.source,
+                    }
+                )
+            self._encoded = {key: encoded}  # one is enough: who creates many mostly configures them alike
+        return encoded
+
+
+def _answer(configs: _Configs, name: str, created: CreatedTopic | KafkaError) -> Message:
     if isinstance(created, KafkaError):
         return {"name": name, "error_code": created.code, "error_message": created.message}
     return {
@@ -63,13 +95,5 @@ def _answer(config: BrokerConfig, name: str, created: CreatedTopic | KafkaError)
         "topic_id": created.topic_id,
         "num_partitions": created.partition_count,
         "replication_factor": created.replication_factor,
-        "configs": [
-            {
-                "name": entry.name,
-                "value": entry.text,
-                "read_only": entry.read_only,
-                "config_source": entry.source,
-            }
-            for entry in describe_topic_configs(config, created.configs)
-        ],
+        "configs": configs.of(created),
     }

@@ -28,6 +28,7 @@ logger = logging.getLogger(__name__)
 API_KEY = ApiKey.FIND_COORDINATOR
 FIRST_VERSION_WITH_MANY_KEYS = 4
 GROUP, TRANSACTION = 0, 1
+MODULES = {GROUP: "oncelog.broker.groups.coordination", TRANSACTION: "oncelog.broker.transactions.coordination"}
 NOWHERE: Message = {"node_id": -1, "host": "", "port": -1}
 NO_ERROR_MESSAGE = "NONE"
 """What Kafka's older versions say where there is no error."""
@@ -35,11 +36,14 @@ NO_ERROR_MESSAGE = "NONE"
 
 def handle(broker: BrokerState, request: Request) -> Answer:
     def begin(deliver: Callable[[Answer], None]) -> None:
-        coordination = _coordination(broker, request.body["key_type"])
-        if coordination is None:
-            deliver(_answer(broker, request, None))
-        else:
-            coordination.when_topic_exists(request.now_ms, lambda error: deliver(_answer(broker, request, error)))
+        def loaded() -> None:
+            coordination = _coordination(broker, request.body["key_type"])
+            if coordination is None:
+                deliver(_answer(broker, request, None))
+            else:
+                coordination.when_topic_exists(request.now_ms, lambda error: deliver(_answer(broker, request, error)))
+
+        broker.when_loaded(MODULES.get(request.body["key_type"]), request.now_ms, loaded)
 
     return promised(request, begin)
 
