@@ -166,9 +166,9 @@ def test_what_is_unflushed_for_long_is_flushed_in_a_thread(house: House) -> None
     house.clock.advance(MAX_UNFLUSHED_MS - FLUSH_CHECK_INTERVAL_MS)
     assert house.desk.threads.waiting == []
     house.clock.advance(3 * FLUSH_CHECK_INTERVAL_MS)
-    assert len(house.desk.threads.waiting) == 1, "once, however often it is looked at"
+    assert len(house.desk.threads.waiting) == 2, "the flush, once however often it is looked at, and the checkpoint"
     assert log.recovery_point == 0
-    house.desk.threads.run_next()
+    house.desk.threads.run_all()
     assert log.recovery_point == 1
 
 
@@ -232,6 +232,7 @@ def test_recovery_points_are_written_down(house: House, storage: FailingStorage)
     house.clock.advance(3000)
     house.desk.threads.run_all()
     house.clock.advance(2 * MINUTE_MS)
+    house.desk.threads.run_all()
     assert b"orders 0 3" in bytes(storage.content("/data/recovery-point-offset-checkpoint"))
 
 
@@ -245,9 +246,11 @@ def test_a_checkpoint_that_fails_is_tried_again(
     storage.fail_next("rename")
     with caplog.at_level(logging.ERROR):
         house.clock.advance(MINUTE_MS)
+        house.desk.threads.run_all()
     assert "the next start may have to recover more than needed" in caplog.text
     storage.heal()
     house.clock.advance(MINUTE_MS)
+    house.desk.threads.run_all()
     assert b"orders 0 1" in bytes(storage.content("/data/recovery-point-offset-checkpoint"))
 
 

@@ -395,7 +395,7 @@ def test_a_marker_whose_index_entry_cannot_be_written_yet(error: int, then: str)
     storage = FaultyStorage()
     log = open_log(storage)
     append_transactional(log, 9, 0)
-    storage.fail_at(storage.operations + 3, error)
+    storage.fail_at(storage.operations + 2, error)
     end_transaction(log, 9, ABORT)
     storage.heal()
     expected = [AbortedTransaction(9, 0, 1, 2)]

@@ -22,17 +22,23 @@ class OncelogBroker(BrokerProcess):
     kind = "oncelog"
 
     def __init__(
-        self, directory: Path, config: dict[str, str] | None = None, env: dict[str, str] | None = None
+        self,
+        directory: Path,
+        config: dict[str, str] | None = None,
+        env: dict[str, str] | None = None,
+        max_descriptors: int | None = None,
     ) -> None:
         super().__init__(directory)
         self.port = unused_port()
         self.config = dict(config or {})
         self.env = {**os.environ, **(env or {})}
+        self.max_descriptors = max_descriptors
 
     def start(self) -> None:
         assert not self.running
         self.directory.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "oncelog", "broker", "--data", str(self.data_dir)]
+        limited = [] if self.max_descriptors is None else ["prlimit", f"--nofile={self.max_descriptors}"]
+        command = [*limited, sys.executable, "-m", "oncelog", "broker", "--data", str(self.data_dir)]
         command += ["--listen", f"{self.host}:{self.port}", "--node-id", str(NODE_ID)]
         for key, value in self.config.items():
             command += ["-o", f"{key}={value}"]

@@ -16,6 +16,12 @@ RESERVED_DESCRIPTORS: Final = 128
 """What the broker may need at once for its own work beside what it has open: new segments and their indexes, snapshots
 and checkpoints, flushes, compaction, modules that are loaded when first used, the metrics page."""
 
+LOG_SHARE: Final = 2
+"""The part of the descriptors that growing segments may hold open, less what is reserved: a half."""
+
+MAX_OPEN_SEGMENTS: Final = 65_536
+"""Growing segments that are held open where the system allows any number."""
+
 RESERVED_SHARE: Final = 8
 """Where few descriptors are allowed, this part of them is reserved: an eighth."""
 
@@ -28,6 +34,14 @@ def is_for_clients(descriptor: int) -> bool:
 
 def reserve_of(limit: int) -> int:
     return min(RESERVED_DESCRIPTORS, limit // RESERVED_SHARE)
+
+
+def for_logs() -> int:
+    """How many growing segments may hold their file open."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit == resource.RLIM_INFINITY:
+        return MAX_OPEN_SEGMENTS
+    return min(MAX_OPEN_SEGMENTS, max(1, limit // LOG_SHARE - reserve_of(limit)))
 
 
 def duplicate_for_client(descriptor: int) -> int:

@@ -86,31 +86,58 @@ class Housekeeping:
         return self._broker.config.log_cleaner_backoff_ms
 
     def _flush(self, now_ms: int) -> None:
-        for flush in self._logs.flushes_due(now_ms):
+        self._in_slices("flushes", self._flush_each(now_ms))
 
-            def ended(_: None, error: Exception | None, now_ms: int, flush: LogFlush = flush) -> None:
-                if error is None:
-                    self._logs.flushed(flush, now_ms)
-                else:
-                    self._logs.flush_failed(flush, error)
-                    if flush.log.offline:
-                        self._broker.log_failed(flush.log.topic_partition)
+    def _flush_each(self, now_ms: int) -> Iterator[None]:
+        for flush in self._logs.each_flush(now_ms):
+            if flush is not None:
+                self._run_flush(flush)
+            yield
 
-            self._broker.group_commit.run(flush.log, flush.run, ended)
+    def _run_flush(self, flush: LogFlush) -> None:
+        def ended(_: None, error: Exception | None, now_ms: int) -> None:
+            if error is None:
+                self._logs.flushed(flush, now_ms)
+            else:
+                self._logs.flush_failed(flush, error)
+                if flush.log.offline:
+                    self._broker.log_failed(flush.log.topic_partition)
+
+        self._broker.group_commit.run(flush.log, flush.run, ended)
 
     def _checkpoint(self, now_ms: int) -> None:
-        try:
-            self._logs.checkpoint()
-        except KafkaStorageError as error:
-            logger.error("the next start may have to recover more than needed: %s", error)
+        checkpoint = None if self._logs.is_checkpointing else self._logs.checkpoint_due()
+        if checkpoint is None:
+            return
+
+        def ended(_: None, error: Exception | None, now_ms: int) -> None:
+            if error is None:
+                self._logs.checkpointed(checkpoint)
+            else:
+                self._logs.checkpoint_failed(checkpoint)
+                logger.error("the next start may have to recover more than needed: %s", error)
+
+        self._timers.run_in_thread(checkpoint.run, ended)
 
     def _retain(self, now_ms: int) -> None:
-        deleted = self._logs.retention(now_ms, self._timers.wall_ms())
+        self._in_slices("retention", self._retain_each(now_ms))
+
+    def _retain_each(self, now_ms: int) -> Iterator[None]:
+        deleted = 0
+        for count in self._logs.each_retention(now_ms, self._timers.wall_ms()):
+            deleted += count
+            yield
         if deleted:
             logger.info("retention took %d segments out of use", deleted)
 
     def _expire(self, now_ms: int) -> None:
-        expired = self._logs.expire_producers(now_ms)
+        self._in_slices("expiry", self._expire_each(now_ms))
+
+    def _expire_each(self, now_ms: int) -> Iterator[None]:
+        expired = 0
+        for count in self._logs.each_expiry(now_ms):
+            expired += count
+            yield
         if expired:
             logger.debug("forgot %d silent producer ids", expired)
 
@@ -139,8 +166,11 @@ class Housekeeping:
         self._timers.run_in_thread(run, ended)
 
     def _retire(self, now_ms: int) -> None:
+        """And let the checkpoints forget what was deleted, before a topic of the same name has to wait for that."""
         if self._logs.retiring:
             self._in_slices("retirement", self._retire_all(now_ms))
+        if self._logs.has_withdrawals:
+            self._checkpoint(now_ms)
 
     def _retire_all(self, now_ms: int) -> Iterator[None]:
         """Until one fails: what prevents one mostly prevents all."""
@@ -168,7 +198,10 @@ class Housekeeping:
         self._timers.run_in_thread(reopening.run, ended)
 
     def _clean(self, now_ms: int) -> None:
-        cleaning = self._logs.next_cleaning(now_ms, self._timers.wall_ms())
+        self._in_slices("cleaning", self._choose_cleaning(now_ms))
+
+    def _choose_cleaning(self, now_ms: int) -> Iterator[None]:
+        cleaning = yield from self._logs.choose_cleaning(now_ms, self._timers.wall_ms())
         if cleaning is not None:
             self._clean_next(cleaning)
 

@@ -23,7 +23,7 @@ from uuid import uuid4
 
 from oncelog.broker.config import BrokerConfig, Endpoint
 from oncelog.broker.connection import KafkaConnection
-from oncelog.broker.descriptors import is_for_clients
+from oncelog.broker.descriptors import for_logs, is_for_clients
 from oncelog.broker.dispatch import Dispatcher, api_name
 from oncelog.broker.group_commit import GroupCommit
 from oncelog.broker.held_answers import HeldAnswers
@@ -38,6 +38,7 @@ from oncelog.broker.workbench import SLICE_S, Workbench
 from oncelog.clock import wall_ms
 from oncelog.errors import OncelogError
 from oncelog.log.folder_lock import FolderInUse, FolderLock
+from oncelog.log.open_files import OpenFiles
 from oncelog.log.storage import FileStorage
 from oncelog.wire.buffer_shelf import BufferShelf
 from oncelog.wire.frame import RequestHeader
@@ -303,7 +304,10 @@ def run(config: BrokerConfig) -> int:
         contextlib.closing(uvloop.new_event_loop()) as loop,
     ):
         now_ms = steady_time.now_ms()
-        broker = BrokerState.open(config, FileStorage(), now_ms=now_ms, new_id=uuid4, parallel_map=pool.map)
+        open_files = OpenFiles(for_logs())
+        broker = BrokerState.open(
+            config, FileStorage(), now_ms=now_ms, new_id=uuid4, parallel_map=pool.map, open_files=open_files
+        )
         # Also if it cannot serve because its port is taken: the next start should be a quick one.
         at_the_end.callback(_stop, broker, steady_time)
         loop.run_until_complete(_serve(broker, lock, loop, pool, steady_time))

@@ -49,6 +49,7 @@ from oncelog.errors import (
 from oncelog.log.config import LogConfig
 from oncelog.log.folders import see_doctor
 from oncelog.log.manager import LogManager, ParallelMap, Reopening
+from oncelog.log.open_files import OpenFiles
 from oncelog.log.partition_log import PartitionLog
 from oncelog.log.storage import Storage, is_temporary
 from oncelog.records.validation import BatchRules
@@ -147,6 +148,7 @@ class BrokerState:
         now_ms: int,
         new_id: Callable[[], UUID],
         parallel_map: ParallelMap = map,
+        open_files: OpenFiles | None = None,
     ) -> BrokerState:
         """Recover everything in the data folder, whose lock the caller holds. `new_id` makes random ids."""
         storage.make_directory(config.log_dir)
@@ -160,7 +162,7 @@ class BrokerState:
         )
         broker = cls(config, storage, identity, controller, new_id)
         broker._apply_dynamic_config()
-        broker._open_logs(now_ms, parallel_map)
+        broker._open_logs(now_ms, parallel_map, open_files)
         return broker
 
     # --- what exists ---
@@ -451,7 +453,7 @@ class BrokerState:
 
     # --- starting ---
 
-    def _open_logs(self, now_ms: int, parallel_map: ParallelMap) -> None:
+    def _open_logs(self, now_ms: int, parallel_map: ParallelMap, open_files: OpenFiles | None) -> None:
         configs = {name: self._stored_log_config(name) for name in self.controller.state.topics}
 
         def config_of(partition: TopicPartition, topic_id: UUID | None) -> LogConfig | None:
@@ -477,6 +479,7 @@ class BrokerState:
             foreign_epoch=self.controller.foreign_epoch,
             topic_id_of=lambda partition: self.controller.state.topics[partition.topic].id,
             was_deleted=lambda topic_id: topic_id in self.controller.removed_topics,
+            open_files=open_files,
         )
         for partition, error in self.logs.report.failed.items():
             if is_temporary(error):

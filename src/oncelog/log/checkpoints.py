@@ -14,7 +14,7 @@ from typing import Final
 from uuid import UUID
 
 from oncelog.errors import OncelogError
-from oncelog.log.storage import Storage, replace_file
+from oncelog.log.storage import Storage, begin_file, replace_file
 from oncelog.types import TopicPartition
 
 RECOVERY_POINT_FILE: Final = "recovery-point-offset-checkpoint"
@@ -86,8 +86,16 @@ def take_clean_shutdown(storage: Storage, directory: str) -> bool:
 def write_topic_id(storage: Storage, directory: str, topic_id: UUID) -> None:
     """Not synced, or a topic of many partitions would wait for the disk as often: a folder that lost it in a power
     failure is known by its name."""
-    text = f"version: {VERSION}\ntopic_id: {_encode_id(topic_id)}"
-    replace_file(storage, f"{directory}/{PARTITION_METADATA_FILE}", text.encode(), durable=False)
+    replace_file(storage, f"{directory}/{PARTITION_METADATA_FILE}", _encode_metadata(topic_id), durable=False)
+
+
+def begin_topic_id(storage: Storage, directory: str, topic_id: UUID) -> None:
+    """In a folder that holds no record yet: if a kill tears it, the folder is known by its name."""
+    begin_file(storage, f"{directory}/{PARTITION_METADATA_FILE}", _encode_metadata(topic_id))
+
+
+def _encode_metadata(topic_id: UUID) -> bytes:
+    return f"version: {VERSION}\ntopic_id: {_encode_id(topic_id)}".encode()
 
 
 def read_topic_id(storage: Storage, directory: str) -> UUID | None:

@@ -9,7 +9,7 @@ tried again.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -57,28 +57,51 @@ class CleaningSchedule:
         Whichever clock is behind says how old a record is; whichever is ahead, from when on a tombstone is kept for
         `delete.retention.ms`. So neither a jump nor its correction makes anything go early.
         """
+        steps = self.choose(list(logs.items()), now_ms, wall_ms, lambda log: True)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                chosen: CleaningRound | None = end.value
+                return chosen
+
+    def choose(
+        self,
+        logs: Sequence[tuple[str, PartitionLog]],
+        now_ms: int,
+        wall_ms: int,
+        is_here: Callable[[PartitionLog], bool],
+    ) -> Generator[None, None, CleaningRound | None]:
+        """As `next_round`, one look at a log after the other. `is_here` tells whether the dirtiest still exists when
+        all have been looked at."""
         if self._current is not None:
             return None
-        due = []
-        for directory, log in logs.items():
-            if log.config.compacts and not log.offline and log not in self._uncleanable:
-                dirtiness = self._measure(log, min(now_ms, wall_ms), now_ms)
-                if dirtiness is not None and dirtiness.is_due:
-                    due.append((dirtiness.ratio, directory, log, dirtiness))
-        if not due:
+        aged_ms, worst = min(now_ms, wall_ms), None
+        for directory, log in logs:
+            dirtiness = self._measure(log, aged_ms, now_ms) if self._is_cleanable(log) else None
+            if dirtiness is not None and dirtiness.is_due and (worst is None or dirtiness.ratio > worst[0]):
+                worst = dirtiness.ratio, directory, log
+            yield
+        if worst is None or self._current is not None:
             return None
-        _, directory, log, dirtiness = max(due, key=lambda choice: choice[0])
+        _, directory, log = worst
+        dirtiness = self._measure(log, aged_ms, now_ms) if is_here(log) and self._is_cleanable(log) else None
+        if dirtiness is None or not dirtiness.is_due:
+            return None
         cleaning = cleaner.plan(
             log,
             self._storage,
             directory,
             dirtiness,
-            now_ms=min(now_ms, wall_ms),
+            now_ms=aged_ms,
             kept_from_ms=max(now_ms, wall_ms),
             max_keys=self._max_keys,
         )
         self._current = _UnderWay(log, cleaning)
         return cleaning
+
+    def _is_cleanable(self, log: PartitionLog) -> bool:
+        return log.config.compacts and log.is_written and not log.offline and log not in self._uncleanable
 
     def _measure(self, log: PartitionLog, aged_ms: int, now_ms: int) -> cleaner.Dirtiness | None:
         try:

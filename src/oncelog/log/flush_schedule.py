@@ -62,22 +62,33 @@ class FlushSchedule:
 
     def due(self, logs: Iterable[PartitionLog], now_ms: int) -> list[LogFlush]:
         """The flushes to run now, none of them for a log that is being flushed already."""
-        flushes: list[LogFlush] = []
-        for log in logs:
-            if len(self._running) >= MAX_FLUSHES_AT_ONCE:
-                break
-            if log not in self._running and not log.offline and not self._is_durable(log):
-                request = self._request(log, now_ms)
-                if request is not None:
-                    flushes.append(LogFlush(log, request, _Mark.at_end_of(log)))
-                    self._running.add(log)
-        return flushes
+        flushes = (self.look(log, now_ms) for log in list(logs) if not self.is_full)
+        return [flush for flush in flushes if flush is not None]
 
-    def _is_durable(self, log: PartitionLog) -> bool:
+    @property
+    def is_full(self) -> bool:
+        """No more can be begun for now."""
+        return len(self._running) >= MAX_FLUSHES_AT_ONCE
+
+    def look(self, log: PartitionLog, now_ms: int) -> LogFlush | None:
+        """The flush of one log, if it is due. A log that is durable is settled: its next change brings it back."""
+        if log in self._running or self._is_settled(log):
+            return None
+        request = self._request(log, now_ms)
+        if request is None:
+            return None
+        self._running.add(log)
+        return LogFlush(log, request, _Mark.at_end_of(log))
+
+    def _is_settled(self, log: PartitionLog) -> bool:
+        if log.offline:
+            log.settled()
+            return True
         if log.recovery_point < log.log_end_offset or not log.is_start_durable:
             return False
         self._durable[log] = _Mark.at_end_of(log)
         self._unflushed_since_ms.pop(log, None)
+        log.settled()
         return True
 
     def _request(self, log: PartitionLog, now_ms: int) -> FlushRequest | None:

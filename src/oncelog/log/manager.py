@@ -17,9 +17,10 @@ Kafka's name: LogManager.
 
 from __future__ import annotations
 
+import errno
 import heapq
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
@@ -33,7 +34,9 @@ from oncelog.log.cleaner import CleanedGroup, CleaningRound
 from oncelog.log.cleaning_schedule import CleaningSchedule
 from oncelog.log.config import LogConfig
 from oncelog.log.flush_schedule import FlushSchedule, LogFlush
+from oncelog.log.log_news import LogNews
 from oncelog.log.manifest import NO_FOREIGN_EPOCH, CorruptManifest, read_manifest
+from oncelog.log.open_files import OpenFiles
 from oncelog.log.partition_log import PartitionLog
 from oncelog.log.partition_register import PartitionRegister, Registered
 from oncelog.log.segment_files import Removal
@@ -92,6 +95,26 @@ class OpenReport:
     failed: dict[TopicPartition, KafkaStorageError] = field(default_factory=dict)
 
 
+class Checkpoint(NamedTuple):
+    """Recovery points and start offsets to be written down; None where nothing has changed."""
+
+    storage: Storage
+    directory: str
+    recovery_points: dict[TopicPartition, int] | None
+    start_offsets: dict[TopicPartition, int] | None
+    looked_at: frozenset[PartitionLog]
+
+    def run(self) -> None:
+        """Raises KafkaStorageError."""
+        files = ((RECOVERY_POINT_FILE, self.recovery_points), (LOG_START_OFFSET_FILE, self.start_offsets))
+        try:
+            for name, offsets in files:
+                if offsets is not None:
+                    checkpoints.write_offsets(self.storage, self.directory, name, offsets)
+        except OSError as error:
+            raise KafkaStorageError(f"cannot write the checkpoints of {self.directory}: {error}") from error
+
+
 class _Found(NamedTuple):
     """A partition's folder on the disk, with its settings."""
 
@@ -137,8 +160,14 @@ class LogManager:
         flushes: FlushSchedule,
         cleaning: CleaningSchedule,
         foreign_epoch: int = NO_FOREIGN_EPOCH,
+        open_files: OpenFiles | None = None,
     ) -> None:
         self._storage = storage
+        self._open_files = open_files if open_files is not None else OpenFiles()
+        self._news = LogNews()
+        self._settled: set[PartitionLog] = set()  # since the last checkpoint
+        self._withdrawn: set[TopicPartition] = set()  # deleted, and still in the checkpoint files
+        self._checkpointing: Checkpoint | None = None
         self._foreign_epoch = foreign_epoch
         self._register = PartitionRegister(storage, directory)
         self._directory = directory
@@ -168,6 +197,7 @@ class LogManager:
         foreign_epoch: int = NO_FOREIGN_EPOCH,
         topic_id_of: Callable[[TopicPartition], UUID | None] = _no_topic_id,
         was_deleted: Callable[[UUID], bool] = _was_not_deleted,
+        open_files: OpenFiles | None = None,
     ) -> LogManager:
         """Open every log of the directory. One that cannot be opened is reported, and does not stop the others.
 
@@ -177,7 +207,14 @@ class LogManager:
         """
         cleaning = CleaningSchedule(storage, directory)
         flushes = flushes or FlushSchedule()
-        manager = cls(storage, directory, flushes=flushes, cleaning=cleaning, foreign_epoch=foreign_epoch)
+        manager = cls(
+            storage,
+            directory,
+            flushes=flushes,
+            cleaning=cleaning,
+            foreign_epoch=foreign_epoch,
+            open_files=open_files,
+        )
         try:
             storage.make_directory(directory)
             manager._load_checkpoints()
@@ -190,6 +227,9 @@ class LogManager:
             raise KafkaStorageError(f"cannot open the data directory {directory}: {error}") from error
         for folder, opened in parallel_map(lambda folder: manager._open_log(folder, now_ms), found):
             manager._note_opened(folder, opened)
+        manager._settled.update(manager._logs.values())
+        known = manager._logs.keys() | manager.report.failed.keys()
+        manager._withdrawn = (manager._recovery_points.keys() | manager._log_start_offsets.keys()) - known
         return manager
 
     def _load_checkpoints(self) -> None:
@@ -320,6 +360,8 @@ class LogManager:
                 log_start_offset=self._log_start_offsets.get(folder.topic_partition),
                 topic_id=folder.topic_id,
                 foreign_epoch=self._foreign_epoch,
+                open_files=self._open_files,
+                news=self._news,
             )
         except KafkaStorageError as error:
             return folder, error
@@ -374,6 +416,8 @@ class LogManager:
             make_folder=partial(self._make_folder, topic_partition, topic_id, path),
             topic_id=topic_id,
             foreign_epoch=self._foreign_epoch,
+            open_files=self._open_files,
+            news=self._news,
         )
         self._add(_Managed(log, path, topic_id))
         return log
@@ -386,13 +430,16 @@ class LogManager:
             self._retire(topic_partition, retiring, now_ms)
         self._withdraw(topic_partition)
         self._storage.make_directory(path)
-        checkpoints.write_topic_id(self._storage, path, topic_id)
+        checkpoints.begin_topic_id(self._storage, path, topic_id)
         self._register.add(Registered(topic_partition, topic_id))
 
     def _withdraw(self, topic_partition: TopicPartition) -> None:
         """What the checkpoints say of an earlier log of this name must not be taken for the new one's, which would seem
-        to have lost records, or to be verified already. One write serves all partitions that were deleted before."""
-        if topic_partition in self._recovery_points or topic_partition in self._log_start_offsets:
+        to have lost records, or to be verified already. One write serves all partitions that were deleted before.
+        Raises OSError while another thread writes those files: to wait for it would stop everybody."""
+        if topic_partition in self._withdrawn:
+            if self._checkpointing is not None:
+                raise BlockingIOError(errno.EAGAIN, "the checkpoint of an earlier log of this name is being withdrawn")
             self.checkpoint()
         self._cleaning.created(topic_partition)
 
@@ -456,8 +503,12 @@ class LogManager:
     def _forget(self, topic_partition: TopicPartition, now_ms: int) -> None:
         self.report.failed.pop(topic_partition, None)
         log = self._logs.pop(topic_partition, None)
+        if self._is_checkpointed(topic_partition):
+            self._withdrawn.add(topic_partition)
         if log is not None:
             del self._managed[topic_partition]
+            self._news.forget(log)
+            self._settled.discard(log)
             self._flushes.forget(log)
             self._cleaning.forget(log)
             log.close(clean=False, now_ms=now_ms)
@@ -473,28 +524,44 @@ class LogManager:
         self._cleaning.truncated(log, log.log_end_offset)
         self.checkpoint()
 
-    def update_config(self, topic: str, config: LogConfig) -> None:
-        for log in self._logs_of(topic):
-            log.update_config(config)
-
-    def _logs_of(self, topic: str) -> Iterator[PartitionLog]:
-        return (log for topic_partition, log in self._logs.items() if topic_partition.topic == topic)
+    def update_configs(self, configs: Mapping[str, LogConfig]) -> None:
+        """By topic; others stay as they are."""
+        for topic_partition, log in self._logs.items():
+            config = configs.get(topic_partition.topic)
+            if config is not None and config != log.config:
+                log.update_config(config)
 
     # --- housekeeping ---
 
     def retention(self, now_ms: int, wall_ms: int | None = None) -> int:
         """Take out of use what `retention.ms` and `retention.bytes` allow to go, by both clocks; how many segments."""
-        deleted = 0
-        for log in self._logs.values():
+        return sum(self.each_retention(now_ms, wall_ms))
+
+    def each_retention(self, now_ms: int, wall_ms: int | None = None) -> Iterator[int]:
+        """As `retention`, one log after the other."""
+        for log in self._each_written():
             try:
-                deleted += len(log.apply_retention(now_ms, wall_ms))
+                yield len(log.apply_retention(now_ms, wall_ms))
             except (KafkaStorageError, OSError) as error:
                 logger.error("retention of %s failed: %s", log.topic_partition, error)
-        return deleted
 
     def expire_producers(self, now_ms: int) -> int:
         """Forget producers that have been silent for `producer.id.expiration.ms`; how many."""
-        return sum(log.expire_producers(now_ms) for log in self._logs.values())
+        return sum(self.each_expiry(now_ms))
+
+    def each_expiry(self, now_ms: int) -> Iterator[int]:
+        """As `expire_producers`, one log after the other."""
+        for log in self._each_written():
+            yield log.expire_producers(now_ms)
+
+    def _each_written(self) -> Iterator[PartitionLog]:
+        """Logs may be deleted on the way."""
+        for log in list(self._logs.values()):
+            if log.is_written and self._is_here(log):
+                yield log
+
+    def _is_here(self, log: PartitionLog) -> bool:
+        return self._logs.get(log.topic_partition) is log
 
     def removals_due(self, now_ms: int, max_folders: int = MAX_FOLDERS_AT_ONCE) -> list[Removal | FolderRemoval]:
         """Files and folders to be removed now that `file.delete.delay.ms` is over. The caller runs them, and asks again
@@ -503,12 +570,21 @@ class LogManager:
         while self._folder_removals and self._folder_removals[0][0] <= now_ms and len(due) < max_folders:
             _, path = heapq.heappop(self._folder_removals)
             due.append(FolderRemoval(self._storage, path))
-        for log in self._logs.values():
+        for log in list(self._news.removing):
             due += log.take_removals(now_ms)
         return due
 
     def flushes_due(self, now_ms: int) -> list[LogFlush]:
-        return self._flushes.due(self._logs.values(), now_ms)
+        return [flush for flush in self.each_flush(now_ms) if flush is not None]
+
+    def each_flush(self, now_ms: int) -> Iterator[LogFlush | None]:
+        """As `flushes_due`, one look at a log after the other, and only at those that have changed."""
+        for log in list(self._news.changed):
+            if self._flushes.is_full:
+                return
+            if log in self._news.changed:
+                self._settled.add(log)
+                yield self._flushes.look(log, now_ms)
 
     def flushed(self, flush: LogFlush, now_ms: int) -> None:
         self._flushes.ended(flush, now_ms)
@@ -524,6 +600,11 @@ class LogManager:
         logs = {managed.path: managed.log for managed in self._managed.values()}
         return self._cleaning.next_round(logs, now_ms, now_ms if wall_ms is None else wall_ms)
 
+    def choose_cleaning(self, now_ms: int, wall_ms: int) -> Generator[None, None, CleaningRound | None]:
+        """As `next_cleaning`, one look at a log after the other."""
+        logs = [(managed.path, managed.log) for managed in self._managed.values() if managed.log.config.compacts]
+        return self._cleaning.choose(logs, now_ms, wall_ms, self._is_here)
+
     def cleaned(self, group: CleanedGroup | None, now_ms: int) -> bool:
         return self._cleaning.swap(group, now_ms)
 
@@ -532,22 +613,74 @@ class LogManager:
 
     def checkpoint(self) -> None:
         """Write the recovery points and start offsets down, if they have changed."""
-        unopened = self.report.failed
-        recovery_points = {tp: at for tp, at in self._recovery_points.items() if tp in unopened}
-        recovery_points.update((tp, log.recovery_point) for tp, log in self._logs.items() if log.is_written)
-        start_offsets = {tp: at for tp, at in self._log_start_offsets.items() if tp in unopened}
-        for topic_partition, log in self._logs.items():
-            start_offset = _noted_start(log, self._log_start_offsets.get(topic_partition, 0))
+        due = self.checkpoint_due()
+        if due is not None:
+            try:
+                due.run()
+            except KafkaStorageError:
+                self.checkpoint_failed(due)
+                raise
+            self.checkpointed(due)
+
+    def checkpoint_due(self) -> Checkpoint | None:
+        """What is to be written down by now. Its `run` may be called in any thread; then tell `checkpointed` or
+        `checkpoint_failed`. Only logs that have changed since the last one are looked at."""
+        assert self._checkpointing is None, "one at a time"
+        looked_at = self._settled | self._news.changed.keys()
+        points, starts = dict(self._recovery_points), dict(self._log_start_offsets)
+        for topic_partition in self._withdrawn:
+            points.pop(topic_partition, None)
+            starts.pop(topic_partition, None)
+        for log in looked_at:
+            if not log.is_written:
+                continue
+            points[log.topic_partition] = log.recovery_point
+            start_offset = _noted_start(log, self._log_start_offsets.get(log.topic_partition, 0))
             if start_offset is not None:
-                start_offsets[topic_partition] = start_offset
-        if recovery_points != self._recovery_points:
-            self._write_recovery_points(recovery_points)
-        try:
-            if start_offsets != self._log_start_offsets:
-                checkpoints.write_offsets(self._storage, self._directory, LOG_START_OFFSET_FILE, start_offsets)
-                self._log_start_offsets = start_offsets
-        except OSError as error:
-            raise KafkaStorageError(f"cannot write the checkpoints of {self._directory}: {error}") from error
+                starts[log.topic_partition] = start_offset
+            else:
+                starts.pop(log.topic_partition, None)
+        due = Checkpoint(
+            self._storage,
+            self._directory,
+            points if points != self._recovery_points else None,
+            starts if starts != self._log_start_offsets else None,
+            frozenset(looked_at),
+        )
+        self._settled.clear()
+        if due.recovery_points is None and due.start_offsets is None:
+            self._withdrawn.clear()
+            return None
+        self._checkpointing = due
+        return due
+
+    def checkpointed(self, checkpoint: Checkpoint) -> None:
+        self._checkpointing = None
+        if checkpoint.recovery_points is not None:
+            self._recovery_points = checkpoint.recovery_points
+        if checkpoint.start_offsets is not None:
+            self._log_start_offsets = checkpoint.start_offsets
+        self._withdrawn = {each for each in self._withdrawn if self._is_checkpointed(each)}  # the others are done
+
+    def checkpoint_failed(self, checkpoint: Checkpoint) -> None:
+        self._checkpointing = None
+        self._settled |= {log for log in checkpoint.looked_at if self._is_here(log)}
+
+    def _is_checkpointed(self, topic_partition: TopicPartition) -> bool:
+        """Whether the files speak of it, or are about to."""
+        written = (self._recovery_points, self._log_start_offsets)
+        due = self._checkpointing
+        writing = () if due is None else (due.recovery_points or {}, due.start_offsets or {})
+        return any(topic_partition in offsets for offsets in (*written, *writing))
+
+    @property
+    def has_withdrawals(self) -> bool:
+        """Whether the checkpoint files speak of logs that were deleted."""
+        return bool(self._withdrawn)
+
+    @property
+    def is_checkpointing(self) -> bool:
+        return self._checkpointing is not None
 
     def _write_recovery_points(self, recovery_points: dict[TopicPartition, int]) -> None:
         try:
@@ -565,6 +698,8 @@ class LogManager:
     def stop(self, now_ms: int, *, parallel_map: ParallelMap = map, broker_epoch: int = NO_BROKER_EPOCH) -> bool:
         """Close every log, and promise a quick start if all of it is on the disk. Whether that could be promised."""
         closed = list(parallel_map(lambda log: _close(log, now_ms), self._logs.values()))
+        self._checkpointing = None  # whatever ran in a thread has ended
+        self._settled.update(self._logs.values())
         self.checkpoint()
         is_clean = all(closed) and not self.report.failed
         if is_clean:

@@ -41,7 +41,7 @@ from oncelog.errors import OncelogError
 from oncelog.log.leader_epochs import EpochEntry, LeaderEpochCache, cut_end, cut_start
 from oncelog.log.segment import Segment
 from oncelog.log.snapshot_files import UNKNOWN_CRC, SnapshotFiles
-from oncelog.log.storage import Storage, replace_file
+from oncelog.log.storage import Storage, begin_file, replace_file
 from oncelog.log.transaction_index import Checksum
 from oncelog.records.kernel import crc32c
 from oncelog.types import TopicPartition
@@ -242,7 +242,7 @@ def read_manifest(storage: Storage, directory: str) -> Manifest | None:
 class ManifestFile:
     """The manifest of an open log. It notes what sealed segments are once: they do not change any more."""
 
-    __slots__ = ("_entries", "_foreign_epoch", "_partition", "_storage", "_topic_id", "_written", "path")
+    __slots__ = ("_entries", "_foreign_epoch", "_is_new", "_partition", "_storage", "_topic_id", "_written", "path")
 
     def __init__(
         self,
@@ -251,8 +251,11 @@ class ManifestFile:
         partition: TopicPartition,
         topic_id: UUID | None,
         foreign_epoch: int,
+        *,
+        is_new: bool = False,
     ) -> None:
         self._storage = storage
+        self._is_new = is_new
         self._partition = partition
         self._topic_id = topic_id
         self._foreign_epoch = foreign_epoch
@@ -291,8 +294,12 @@ class ManifestFile:
         )
         if manifest == self._written:
             return False
-        replace_file(self._storage, self.path, encode(manifest), durable=False)
+        if self._is_new:  # the log holds nothing: should a kill tear its first manifest, it is written anew
+            begin_file(self._storage, self.path, encode(manifest))
+        else:
+            replace_file(self._storage, self.path, encode(manifest), durable=False)
         self._written = manifest
+        self._is_new = False
         return True
 
     def describe(

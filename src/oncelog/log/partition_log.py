@@ -28,7 +28,9 @@ from oncelog.log.file_slice import EMPTY, FileSlice
 from oncelog.log.flush import FlushRequest, Unsynced
 from oncelog.log.folders import see_doctor
 from oncelog.log.leader_epochs import EpochEndOffset, LeaderEpochCache
+from oncelog.log.log_news import LogNews
 from oncelog.log.manifest import NO_FOREIGN_EPOCH, ManifestFile
+from oncelog.log.open_files import OpenFiles
 from oncelog.log.producer_state import AppendOrigin, Duplicate, ProducerStateManager
 from oncelog.log.recovery import (
     LoadedLog,
@@ -68,7 +70,14 @@ class Appended(NamedTuple):
 
 class PartitionLog:
     def __init__(
-        self, storage: Storage, directory: str, topic_partition: TopicPartition, config: LogConfig, loaded: LoadedLog
+        self,
+        storage: Storage,
+        directory: str,
+        topic_partition: TopicPartition,
+        config: LogConfig,
+        loaded: LoadedLog,
+        open_files: OpenFiles | None = None,
+        news: LogNews | None = None,
     ) -> None:
         self._storage = storage
         self._directory = directory
@@ -81,6 +90,9 @@ class PartitionLog:
             self._unsynced.written(path)
         if not loaded.report.clean:
             self._unsynced.renamed_in(directory_of(directory))
+        self._open_files = open_files
+        self._news = news if news is not None else LogNews()
+        self._is_changing = False  # whether `_news` has it
         self._touched = not loaded.report.clean
         self._make_folder: Callable[[int], None] | None = None  # while there is none
         self._last_flush_ms = 0
@@ -103,6 +115,8 @@ class PartitionLog:
         """Told when readers find it otherwise than before, but for what was appended: it begins or ends elsewhere, or
         is offline. Must do nothing with the log."""
         self._choose_jitter()
+        if self.recovery_point < self.log_end_offset or not self.is_start_durable:
+            self._note_change()
 
     @classmethod
     def open(
@@ -119,6 +133,8 @@ class PartitionLog:
         topic_id: UUID | None = None,
         foreign_epoch: int = NO_FOREIGN_EPOCH,
         keeps_manifest: bool = True,
+        open_files: OpenFiles | None = None,
+        news: LogNews | None = None,
     ) -> PartitionLog:
         """Open or create the log in `directory`. Not `clean` means: believe nothing above `recovery_point` unread.
 
@@ -138,10 +154,12 @@ class PartitionLog:
             manifest=ManifestFile(storage, directory, topic_partition, topic_id, foreign_epoch)
             if keeps_manifest
             else None,
+            open_files=open_files,
         )
         try:
-            log = cls(storage, directory, topic_partition, config, loader.load())
+            log = cls(storage, directory, topic_partition, config, loader.load(), open_files, news)
             log._begin_manifest()
+            log._segments.active.release()  # whoever writes to it opens it: most are not written to soon
         except OSError as error:
             raise KafkaStorageError(f"cannot open the log of {topic_partition} in {directory}: {error}") from error
         log._last_flush_ms = now_ms
@@ -159,12 +177,14 @@ class PartitionLog:
         make_folder: Callable[[int], None],
         topic_id: UUID | None = None,
         foreign_epoch: int = NO_FOREIGN_EPOCH,
+        open_files: OpenFiles | None = None,
+        news: LogNews | None = None,
     ) -> PartitionLog:
         """The empty log of a partition that nobody has written to. It answers everything without touching the disk;
         before its first record `make_folder` is called, as often as that raises OSError."""
-        manifest = ManifestFile(storage, directory, topic_partition, topic_id, foreign_epoch)
-        loaded = nothing_loaded(storage, directory, topic_partition, config, manifest, now_ms)
-        log = cls(storage, directory, topic_partition, config, loaded)
+        manifest = ManifestFile(storage, directory, topic_partition, topic_id, foreign_epoch, is_new=True)
+        loaded = nothing_loaded(storage, directory, topic_partition, config, manifest, now_ms, open_files)
+        log = cls(storage, directory, topic_partition, config, loaded, open_files, news)
         log._make_folder = make_folder
         log._last_flush_ms = now_ms
         return log
@@ -175,13 +195,24 @@ class PartitionLog:
         return self._make_folder is None
 
     def _begin_change(self, now_ms: int) -> None:
-        """Before the first change since the log was opened. Raises KafkaStorageError, and then nothing has changed."""
+        """Before the first change since the log was opened, or was durable. Raises KafkaStorageError, and then nothing
+        has changed."""
         if self._make_folder is not None:
             try:
                 self._make_files(self._make_folder, now_ms)
             except OSError as error:
                 raise KafkaStorageError(f"cannot create the log of {self.topic_partition}: {error}") from error
+        self._note_change()
         self._touched = True
+
+    def _note_change(self) -> None:
+        self._is_changing = True
+        self._news.changed[self] = None
+
+    def settled(self) -> None:
+        """Everything is durable: nobody need look at this log before its next change."""
+        self._is_changing = False
+        self._news.changed.pop(self, None)
 
     def _make_files(self, make_folder: Callable[[int], None], now_ms: int) -> None:
         """Each step may be repeated after a failure, and a kill after any of them leaves an empty log."""
@@ -282,7 +313,7 @@ class PartitionLog:
             raise RecordListTooLarge(
                 f"the batch has {size} bytes, a segment of {self.topic_partition} at most {self.config.segment_bytes}"
             )
-        if not self._touched:
+        if not self._is_changing:
             self._begin_change(now_ms)
         base_offset = self.log_end_offset
         last_offset = base_offset + header.last_offset_delta
@@ -365,6 +396,7 @@ class PartitionLog:
         offsets would run into the new one's. So a roll that has begun is tried until it succeeds.
         """
         self._touched = True
+        self._note_change()
         self._is_rolling = True
         active = self._segments.active
         active.complete_time_index()
@@ -381,7 +413,9 @@ class PartitionLog:
         return segment
 
     def _new_segment(self, base_offset: int, now_ms: int) -> Segment:
-        return Segment(self._storage, self._directory, base_offset, self.config, now_ms=now_ms)
+        return Segment(
+            self._storage, self._directory, base_offset, self.config, now_ms=now_ms, open_files=self._open_files
+        )
 
     def _choose_jitter(self) -> None:
         """Spread the rolling of many partitions: not random, so that a run can be repeated, but even."""
@@ -532,6 +566,7 @@ class PartitionLog:
     def _advance_log_start(self, offset: int) -> None:
         if offset <= self.log_start_offset:
             return
+        self._note_change()
         with self._storage_errors("write the start offset of"):
             self._write_manifest(log_start_offset=offset)
         self.log_start_offset = offset
@@ -584,6 +619,7 @@ class PartitionLog:
     def _retire(self, segments: Sequence[Segment], now_ms: int) -> None:
         """Rename the files of segments that are no longer part of the log; their removal can wait."""
         due_ms = now_ms + self.config.file_delete_delay_ms
+        self._news.removing[self] = None
         self._unsynced.renamed_in(self._directory)
         for segment in segments:
             self._removals.append(mark_deleted(self._storage, segment.file_paths(), due_ms))
@@ -592,6 +628,8 @@ class PartitionLog:
         """Removals whose `file.delete.delay.ms` is over. The caller runs them."""
         due = [removal for removal in self._removals if removal.due_ms <= now_ms]
         self._removals = [removal for removal in self._removals if removal.due_ms > now_ms]
+        if not self._removals:
+            self._news.removing.pop(self, None)
         return due
 
     def replace_segments(self, old: Sequence[Segment], new: Sequence[Segment], now_ms: int) -> None:
@@ -652,6 +690,7 @@ class PartitionLog:
 
     def _truncate_to(self, offset: int, now_ms: int) -> None:
         self._touched = True
+        self._note_change()
         self._truncations += 1
         above = [segment for segment in self._segments if segment.base_offset >= offset]
         kept = [segment for segment in self._segments if segment.base_offset < offset]
@@ -667,6 +706,7 @@ class PartitionLog:
             self.log_end_offset = offset
             kept = [self._new_segment(offset, now_ms)]
             kept[0].create()
+        kept[-1].release()
         self._segments = Segments(kept)
         self._unsynced.written(self.leader_epochs.path, *kept[-1].file_paths())
         self._forget_above(self.log_end_offset, now_ms)

@@ -29,6 +29,7 @@ from oncelog.log.index import MAX_RELATIVE_OFFSET, CorruptIndex
 from oncelog.log.interrupted import remove_orphans, settle_interrupted
 from oncelog.log.leader_epochs import LeaderEpochCache
 from oncelog.log.manifest import UNKNOWN, IndexCounts, Manifest, ManifestFile
+from oncelog.log.open_files import OpenFiles
 from oncelog.log.producer_state import KEPT_BATCHES, CompletedTransaction, ProducerStateManager
 from oncelog.log.segment import Segment
 from oncelog.log.segment_files import LOG_SUFFIX, SNAPSHOT_SUFFIX, offset_of
@@ -92,9 +93,10 @@ def nothing_loaded(
     config: LogConfig,
     manifest: ManifestFile,
     now_ms: int,
+    open_files: OpenFiles | None = None,
 ) -> LoadedLog:
     """Of a partition that nobody has written to, which has no files."""
-    segment = Segment(storage, directory, 0, config, now_ms=now_ms)
+    segment = Segment(storage, directory, 0, config, now_ms=now_ms, open_files=open_files)
     segment.plan()
     return LoadedLog(
         Segments([segment]),
@@ -125,8 +127,10 @@ class LogLoader:
         recovery_point: int,
         log_start_offset: int,
         manifest: ManifestFile | None = None,
+        open_files: OpenFiles | None = None,
     ) -> None:
         self._storage = storage
+        self._open_files = open_files
         self._directory = directory
         self._topic_partition = topic_partition
         self._config = config
@@ -166,12 +170,18 @@ class LogLoader:
             self._start_over(segments, snapshots, end_offset)
             segments, end_offset = [], self._log_start_offset
         if not segments:
-            segments = [self._segment(self._log_start_offset)]
-            segments[0].create()
+            segments = [self._begin_segment()]
         ordered = Segments(segments)
         if not epochs_known and len(self._scanned) < len(ordered):
             self._rebuild_epochs(ordered)
         return self._loaded(ordered, snapshots, end_offset)
+
+    def _begin_segment(self) -> Segment:
+        """Logs are loaded in threads: what they open is none of `OpenFiles`, and closed in the end."""
+        segment = self._segment(self._log_start_offset)
+        self._storage.open(segment.path, create=True).truncate(0)
+        segment.plan()
+        return segment
 
     # --- what was promised ---
 
@@ -268,7 +278,14 @@ class LogLoader:
         )
 
     def _segment(self, base_offset: int) -> Segment:
-        return Segment(self._storage, self._directory, base_offset, self._config, now_ms=self._now_ms)
+        return Segment(
+            self._storage,
+            self._directory,
+            base_offset,
+            self._config,
+            now_ms=self._now_ms,
+            open_files=self._open_files,
+        )
 
     def _loaded(self, segments: Segments, snapshots: SnapshotFiles, end_offset: int) -> LoadedLog:
         start_offset = max(self._log_start_offset, segments.first.base_offset)

@@ -14,6 +14,7 @@ Kafka's names: LogSegment, FileRecords.
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
@@ -31,6 +32,7 @@ from oncelog.log.index import (
     TimestampOffset,
 )
 from oncelog.log.leader_epochs import EpochEntry
+from oncelog.log.open_files import OpenFiles
 from oncelog.log.segment_files import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
@@ -38,7 +40,7 @@ from oncelog.log.segment_files import (
     TRANSACTION_INDEX_SUFFIX,
     file_path,
 )
-from oncelog.log.storage import TEMPORARY_SUFFIX, File, Storage
+from oncelog.log.storage import TEMPORARY_SUFFIX, File, Storage, is_out_of_descriptors
 from oncelog.log.transaction_index import TransactionIndex
 from oncelog.log.verification import (
     MAX_COLD_BYTES,
@@ -110,6 +112,7 @@ class Segment:
         "_first_timestamp",
         "_last_indexed_position",
         "_max_timestamp",
+        "_open_files",
         "_stops",
         "_storage",
         "_verified",
@@ -125,9 +128,18 @@ class Segment:
     )
 
     def __init__(
-        self, storage: Storage, directory: str, base_offset: int, config: LogConfig, *, now_ms: int, suffix: str = ""
+        self,
+        storage: Storage,
+        directory: str,
+        base_offset: int,
+        config: LogConfig,
+        *,
+        now_ms: int,
+        suffix: str = "",
+        open_files: OpenFiles | None = None,
     ) -> None:
         self._storage = storage
+        self._open_files = open_files
         self.base_offset = base_offset
         self.config = config
         self.path = file_path(directory, base_offset, LOG_SUFFIX + suffix)
@@ -141,7 +153,7 @@ class Segment:
         self.size_bytes = 0
         self.opened_ms = now_ms
         self.modified_ms = now_ms
-        self._file: File | None = None  # held open while the segment grows
+        self._file: File | None = None  # held open while the segment grows, as long as there are enough descriptors
         self._last_indexed_position = 0
         self._max_timestamp: TimestampOffset | None = None
         self._first_timestamp: int | None = None
@@ -154,10 +166,9 @@ class Segment:
     def create(self) -> None:
         """Begin an empty segment that grows. The indexes get their files when there is something to put there, or when
         the segment is sealed."""
-        file = self._storage.open(self.path, create=True)
+        file = self._open_to_grow(create=True)
         if file.size:  # of a try that failed
             file.truncate(0)
-        self._file = file
         self.offset_index.create()
         self.time_index.create()
         self._max_timestamp = TimestampOffset(NO_TIMESTAMP, self.base_offset)
@@ -222,13 +233,15 @@ class Segment:
     def append(self, batch: Buffer, last_offset: int, max_timestamp: int, now_ms: int) -> None:
         """Write one batch at the end. If this raises, nothing has changed but perhaps the bytes beyond the end, which
         `discard_torn_write` removes."""
-        assert self._file is not None, "a sealed segment does not grow"
+        file = self._file
+        if file is None:
+            file = self._reopen_to_grow()
         position = self.size_bytes
         is_indexed = position - self._last_indexed_position > self.config.index_interval_bytes
         if is_indexed:
             self.offset_index.reserve()
             self.time_index.reserve()
-        self._file.append(batch)
+        file.append(batch)
         newest = self._max_timestamp
         if is_indexed or newest is None or max_timestamp > newest[0] or position == 0:
             self._note_batch(position, len(batch), last_offset, max_timestamp)
@@ -249,8 +262,27 @@ class Segment:
         self.size_bytes = position + size_bytes
 
     def discard_torn_write(self) -> None:
-        assert self._file is not None, "a sealed segment has no torn write"
-        self._file.truncate(self.size_bytes)
+        if self._file is not None:  # else it could not even be opened
+            self._file.truncate(self.size_bytes)
+
+    def _open_to_grow(self, *, create: bool = False) -> File:
+        try:
+            file = self._storage.open(self.path, create)
+        except OSError as error:
+            if not is_out_of_descriptors(error) or self._open_files is None or not self._open_files.close_one():
+                raise
+            file = self._storage.open(self.path, create)
+        self._file = file
+        if self._open_files is not None:
+            self._open_files.entered(self)
+        return file
+
+    def _reopen_to_grow(self) -> File:
+        file = self._open_to_grow()
+        if file.size != self.size_bytes:
+            self.release()
+            raise OSError(errno.EIO, f"it has {file.size} bytes, {self.size_bytes} were written", self.path)
+        return file
 
     def must_roll(self, batch_bytes: int, last_offset: int, max_timestamp: int, now_ms: int, jitter_ms: int) -> bool:
         """Whether the next batch belongs into a new segment."""
@@ -303,7 +335,7 @@ class Segment:
         self.complete_time_index()
         self.offset_index.seal()
         self.time_index.seal()
-        self._file = None
+        self.release()
 
     def change_suffix(self, old: str, new: str) -> None:
         """Rename the files from one state of a replacement to the next, `.log` last: it makes the segment. The time
@@ -318,8 +350,10 @@ class Segment:
             part.path = path
 
     def release(self) -> None:
-        """Let go of the open file."""
+        """Let go of the open file; the next write opens it again."""
         self._file = None
+        if self._open_files is not None:
+            self._open_files.left(self)
 
     def file_paths(self) -> list[str]:
         """The files of this segment, `.log` first."""
