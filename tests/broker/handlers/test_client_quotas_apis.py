@@ -13,7 +13,7 @@ from oncelog.broker.quota.meter import Meter
 from oncelog.broker.request import NO_REPLY, Pending
 from oncelog.errors import KafkaStorageError
 from oncelog.log.storage import FileStorage
-from tests.broker.support import NOW_MS, Desk, FailingStorage
+from tests.broker.support import NOW_MS, Desk, FailingStorage, made
 from tests.support.batches import make_batch
 from tests.support.raw import Message, encode_request
 from tests.support.requests import fetch_request, produce_request
@@ -132,6 +132,7 @@ class FixedMeter(Meter):
 def ask_metered(desk: Desk, api: str, version: int, message: Message, meter: FixedMeter) -> Any:
     frame = memoryview(bytearray(encode_request(api, version, message)[4:]))
     header, answer = desk.dispatcher.dispatch(frame, NOW_MS, meter)
+    answer = made(desk.dispatcher, header, answer)
     if not isinstance(answer, dict | list):
         return answer
     return desk._decode(api, version, desk.dispatcher.frame(header, answer))
