@@ -518,13 +518,6 @@ class TestHousekeeping:
             operation += 1
         assert operation > 5
 
-    def test_settings_reach_every_partition_of_a_topic(self, open_manager: Open) -> None:
-        manager = open_manager()
-        logs = [manager.create(tp, uuid4(), CONFIG, START_MS) for tp in (ORDERS_0, ORDERS_1)]
-        other = manager.create(TopicPartition("other", 0), uuid4(), CONFIG, START_MS)
-        manager.update_configs({"orders": COMPACTED})
-        assert [log.config for log in (*logs, other)] == [COMPACTED, COMPACTED, CONFIG]
-
 
 class TestCleaning:
     def clean(self, manager: LogManager, now_ms: int = START_MS) -> bool:

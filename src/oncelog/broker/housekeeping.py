@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from oncelog.errors import KafkaStorageError
-from oncelog.log.cleaner import CleanedGroup, CleaningRound
 from oncelog.log.flush_schedule import LogFlush
 
 if TYPE_CHECKING:
     from oncelog.broker.state import BrokerState
+    from oncelog.log.cleaner import CleanedGroup, CleaningRound
 
 logger = logging.getLogger(__name__)
 

@@ -11,16 +11,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from oncelog.errors import KafkaStorageError, OncelogError
-from oncelog.log import checkpoints, cleaner
+from oncelog.log import checkpoints
 from oncelog.log.checkpoints import CorruptCheckpoint
-from oncelog.log.cleaner import CleanedGroup, CleaningAbandoned, CleaningRound
-from oncelog.log.compaction import DEFAULT_MAX_KEYS
 from oncelog.log.partition_log import PartitionLog
 from oncelog.log.storage import Storage
 from oncelog.types import TopicPartition
+
+if TYPE_CHECKING:  # loaded when there is a log to compact: most brokers start without one, and sooner
+    from oncelog.log.cleaner import CleanedGroup, CleaningRound, Dirtiness
 
 logger = logging.getLogger(__name__)
 
@@ -35,10 +36,9 @@ class _UnderWay:
 
 
 class CleaningSchedule:
-    def __init__(self, storage: Storage, directory: str, *, max_keys: int = DEFAULT_MAX_KEYS) -> None:
+    def __init__(self, storage: Storage, directory: str) -> None:
         self._storage = storage
         self._directory = directory
-        self._max_keys = max_keys
         self._cleaned_below: dict[TopicPartition, int] = {}
         self._gone: set[TopicPartition] = set()
         """Deleted, and still in the file."""
@@ -88,6 +88,8 @@ class CleaningSchedule:
         dirtiness = self._measure(log, aged_ms, now_ms) if is_here(log) and self._is_cleanable(log) else None
         if dirtiness is None or not dirtiness.is_due:
             return None
+        from oncelog.log import cleaner
+
         cleaning = cleaner.plan(
             log,
             self._storage,
@@ -95,7 +97,6 @@ class CleaningSchedule:
             dirtiness,
             now_ms=aged_ms,
             kept_from_ms=max(now_ms, wall_ms),
-            max_keys=self._max_keys,
         )
         self._current = _UnderWay(log, cleaning)
         return cleaning
@@ -103,7 +104,9 @@ class CleaningSchedule:
     def _is_cleanable(self, log: PartitionLog) -> bool:
         return log.config.compacts and log.is_written and not log.offline and log not in self._uncleanable
 
-    def _measure(self, log: PartitionLog, aged_ms: int, now_ms: int) -> cleaner.Dirtiness | None:
+    def _measure(self, log: PartitionLog, aged_ms: int, now_ms: int) -> Dirtiness | None:
+        from oncelog.log import cleaner
+
         try:
             active = log.active_segment
             if active.size_bytes and active.waited_ms(aged_ms, now_ms) > log.config.max_compaction_lag_ms:
@@ -143,6 +146,8 @@ class CleaningSchedule:
         self._current = None
 
     def _note_failure(self, log: PartitionLog, error: Exception) -> None:
+        from oncelog.log.cleaner import CleaningAbandoned
+
         if isinstance(error, CleaningAbandoned):
             logger.info("cleaning of %s was abandoned: %s", log.topic_partition, error)
         elif isinstance(error, OSError):

@@ -24,13 +24,12 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
 from oncelog.errors import KafkaStorageError, OncelogError
 from oncelog.log import checkpoints, folders
 from oncelog.log.checkpoints import LOG_START_OFFSET_FILE, RECOVERY_POINT_FILE, CorruptCheckpoint
-from oncelog.log.cleaner import CleanedGroup, CleaningRound
 from oncelog.log.cleaning_schedule import CleaningSchedule
 from oncelog.log.config import LogConfig
 from oncelog.log.flush_schedule import FlushSchedule, LogFlush
@@ -42,6 +41,9 @@ from oncelog.log.partition_register import PartitionRegister, Registered
 from oncelog.log.segment_files import Removal
 from oncelog.log.storage import Storage
 from oncelog.types import TopicPartition
+
+if TYPE_CHECKING:
+    from oncelog.log.cleaner import CleanedGroup, CleaningRound
 
 logger = logging.getLogger(__name__)
 
@@ -523,13 +525,6 @@ class LogManager:
         log.truncate_to(offset, now_ms)
         self._cleaning.truncated(log, log.log_end_offset)
         self.checkpoint()
-
-    def update_configs(self, configs: Mapping[str, LogConfig]) -> None:
-        """By topic; others stay as they are."""
-        for topic_partition, log in self._logs.items():
-            config = configs.get(topic_partition.topic)
-            if config is not None and config != log.config:
-                log.update_config(config)
 
     # --- housekeeping ---
 
