@@ -7,14 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from oncelog.log.storage import FileStorage, NotAFile, OsFile, Storage
+from oncelog.log.storage import FileStorage, NotAFile, Storage
 from tests.support.faulty_storage import FaultyStorage, SimulatedCrash
 
 
-@pytest.fixture(params=["os", "memory"])
+@pytest.fixture(params=["os", "folder", "memory"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Storage, str]:
-    """Both storages keep the same promises, so that what tests learn on one holds on the other."""
-    return (FileStorage(), str(tmp_path)) if request.param == "os" else (FaultyStorage(), "data")
+    """All storages keep the same promises, so that what tests learn on one holds on the others."""
+    if request.param == "memory":
+        return FaultyStorage(), "data"
+    return FileStorage(str(tmp_path) if request.param == "folder" else None), str(tmp_path)
 
 
 def test_appends_and_reads_at_positions(place: tuple[Storage, str]) -> None:
@@ -90,7 +92,7 @@ def test_write_atomically_replaces_and_leaves_nothing_behind(place: tuple[Storag
 
 
 def test_a_dropped_file_closes_its_descriptor(tmp_path: Path) -> None:
-    file = OsFile(str(tmp_path / "a"), create=True)
+    file = FileStorage().open(str(tmp_path / "a"), create=True)
     descriptor = file.fileno()
     os.fstat(descriptor)
     del file
@@ -99,7 +101,7 @@ def test_a_dropped_file_closes_its_descriptor(tmp_path: Path) -> None:
 
 
 def test_a_short_write_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = OsFile(str(tmp_path / "a"), create=True)
+    file = FileStorage().open(str(tmp_path / "a"), create=True)
     whole = os.pwrite
     monkeypatch.setattr(os, "pwrite", lambda fd, data, at: whole(fd, memoryview(data)[:3], at))
     file.append(b"0123456789")
@@ -108,7 +110,7 @@ def test_a_short_write_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_write_that_gets_nowhere_fails_and_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = OsFile(str(tmp_path / "a"), create=True)
+    file = FileStorage().open(str(tmp_path / "a"), create=True)
     file.append(b"good")
     monkeypatch.setattr(os, "pwrite", lambda fd, data, at: 0)
     with pytest.raises(OSError, match="wrote nothing"):
@@ -178,3 +180,36 @@ def test_what_is_no_regular_file_is_refused_without_waiting(tmp_path: Path, make
     for attempt in (storage.open, storage.read_all):
         with pytest.raises(NotAFile, match="no regular file; move it away"):
             attempt(path)
+
+
+def test_a_folder_that_is_renamed_keeps_what_belongs_into_it(tmp_path: Path) -> None:
+    """Also where another folder has its name by now."""
+    data = tmp_path / "data"
+    data.mkdir()
+    storage = FileStorage(str(data))
+    data.rename(tmp_path / "aside")
+    data.mkdir()
+    storage.make_directory(f"{data}/orders-0")
+    storage.open(f"{data}/orders-0/a", create=True).append(b"kept")
+    storage.write_atomically(f"{data}/b", b"too")
+    storage.rename(f"{data}/b", f"{data}/orders-0/b")
+    assert storage.list_directory(f"{data}/orders-0") == ["a", "b"]
+    assert (tmp_path / "aside" / "orders-0" / "a").read_bytes() == b"kept"
+    assert list(data.iterdir()) == []
+    storage.remove_directory(f"{data}/orders-0")
+    assert storage.list_directory(str(data)) == []
+
+
+def test_what_only_begins_like_the_folder_is_not_in_it(tmp_path: Path) -> None:
+    for name in ("data", "data-2"):
+        (tmp_path / name).mkdir()
+    storage = FileStorage(str(tmp_path / "data"))
+    storage.open(f"{tmp_path}/data-2/a", create=True)
+    assert (tmp_path / "data-2" / "a").exists()
+
+
+def test_errors_tell_the_whole_path(tmp_path: Path) -> None:
+    storage = FileStorage(str(tmp_path))
+    with pytest.raises(FileNotFoundError) as caught:
+        storage.open(f"{tmp_path}/none")
+    assert caught.value.filename == f"{tmp_path}/none"

@@ -304,9 +304,13 @@ def run(config: BrokerConfig) -> int:
         contextlib.closing(uvloop.new_event_loop()) as loop,
     ):
         now_ms = steady_time.now_ms()
-        open_files = OpenFiles(for_logs())
         broker = BrokerState.open(
-            config, FileStorage(), now_ms=now_ms, new_id=uuid4, parallel_map=pool.map, open_files=open_files
+            config,
+            FileStorage(config.log_dir),
+            now_ms=now_ms,
+            new_id=uuid4,
+            parallel_map=pool.map,
+            open_files=OpenFiles(for_logs()),
         )
         # Also if it cannot serve because its port is taken: the next start should be a quick one.
         at_the_end.callback(_stop, broker, steady_time)
@@ -320,7 +324,13 @@ def _stop(broker: BrokerState, steady_time: SteadyTime) -> None:
 
 
 def keep_lock(lock: FolderLock, _: int) -> None:
-    """Put the file of the lock back if somebody deleted it: it is all that Apache Kafka looks at."""
+    """Put the file of the lock back if somebody deleted it: it is all that Apache Kafka looks at. Say so if the folder
+    has lost its name."""
+    if lock.was_moved:
+        logger.error(
+            "the data folder was renamed, or another one put in its place; this broker goes on in the one that it "
+            "opened. Stop it, and start it with the folder's new name"
+        )
     try:
         if lock.renew():
             logger.warning("`.lock` in the data folder was deleted by someone; recreated and locked")

@@ -81,7 +81,7 @@ class FolderLock:
 
     def _lock_file(self) -> int:
         flags = os.O_RDWR | os.O_CLOEXEC | (0 if self._only_looks else os.O_CREAT)
-        descriptor = os.open(self._path, flags, FILE_MODE)
+        descriptor = os.open(LOCK_FILE, flags, FILE_MODE, dir_fd=self._folder)
         try:
             _lock(fcntl.flock, descriptor)
             _lock(fcntl.lockf, descriptor)
@@ -103,7 +103,7 @@ class FolderLock:
         """Put the file back and lock it, if it was deleted or replaced; whether it was. Raises FolderInUse if somebody
         has locked the one in its place, and OSError if it cannot be made."""
         with contextlib.suppress(FileNotFoundError):
-            if _inode(os.stat(self._path)) == _inode(os.fstat(self._file)):
+            if _inode(os.stat(LOCK_FILE, dir_fd=self._folder)) == _inode(os.fstat(self._file)):
                 return False
         try:
             renewed = self._lock_file()
@@ -112,6 +112,14 @@ class FolderLock:
         os.close(self._file)
         self._file = renewed
         return True
+
+    @property
+    def was_moved(self) -> bool:
+        """Whether the folder that is locked no longer has the name that it was locked by."""
+        try:
+            return _inode(os.stat(self._directory)) != self._inode
+        except OSError:
+            return True
 
     def release(self) -> None:
         """Once is enough; more do no harm."""

@@ -15,6 +15,7 @@ import errno
 import os
 import shutil
 import stat
+from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
 from oncelog.records.batch import Buffer
@@ -36,17 +37,17 @@ class NotAFile(OSError):
         super().__init__(errno.EISDIR, "it is no regular file; move it away, then start again", path)
 
 
-def _open_regular(path: str, flags: int) -> int:
+def _open_regular(name: str, flags: int, folder: int | None) -> int:
     """Without waiting for whoever is to write into a pipe. Raises NotAFile."""
     try:
-        descriptor = os.open(path, flags, FILE_MODE)
+        descriptor = os.open(name, flags | os.O_CLOEXEC | os.O_NONBLOCK, FILE_MODE, dir_fd=folder)
     except OSError as error:
         if error.errno in (errno.EISDIR, errno.ENXIO):  # a folder; a socket, or a device that is not there
-            raise NotAFile(path) from error
+            raise NotAFile(name) from error
         raise
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise NotAFile(path)
+        raise NotAFile(name)
     return descriptor
 
 
@@ -135,11 +136,9 @@ class OsFile:
 
     __slots__ = ("_descriptor", "path", "size")
 
-    def __init__(self, path: str, create: bool) -> None:
-        self._descriptor = -1
+    def __init__(self, path: str, descriptor: int) -> None:
         self.path = path
-        flags = os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK | (os.O_CREAT if create else 0)
-        self._descriptor = _open_regular(path, flags)
+        self._descriptor = descriptor
         self.size = os.fstat(self._descriptor).st_size
 
     def fileno(self) -> int:
@@ -209,54 +208,100 @@ class OsFile:
 
 
 class FileStorage:
-    """Files of the operating system."""
+    """Files of the operating system. What is in `folder` is reached by way of the very folder that had this name at
+    first: one that is renamed under a broker, and another in its place, must not get a part of its files each."""
+
+    def __init__(self, folder: str | None = None) -> None:
+        self._name = folder
+        self._folder = None if folder is None else _open_folder(folder)
+
+    @contextlib.contextmanager
+    def _inside(self, path: str) -> Iterator[tuple[str, int | None]]:
+        """Name and folder by which the system is to be asked for it; errors tell the path."""
+        name, folder = path, None
+        if self._name is not None and path.startswith(self._name):
+            rest = path[len(self._name) :]
+            if rest[:1] in ("", "/"):
+                name, folder = rest[1:] or ".", self._folder
+        try:
+            yield name, folder
+        except OSError as error:
+            error.filename = path
+            raise
 
     def open(self, path: str, create: bool = False) -> OsFile:
-        return OsFile(path, create)
+        with self._inside(path) as (name, folder):
+            return OsFile(path, _open_regular(name, os.O_RDWR | (os.O_CREAT if create else 0), folder))
 
     def exists(self, path: str) -> bool:
-        return os.path.exists(path)
+        try:
+            self.status(path)
+        except (OSError, ValueError):
+            return False
+        return True
 
     def status(self, path: str) -> FileStatus:
-        status = os.stat(path)
+        with self._inside(path) as (name, folder):
+            status = os.stat(name, dir_fd=folder)
         return FileStatus(status.st_size, status.st_mtime_ns // 1_000_000)
 
     def list_directory(self, path: str) -> list[str]:
-        return sorted(os.listdir(path))
+        with self._opened(path) as descriptor:
+            return sorted(os.listdir(descriptor))
 
     def make_directory(self, path: str) -> None:
-        os.makedirs(path, exist_ok=True)
+        with self._inside(path) as (name, folder):
+            if folder is None:
+                os.makedirs(name, exist_ok=True)
+            elif not self.exists(path):
+                os.mkdir(name, dir_fd=folder)
 
     def remove(self, path: str) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)
+        with contextlib.suppress(FileNotFoundError), self._inside(path) as (name, folder):
+            os.unlink(name, dir_fd=folder)
 
     def remove_directory(self, path: str) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            shutil.rmtree(path)
+        with contextlib.suppress(FileNotFoundError), self._inside(path) as (name, folder):
+            shutil.rmtree(name, dir_fd=folder)
 
     def rename(self, source: str, target: str) -> None:
-        os.replace(source, target)
+        with self._inside(source) as (name, folder), self._inside(target) as (new_name, new_folder):
+            os.replace(name, new_name, src_dir_fd=folder, dst_dir_fd=new_folder)
 
     def sync_directory(self, path: str) -> None:
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
+        with self._opened(path) as descriptor:
             os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
     def read_all(self, path: str) -> bytes:
-        with open(_open_regular(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
+        with self._inside(path) as (name, folder), open(_open_regular(name, os.O_RDONLY, folder), "rb") as file:
             return file.read()
 
     def write_atomically(self, path: str, data: Buffer) -> None:
         replace_file(self, path, data, durable=True)
 
     def free_bytes(self, path: str) -> int:
-        return shutil.disk_usage(path).free
+        with self._opened(path) as descriptor:
+            volume = os.fstatvfs(descriptor)
+        return volume.f_bavail * volume.f_frsize
 
     def total_bytes(self, path: str) -> int:
-        return shutil.disk_usage(path).total
+        with self._opened(path) as descriptor:
+            volume = os.fstatvfs(descriptor)
+        return volume.f_blocks * volume.f_frsize
+
+    @contextlib.contextmanager
+    def _opened(self, path: str) -> Iterator[int]:
+        """A descriptor of the folder."""
+        with self._inside(path) as (name, folder):
+            descriptor = _open_folder(name, folder)
+            try:
+                yield descriptor
+            finally:
+                os.close(descriptor)
+
+
+def _open_folder(path: str, folder: int | None = None) -> int:
+    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
 
 
 def replace_file(storage: Storage, path: str, data: Buffer, *, durable: bool) -> None:
