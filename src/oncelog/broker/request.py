@@ -120,11 +120,17 @@ class Pending:
             self.has_failed = True
 
     def follow(self, answer: Answer) -> None:
-        """Complete with an answer, or when that completes."""
-        if isinstance(answer, Pending):
-            answer.on_complete = self.complete
-        else:
+        """Complete with an answer, or when that completes; a client that goes meanwhile is told to that one."""
+        if not isinstance(answer, Pending):
             self.complete(answer)
+            return
+
+        def completed(of_other: Message | Chunks | Piecewise | Silent) -> None:
+            self.abandon = None
+            self.complete(of_other)
+
+        answer.on_complete = completed
+        self.abandon = answer.abandon
 
     def complete(self, answer: Message | Chunks | Piecewise | Silent) -> None:
         assert self.on_complete is not None, "completed before the connection took it over"

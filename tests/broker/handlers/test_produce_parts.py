@@ -8,8 +8,10 @@ import pytest
 
 from oncelog.broker.handlers import produce_parts
 from oncelog.broker.handlers.produce_parts import MAX_BATCHES_AT_ONCE, PART_BATCHES
+from oncelog.broker.off_loop import INLINE_BYTES
 from oncelog.broker.request import FAILED, NO_REPLY, Pending
 from oncelog.records.batch import build_batch
+from oncelog.records.compression import ZSTD
 from tests.broker.support import NOW_MS, Desk, FailingStorage
 from tests.broker.transactions import support as transactions
 from tests.support.raw import Message
@@ -102,6 +104,29 @@ def test_what_is_left_is_not_appended_for_a_client_that_has_gone(desk: Desk) -> 
     assert later.message is None
 
 
+def test_who_wants_no_answer_may_have_gone_and_wants_it_done_all_the_same(desk: Desk) -> None:
+    answer = desk.dispatch("produce", 9, produce(to_topic("orders", [batch()] * MANY), acks=0))
+    assert isinstance(answer, Pending)
+    assert answer.abandon is None
+    answer.on_complete = lambda _: None
+    desk.alarms.pass_time(1_000)
+    assert end_of(desk, "orders") == MANY
+
+
+def test_what_was_judged_off_the_loop_is_not_appended_for_a_client_that_has_gone(desk: Desk) -> None:
+    heavy = bytes(build_batch([(NOW_MS, None, bytes(INLINE_BYTES + 1), ())], codec=ZSTD))
+    answer = desk.dispatch("produce", 9, produce(to_topic("orders", [heavy] + [batch()] * MANY)))
+    assert isinstance(answer, Pending)
+    answer.on_complete = lambda _: None
+    desk.threads.run_all()
+    appended = end_of(desk, "orders")
+    assert 0 < appended < MANY
+    assert answer.abandon is not None
+    answer.abandon()
+    desk.alarms.pass_time(1_000)
+    assert end_of(desk, "orders") == appended
+
+
 def test_a_topic_that_promises_the_disk_is_answered_when_all_parts_are_on_it(desk: Desk) -> None:
     desk.create("safe", flush_messages="1")
     later = desk.ask_later("produce", 9, produce(to_topic("bills", [batch()] * 10), to_topic("safe", [batch()] * MANY)))
@@ -153,14 +178,14 @@ def test_a_transaction_that_ends_between_two_parts(monkeypatch: pytest.MonkeyPat
             base_sequence=1 + number,
             transactional=True,
         )
-        for number in range(MANY)
+        for number in range(4 * MANY)
     ]
     request = {**produce(to_topic("orders", batches)), "transactional_id": transactions.ID}
     later = desk.ask_later("produce", 9, request)
     transactions.end(desk, producer, commit=False, version=3)
     log = desk.broker.partition("orders", 0)
     ended_at = log.log_end_offset
-    assert ended_at < MANY
+    assert ended_at < 4 * MANY
     desk.alarms.pass_time(1_000)
     desk.threads.run_all()
     desk.alarms.pass_time(1_000)

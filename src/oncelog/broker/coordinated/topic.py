@@ -69,6 +69,7 @@ class CoordinatedTopic(ABC, Generic[P]):
         self._state = broker.controller.state
         self._partitions: dict[int, P] = {}
         self._damaged: set[int] = set()
+        self._was_loaded: set[int] = set()
         self._alarm_ms: int | None = None
         self._cancel_alarm: Callable[[], object] = lambda: None
         self._is_loading = False
@@ -207,7 +208,7 @@ class CoordinatedTopic(ABC, Generic[P]):
         assert partition.loading is not None
         try:
             while partition.loading.step():
-                if one_step:
+                if one_step and index not in self._was_loaded:
                     return
         except Exception as error:
             del self._partitions[index]
@@ -217,10 +218,11 @@ class CoordinatedTopic(ABC, Generic[P]):
         now_ms = self._timers.now_ms()
         partition.loaded(now_ms)
         self._arm(partition, now_ms)
-        if one_step:
+        if one_step and index not in self._was_loaded:
             # It lives on. The collector would walk through all of it again and again while more is loaded, and hold
-            # everybody up for longer than any step does.
+            # everybody up for longer than any step does. Once: what is frozen and dropped later is never freed.
             gc.freeze()
+        self._was_loaded.add(index)
 
     def _loaded_partitions(self) -> list[P]:
         """May be asked from any thread."""

@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from oncelog.broker.handlers.heavy_batches import HeavyBatch, Judged, Judging, heavy_batches, judge
-from oncelog.broker.handlers.produce_parts import Came, InParts, brings_many
+from oncelog.broker.handlers.produce_parts import ACKS_NONE, Came, InParts, brings_many
 from oncelog.broker.handlers.transactional_produce import perform_in_transaction
 from oncelog.broker.request import CLOSE, NO_REPLY, Answer, Pending, Request
 from oncelog.controller.topic_names import INTERNAL_TOPICS
@@ -51,7 +51,7 @@ API_KEY = ApiKey.PRODUCE
 FIRST_SERVED_VERSION = 3
 FIRST_BY_PROTOCOL_2 = 12
 PROTOCOL_1, PROTOCOL_2 = 1, 2
-ACKS_NONE, ACKS_LEADER, ACKS_ALL = 0, 1, -1
+ACKS_LEADER, ACKS_ALL = 1, -1
 ANY_ACKS = (ACKS_NONE, ACKS_LEADER, ACKS_ALL)
 MAX_ANSWERED_RECORD_ERRORS = 10_000
 """Named in one answer. Each takes some hundred bytes, and what is at fault may be compressed a thousandfold."""

@@ -3,8 +3,8 @@
 Owns how such a request is taken apart and its answer put together. An append may roll a segment or create the files of
 a partition, so thousands of them in a row would hold up everybody. Each part is a request of its own to whoever appends
 it: a transaction is verified again for every part, since it may end between two of them. What the client sends next
-waits, so the order of its batches is kept. If the connection ends, what is left is not appended; nothing of
-the request was acknowledged.
+waits, so the order of its batches is kept. If the connection of a client that waits for an answer ends, what is left is
+not appended; nothing of the request was acknowledged.
 """
 
 from __future__ import annotations
@@ -19,13 +19,15 @@ from oncelog.wire.produce import ProducedPartition, ProducedTopic, ProduceReques
 if TYPE_CHECKING:
     from oncelog.broker.state import BrokerState
 
-MAX_BATCHES_AT_ONCE: Final = 64
+ACKS_NONE: Final = 0
+
+MAX_BATCHES_AT_ONCE: Final = 16
 """More are appended in parts."""
 
-PART_BATCHES: Final = 1
-"""Of a part: a single one may take milliseconds, if it rolls a segment."""
+PART_BATCHES: Final = 4
+"""Of a part: each may take a millisecond, if it rolls a segment."""
 
-TRANSACTIONAL_PART_BATCHES: Final = 64
+TRANSACTIONAL_PART_BATCHES: Final = 16
 """The coordinator writes a record for each part that enters new partitions."""
 
 SLICE_MS: Final = 3
@@ -67,13 +69,16 @@ class InParts:
         self._finish = finish
         self._parts = parts_of(request.body)
         self._partitions: list[list[ProducedPartition]] = [[] for _ in request.body.topics]
-        self._pending = Pending(holds_connection=True, abandon=self._stop)
+        self._pending = Pending(holds_connection=True)
+        if request.body.acks != ACKS_NONE:  # else the client may have gone, and wants it done all the same
+            self._pending.abandon = self._stop
         self._part_in_hand: Pending | None = None
         self._is_stopped = False
 
-    def answer(self) -> Pending:
-        self._later()
-        return self._pending
+    def answer(self) -> Answer:
+        """At once, if the first slice was enough."""
+        finished = self._go_on()
+        return self._pending if finished is None else finished
 
     def _stop(self) -> None:
         self._is_stopped = True
@@ -82,22 +87,28 @@ class InParts:
             part.abandon()
 
     def _later(self) -> None:
-        self._timers.later(0, lambda: self._pending.attempt(self._go_on))
+        self._timers.later(0, lambda: self._pending.attempt(self._continue))
 
-    def _go_on(self) -> None:
-        """As many parts as fit into a slice; a part that waits for something goes on when that has come."""
+    def _continue(self) -> None:
+        finished = self._go_on()
+        if finished is not None:
+            self._pending.abandon = None
+            self._pending.follow(finished)
+
+    def _go_on(self) -> Answer | None:
+        """As many parts as fit into a slice; a part that waits for something goes on when that has come. The answer,
+        if that was the last."""
         until_ms = self._timers.now_ms() + SLICE_MS
         while not self._is_stopped:
             step = next(self._parts, None)
             if step is None:
-                self._pending.abandon = None
-                self._pending.follow(self._finish(self._produced()))
-                return
+                return self._finish(self._produced())
             if self._waits_for(*step):
-                return
+                return None
             if self._timers.now_ms() >= until_ms:
                 self._later()
-                return
+                return None
+        return None
 
     def _produced(self) -> list[ProducedTopic]:
         topics = self._request.body.topics
