@@ -208,7 +208,7 @@ class CoordinatedTopic(ABC, Generic[P]):
         assert partition.loading is not None
         try:
             while partition.loading.step():
-                if one_step and index not in self._was_loaded:
+                if one_step:
                     return
         except Exception as error:
             del self._partitions[index]
