@@ -223,6 +223,23 @@ def test_a_flush_of_a_topic_deleted_meanwhile(real_house: House) -> None:
     assert house.desk.broker.partition("orders", 0).log_end_offset == 0
 
 
+def test_a_flush_that_fails_of_a_topic_deleted_meanwhile_is_no_news_of_its_successor(
+    house: House, storage: FailingStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house.desk.create("orders", flush_ms="1000")
+    house.append()
+    house.clock.advance(3000)
+    house.desk.ask("delete_topics", 6, {"topics": [{"name": "orders", "topic_id": None}], "timeout": 1})
+    house.desk.create("orders")
+    house.desk.broker.partition("orders", 0)
+    told: list[object] = []
+    monkeypatch.setattr(house.desk.broker, "log_failed", told.append)
+    storage.fail_next("sync")
+    house.desk.threads.run_all()
+    storage.heal()
+    assert told == []
+
+
 # --- checkpoints ---
 
 

@@ -175,6 +175,7 @@ class FewDescriptors(FileStorage):
     """No file of these logs can be opened while they are named here."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.closed: tuple[str, ...] = ()
 
     def open(self, path: str, create: bool = False) -> OsFile:

@@ -18,6 +18,7 @@ from oncelog.log.config import LogConfig
 from oncelog.log.flush_schedule import MAX_UNFLUSHED_MS, FlushSchedule
 from oncelog.log.leader_epochs import UNDEFINED
 from oncelog.log.manager import LogManager
+from oncelog.log.partition_log import PartitionLog
 from oncelog.log.partition_register import PartitionRegister, Registered
 from oncelog.log.storage import FileStorage
 from oncelog.types import TopicPartition
@@ -428,6 +429,142 @@ class TestDeleting:
         reopened.delete(ORDERS_0, START_MS)
         assert reopened.get(ORDERS_0) is None
         assert reopened.stop(START_MS)
+
+    @pytest.mark.parametrize("ends", ["kill", "stop"])
+    def test_a_damaged_topic_that_was_deleted_and_created_again_never_ends_a_start(self, ends: str) -> None:
+        """`config_of` judges as after a snapshot of the metadata: it knows neither the old id nor its deletion."""
+        storage = damaged_log(UUID(int=1))
+        manager = open_in(storage)
+        assert list(manager.report.failed) == [ORDERS_0]
+        renaming = storage.rename
+        storage.rename = refuse  # type: ignore[method-assign, assignment]
+        manager.delete(ORDERS_0, START_MS)
+        storage.rename = renaming  # type: ignore[method-assign]
+        assert manager.retiring == 1
+        manager.create(ORDERS_0, UUID(int=2), CONFIG, START_MS)
+        if ends == "stop":
+            assert manager.stop(START_MS)
+            assert not storage.exists("data/orders-0")
+        killed = LogManager.open(storage.after_kill(), "data", config_of=only(UUID(int=2)), now_ms=START_MS)
+        assert (killed.report.failed, killed.report.strays, killed.retiring) == ({}, [], 0)
+
+    def test_one_folder_of_doubt_does_not_end_the_start_of_the_others(self) -> None:
+        storage = FaultyStorage()
+        manager = open_in(storage)
+        append(manager.create(ORDERS_0, UUID(int=1), CONFIG, START_MS), (b"a", b"1"))
+        append(manager.create(ORDERS_1, UUID(int=2), CONFIG, START_MS), (b"a", b"1"))
+        again = LogManager.open(storage.after_kill(), "data", config_of=only(UUID(int=2)), now_ms=START_MS)
+        assert (list(again.report.failed), list(again.logs)) == ([ORDERS_0], [ORDERS_1])
+
+    def test_one_folder_that_cannot_be_read_does_not_end_the_start_nor_the_memory_of_deletions(self) -> None:
+        storage = FaultyStorage()
+        manager = open_in(storage)
+        append(manager.create(ORDERS_0, UUID(int=1), CONFIG, START_MS), (b"a", b"1"))
+        append(manager.create(ORDERS_1, UUID(int=2), CONFIG, START_MS), (b"a", b"1"))
+        manager.delete(ORDERS_0, START_MS)
+        survivor = storage.after_kill()
+        reading = survivor.read_all
+        survivor.read_all = lambda path: refuse() if "/orders-0/" in path else reading(path)  # type: ignore
+        again = open_in(survivor)
+        assert (list(again.report.failed), list(again.logs)) == ([ORDERS_0], [ORDERS_1])
+        last = open_in(survivor.after_kill())
+        assert (last.report.failed, list(last.logs)) == ({}, [ORDERS_1])
+
+    def test_half_made_files_go_with_their_topic(self) -> None:
+        """Whatever failed as the first record came."""
+        operation = 0
+        while True:
+            storage = FaultyStorage()
+            manager = open_in(storage)
+            log = manager.create(ORDERS_0, UUID(int=1), CONFIG, START_MS)
+            storage.fail_at(storage.operations + operation, errno.ENOSPC, sticky=True)
+            with contextlib.suppress(KafkaStorageError):
+                append(log, (b"a", b"1"))
+            storage.heal()
+            if log.is_written:
+                break
+            manager.delete(ORDERS_0, START_MS)
+            while manager.retiring:
+                manager.retire_next(START_MS)
+            assert not storage.exists("data/orders-0"), storage.log[-1]
+            operation += 1
+        assert operation > 4
+
+    def test_a_deletion_that_could_not_be_noted_is_noted_before_the_folders_are_renamed(self) -> None:
+        storage = FaultyStorage()
+        manager = open_in(storage)
+        for topic_partition in (ORDERS_0, ORDERS_1):
+            append(manager.create(topic_partition, UUID(int=1), CONFIG, START_MS), (b"a", b"1"))
+        storage.fail_at(storage.operations, errno.ENOSPC, sticky=True)
+        for topic_partition in (ORDERS_0, ORDERS_1):
+            manager.delete(topic_partition, START_MS)
+        storage.heal()
+        manager.retire_next(START_MS)
+        assert manager.retiring == 1
+        killed = open_in(storage.after_kill())
+        assert (dict(killed.logs), killed.report.failed) == ({}, {})
+
+
+def refuse(*_: object) -> bytes:
+    raise OSError(errno.EIO, "the disk says no")
+
+
+def only(known: UUID) -> Callable[[TopicPartition, UUID | None], LogConfig]:
+    def config_of(topic_partition: TopicPartition, topic_id: UUID | None) -> LogConfig:
+        if topic_id != known:
+            raise KafkaStorageError(f"{topic_partition} names the topic id {topic_id}")
+        return CONFIG
+
+    return config_of
+
+
+def damaged_log(topic_id: UUID) -> FaultyStorage:
+    """After a clean stop, somebody cut the log off."""
+    storage = FaultyStorage()
+    manager = open_in(storage)
+    append(manager.create(ORDERS_0, topic_id, CONFIG, START_MS), (b"a", b"1"))
+    assert manager.stop(START_MS)
+    del storage.content("data/orders-0/00000000000000000000.log")[-5:]
+    return storage
+
+
+class TestReopening:
+    def test_a_topic_deleted_and_created_again_meanwhile_is_left_alone(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        storage = damaged_log(UUID(int=1))
+        manager = open_in(storage)
+        reopening = manager.reopening(ORDERS_0, UUID(int=1), CONFIG, START_MS)
+        assert reopening is not None
+        manager.delete(ORDERS_0, START_MS)
+        assert manager.reopening(ORDERS_0, UUID(int=1), CONFIG, START_MS) is None
+        log = manager.create(ORDERS_0, UUID(int=2), CONFIG, START_MS)
+        with pytest.raises(KafkaStorageError, match="being opened"):
+            append(log, (b"a", b"new"))
+        with pytest.raises(KafkaStorageError, match="opening"):
+            manager.retire_next(START_MS)
+        storage.content("data/orders-0/00000000000000000000.log")[:] = self.whole_segment()
+        reopening.run()
+        assert isinstance(reopening.opened, PartitionLog)
+        closed: list[PartitionLog] = []
+        monkeypatch.setattr(PartitionLog, "close", lambda log, **_: closed.append(log))
+        assert not manager.reopened(reopening)
+        assert (manager.logs[ORDERS_0], closed) == (log, [reopening.opened])
+        append(log, (b"a", b"new"))
+        assert [record.value for record in read_records(log)] == [b"new"]
+
+    def whole_segment(self) -> bytes:
+        storage = FaultyStorage()
+        append(open_in(storage).create(ORDERS_0, UUID(int=1), CONFIG, START_MS), (b"a", b"1"))
+        return bytes(storage.content("data/orders-0/00000000000000000000.log"))
+
+    def test_the_folder_of_another_topic_is_not_opened(self) -> None:
+        storage = damaged_log(UUID(int=1))
+        manager = open_in(storage)
+        reopening = manager.reopening(ORDERS_0, UUID(int=2), CONFIG, START_MS)
+        assert reopening is not None
+        reopening.run()
+        assert not manager.reopened(reopening)
+        with pytest.raises(KafkaStorageError, match="had this name"):
+            manager.get(ORDERS_0)
 
 
 class TestHousekeeping:

@@ -100,7 +100,7 @@ class Housekeeping:
                 self._logs.flushed(flush, now_ms)
             else:
                 self._logs.flush_failed(flush, error)
-                if flush.log.offline:
+                if flush.log.offline and self._logs.is_here(flush.log):  # else another log may have its name by now
                     self._broker.log_failed(flush.log.topic_partition)
 
         self._broker.group_commit.run(flush.log, flush.run, ended)

@@ -401,15 +401,19 @@ class BrokerState:
         partition = self.unopened_logs.next_due(self._steady_ms)
         if partition is None:
             return None
-        return self.logs.reopening(partition, self.log_config(partition.topic), now_ms)
+        topic = self.controller.state.topic(partition.topic)
+        if topic is None:  # it is being deleted, or was before the start
+            self.unopened_logs.forget(partition)
+            return None
+        return self.logs.reopening(partition, topic.id, self.log_config(topic.name), now_ms)
 
     def log_reopened(self, reopening: Reopening, error: Exception | None) -> None:
         partition = reopening.topic_partition
-        if partition not in self.unopened_logs:
-            return  # it was deleted meanwhile
-        if error is None and self.logs.reopened(reopening):
+        if error is not None:
+            logger.error("bug: opening the log of %s failed: %s", partition, error)
+        if self.logs.reopened(reopening):
             self._serve_log(self.logs.logs[partition])
-        else:
+        elif partition in self.unopened_logs:  # else it was deleted meanwhile
             self.unopened_logs.failed(partition, self._steady_ms)
 
     @property

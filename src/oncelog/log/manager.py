@@ -17,6 +17,7 @@ Kafka's name: LogManager.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import heapq
 import logging
@@ -37,7 +38,7 @@ from oncelog.log.log_news import LogNews
 from oncelog.log.manifest import NO_FOREIGN_EPOCH, CorruptManifest, read_manifest
 from oncelog.log.open_files import OpenFiles
 from oncelog.log.partition_log import PartitionLog
-from oncelog.log.partition_register import PartitionRegister, Registered
+from oncelog.log.partition_register import ALL_PARTITIONS, PartitionRegister, Registered
 from oncelog.log.segment_files import Removal
 from oncelog.log.storage import Storage
 from oncelog.types import TopicPartition
@@ -49,6 +50,10 @@ logger = logging.getLogger(__name__)
 
 NO_TOPIC_ID: Final = UUID(int=0)
 NO_BROKER_EPOCH: Final = -1
+
+MAX_RETIRED_AT_STOP: Final = 10_000
+"""Folders of deleted partitions that a stop still renames, a few tens of microseconds each; the next start knows the
+others by their topic ids."""
 
 MAX_FOLDERS_AT_ONCE: Final = 64
 """Folders that are removed together; a topic of thousands of partitions is removed in as many rounds as it takes."""
@@ -129,13 +134,16 @@ class _Found(NamedTuple):
 class Reopening:
     """Another try to open a log that could not be opened before. `run` may be called in any thread, once."""
 
-    def __init__(self, topic_partition: TopicPartition, run: Callable[[], PartitionLog | KafkaStorageError]) -> None:
+    def __init__(
+        self, topic_partition: TopicPartition, run: Callable[[], tuple[_Found, PartitionLog | KafkaStorageError]]
+    ) -> None:
         self.topic_partition = topic_partition
+        self.folder: _Found | None = None
         self.opened: PartitionLog | KafkaStorageError | None = None
         self._run = run
 
     def run(self) -> None:
-        self.opened = self._run()
+        self.folder, self.opened = self._run()
 
 
 class _Managed(NamedTuple):
@@ -178,10 +186,13 @@ class LogManager:
         self._managed: dict[TopicPartition, _Managed] = {}
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._retiring: dict[TopicPartition, _Retiring] = {}
+        self._failed_ids: dict[TopicPartition, UUID] = {}  # of those in `report.failed`, as far as they are known
+        self._reopenings: dict[TopicPartition, Reopening] = {}  # another thread may be at work in these folders
         self._folder_removals: list[tuple[int, str]] = []  # a heap of when each is due
         self._recovery_points: dict[TopicPartition, int] = {}  # as they stand in the file
         self._log_start_offsets: dict[TopicPartition, int] = {}
         self._aside: set[TopicPartition] = set()
+        self._unjudged: set[TopicPartition] = set()  # of whose folders it could not be told whose they are
         self.report = OpenReport(clean=False)
 
     # --- opening ---
@@ -256,26 +267,48 @@ class LogManager:
             topic_partition = folders.partition_of(name)
             if topic_partition is None:
                 continue
-            topic_id = self._read_topic_id(path)
-            if topic_id is not None and (topic_id in self._register.deleted_topics or was_deleted(topic_id)):
-                self._retire(topic_partition, _Retiring(path, topic_id, 0), now_ms)
-                self._aside.add(topic_partition)
-                continue
             try:
-                config = config_of(topic_partition, topic_id)
-            except KafkaStorageError as error:
-                topic_id = self._manifest_topic_id(path)
-                config = config_of(topic_partition, topic_id) if topic_id is not None else None
-                if config is None:
-                    self._fail(topic_partition, error)
-                    continue
-                self._restore_topic_id(path, topic_id)
-            if config is None:
-                self._set_aside(topic_partition, path, topic_id)
-                self._aside.add(topic_partition)
-            else:
-                found.append(_Found(topic_partition, path, topic_id, config))
+                folder = self._judge_folder(topic_partition, path, config_of, was_deleted, now_ms)
+            except OSError as error:  # of one folder: the others are served
+                self._unjudged.add(topic_partition)
+                self._fail(topic_partition, _as_storage_error(f"cannot tell whose {path} is", error))
+                continue
+            if folder is not None:
+                found.append(folder)
         return found
+
+    def _judge_folder(
+        self,
+        topic_partition: TopicPartition,
+        path: str,
+        config_of: ConfigOf,
+        was_deleted: Callable[[UUID], bool],
+        now_ms: int,
+    ) -> _Found | None:
+        """The folder if it is to be opened; None if it is out of the way, or its partition was reported as failed.
+        Raises OSError."""
+        topic_id = self._read_topic_id(path)
+        if topic_id is not None and (topic_id in self._register.deleted_topics or was_deleted(topic_id)):
+            self._aside.add(topic_partition)
+            self._retire_or_defer(topic_partition, _Retiring(path, topic_id, 0), now_ms)
+            return None
+        try:
+            config = config_of(topic_partition, topic_id)
+        except KafkaStorageError as error:
+            noted, topic_id = topic_id, self._manifest_topic_id(path)
+            config = None
+            if topic_id is not None and topic_id != noted:
+                with contextlib.suppress(KafkaStorageError):  # the manifest's id is as doubtful: the first error stands
+                    config = config_of(topic_partition, topic_id)
+            if config is None:
+                self._fail(topic_partition, error, noted)
+                return None
+            self._restore_topic_id(path, topic_id)
+        if config is None:
+            self._set_aside(topic_partition, path, topic_id)
+            self._aside.add(topic_partition)
+            return None
+        return _Found(topic_partition, path, topic_id, config)
 
     def _with_topic_id(self, found: _Found, topic_id_of: Callable[[TopicPartition], UUID | None]) -> _Found:
         topic_id = topic_id_of(found.topic_partition) if found.topic_id is None else None
@@ -284,9 +317,11 @@ class LogManager:
         self._restore_topic_id(found.path, topic_id)
         return found._replace(topic_id=topic_id)
 
-    def _fail(self, topic_partition: TopicPartition, error: KafkaStorageError) -> None:
+    def _fail(self, topic_partition: TopicPartition, error: KafkaStorageError, topic_id: UUID | None = None) -> None:
         logger.error("%s is offline: %s", topic_partition, error)
         self.report.failed[topic_partition] = error
+        if topic_id is not None:
+            self._failed_ids[topic_partition] = topic_id
 
     def _read_topic_id(self, path: str) -> UUID | None:
         """From `partition.metadata`, or if that is lost from the manifest: a folder without an id would be taken for
@@ -310,7 +345,10 @@ class LogManager:
     def _restore_topic_id(self, path: str, topic_id: UUID | None) -> None:
         assert topic_id is not None, "only an id that is known can be restored"
         logger.warning("%s: its topic id is lost or damaged; writing down %s", path, topic_id)
-        checkpoints.write_topic_id(self._storage, path, topic_id)
+        try:
+            checkpoints.write_topic_id(self._storage, path, topic_id)
+        except OSError as error:
+            logger.warning("%s: that cannot be written down, and will be tried at the next start: %s", path, error)
 
     def _find_lost_folders(self, registered: set[Registered] | None, found: list[_Found], config_of: ConfigOf) -> None:
         """Report every partition that ought to exist, was here, and has no folder any more. Where oncelog has not run
@@ -323,10 +361,20 @@ class LogManager:
             if topic_partition in is_here or topic_id in self._register.deleted_topics:
                 continue
             if _ought_to_exist(config_of, topic_partition, topic_id):
-                self._fail(topic_partition, self._lost_folder(topic_partition))
+                known_id = topic_id if topic_id != NO_TOPIC_ID else None
+                self._fail(topic_partition, self._lost_folder(topic_partition), known_id)
         kept = {each for each in was_here if each.topic_partition in self.report.failed}
         kept |= {Registered(each.topic_partition, each.topic_id) for each in found if each.topic_id is not None}
+        kept |= self._deletions_in_hand()
         self._register.replace(registered, kept)
+
+    def _deletions_in_hand(self) -> set[Registered]:
+        """What the register must go on to say of deleted topics: of folders that still have their names, and of all of
+        them if it could not be told of some folder whose it is."""
+        deleted = {(retiring.topic_id, tp.topic) for tp, retiring in self._retiring.items()}
+        if self._unjudged:
+            deleted |= self._register.deleted_topics.items()
+        return {Registered(TopicPartition(topic, ALL_PARTITIONS), topic_id) for topic_id, topic in deleted}
 
     def _lost_folder(self, topic_partition: TopicPartition) -> KafkaStorageError:
         path = f"{self._directory}/{folders.name_of(topic_partition)}"
@@ -374,7 +422,7 @@ class LogManager:
 
     def _note_opened(self, folder: _Found, opened: PartitionLog | KafkaStorageError) -> None:
         if isinstance(opened, KafkaStorageError):
-            self._fail(folder.topic_partition, opened)
+            self._fail(folder.topic_partition, opened, folder.topic_id)
             return
         self._add(_Managed(opened, folder.path, folder.topic_id))
         self.report.scanned_bytes += opened.recovery.scanned_bytes
@@ -426,7 +474,10 @@ class LogManager:
 
     def _make_folder(self, topic_partition: TopicPartition, topic_id: UUID, path: str, now_ms: int) -> None:
         """Raises OSError, and may be called again. The register is told when the folder is there, and before a record
-        can be: from then on a missing folder is a lost one."""
+        can be: from then on a missing folder is a lost one. Nor is it made while another thread may still open, and
+        repair, the files of an earlier log by their names."""
+        if topic_partition in self._reopenings:
+            raise BlockingIOError(errno.EAGAIN, "an earlier log of this name is being opened")
         retiring = self._retiring.get(topic_partition)
         if retiring is not None:  # the folder of a deleted topic of this name
             self._retire(topic_partition, retiring, now_ms)
@@ -445,37 +496,67 @@ class LogManager:
             self.checkpoint()
         self._cleaning.created(topic_partition)
 
-    def reopening(self, topic_partition: TopicPartition, config: LogConfig, now_ms: int) -> Reopening:
-        """Of a log that is in `report.failed`. Hand it to `reopened` once it has run."""
+    def reopening(
+        self, topic_partition: TopicPartition, topic_id: UUID, config: LogConfig, now_ms: int
+    ) -> Reopening | None:
+        """Of a log that is in `report.failed`; None if it is not there any more. Hand it to `reopened` once it has run,
+        or has raised."""
+        if topic_partition not in self.report.failed:
+            return None
         path = f"{self._directory}/{folders.name_of(topic_partition)}"
-        found = _Found(topic_partition, path, self._read_topic_id(path), config)
-        return Reopening(topic_partition, lambda: self._open_log(found, now_ms)[1])
+        found = _Found(topic_partition, path, topic_id, config)
+        reopening = Reopening(topic_partition, lambda: self._open_again(found, now_ms))
+        self._reopenings[topic_partition] = reopening
+        return reopening
+
+    def _open_again(self, folder: _Found, now_ms: int) -> tuple[_Found, PartitionLog | KafkaStorageError]:
+        """Called in another thread."""
+        try:
+            found_id = self._read_topic_id(folder.path)
+        except OSError as error:
+            return folder, _as_storage_error(f"cannot tell whose {folder.path} is", error)
+        if found_id is not None and found_id != folder.topic_id:
+            seen = folders.see_doctor(self._directory)
+            return folder, KafkaStorageError(f"{folder.path} is of the topic {found_id}, which had this name. {seen}")
+        return self._open_log(folder, now_ms)
 
     def reopened(self, reopening: Reopening) -> bool:
-        """Whether the log is open now."""
+        """Whether the log is open now. One that was deleted meanwhile is closed again."""
         topic_partition, opened = reopening.topic_partition, reopening.opened
-        if topic_partition not in self.report.failed or opened is None:
-            return False
+        is_wanted = self._reopenings.pop(topic_partition, None) is reopening and topic_partition in self.report.failed
         if isinstance(opened, KafkaStorageError):
-            self.report.failed[topic_partition] = opened
+            if is_wanted:
+                self.report.failed[topic_partition] = opened
             return False
-        del self.report.failed[topic_partition]
-        path = f"{self._directory}/{folders.name_of(topic_partition)}"
-        self._add(_Managed(opened, path, self._read_topic_id(path)))
+        if opened is None or reopening.folder is None:
+            return False
+        if not is_wanted:
+            self._news.forget(opened)
+            opened.close(clean=False, now_ms=0)
+            return False
+        self._forget_failure(topic_partition)
+        self._add(_Managed(opened, reopening.folder.path, reopening.folder.topic_id))
         return True
 
     def delete(self, topic_partition: TopicPartition, now_ms: int) -> None:
-        """Take a partition's log out of use, if it has one. Readers that hold a part of it may finish. The disk is not
-        touched: `retire_next` renames the folder, or the first record of a new partition of this name does."""
+        """Take a partition's log out of use, if it has one. Readers that hold a part of it may finish. Of the disk, one
+        line in the register is written for each topic: `retire_next` renames the folder, or the first record of a new
+        partition of this name does. Only the folder of a log that could not be opened is renamed here, if it can be:
+        nobody may know by its topic id whose it was."""
         managed = self._managed.get(topic_partition)
-        if managed is not None and managed.log.is_written:
-            delay_ms = managed.log.config.file_delete_delay_ms
-            self._retiring[topic_partition] = _Retiring(managed.path, managed.topic_id or NO_TOPIC_ID, delay_ms)
-            if managed.topic_id is not None:
-                self._register.note_deleted(topic_partition.topic, managed.topic_id)
+        if managed is not None:
+            has_folder = managed.log.is_written or managed.log.is_half_made
+            if has_folder and topic_partition not in self._retiring:  # else the folder is that of an earlier log
+                delay_ms = managed.log.config.file_delete_delay_ms
+                self._retiring[topic_partition] = _Retiring(managed.path, managed.topic_id or NO_TOPIC_ID, delay_ms)
+                if managed.topic_id is not None:
+                    self._register.note_deleted(topic_partition.topic, managed.topic_id)
         elif topic_partition in self.report.failed:
             path = f"{self._directory}/{folders.name_of(topic_partition)}"
-            self._retiring[topic_partition] = _Retiring(path, NO_TOPIC_ID, 0)
+            topic_id = self._failed_ids.get(topic_partition)
+            if topic_id is not None:
+                self._register.note_deleted(topic_partition.topic, topic_id)
+            self._retire_or_defer(topic_partition, _Retiring(path, topic_id or NO_TOPIC_ID, 0), now_ms)
         self._forget(topic_partition, now_ms)
 
     @property
@@ -493,7 +574,19 @@ class LogManager:
             self._retiring[topic_partition] = self._retiring.pop(topic_partition)
             raise KafkaStorageError(f"cannot rename {retiring.path}, of a deleted partition: {error}") from error
 
+    def _retire_or_defer(self, topic_partition: TopicPartition, retiring: _Retiring, now_ms: int) -> None:
+        """Now if it can be, else with `retire_next`."""
+        try:
+            self._retire(topic_partition, retiring, now_ms)
+        except OSError as error:
+            logger.warning("cannot rename %s, of a deleted partition; it will be tried again: %s", retiring.path, error)
+            self._retiring[topic_partition] = retiring
+
     def _retire(self, topic_partition: TopicPartition, retiring: _Retiring, now_ms: int) -> None:
+        """Raises OSError."""
+        if topic_partition in self._reopenings:
+            raise BlockingIOError(errno.EAGAIN, "another thread is opening its log")
+        self._register.note_missed()
         name = folders.retired_name(topic_partition, retiring.topic_id, folders.DELETE_SUFFIX)
         try:
             retired = self._rename_folder(retiring.path, name)
@@ -502,8 +595,21 @@ class LogManager:
             logger.warning("the folder of %s was missing already", topic_partition)
         self._retiring.pop(topic_partition, None)
 
-    def _forget(self, topic_partition: TopicPartition, now_ms: int) -> None:
+    def _retire_before_stop(self, now_ms: int) -> None:
+        """Until one fails: what prevents one mostly prevents all."""
+        for _ in range(min(len(self._retiring), MAX_RETIRED_AT_STOP)):
+            try:
+                self.retire_next(now_ms)
+            except KafkaStorageError as error:
+                logger.warning("%s; the next start will", error)
+                return
+
+    def _forget_failure(self, topic_partition: TopicPartition) -> None:
         self.report.failed.pop(topic_partition, None)
+        self._failed_ids.pop(topic_partition, None)
+
+    def _forget(self, topic_partition: TopicPartition, now_ms: int) -> None:
+        self._forget_failure(topic_partition)
         log = self._logs.pop(topic_partition, None)
         if self._is_checkpointed(topic_partition):
             self._withdrawn.add(topic_partition)
@@ -552,10 +658,10 @@ class LogManager:
     def _each_written(self) -> Iterator[PartitionLog]:
         """Logs may be deleted on the way."""
         for log in list(self._logs.values()):
-            if log.is_written and self._is_here(log):
+            if log.is_written and self.is_here(log):
                 yield log
 
-    def _is_here(self, log: PartitionLog) -> bool:
+    def is_here(self, log: PartitionLog) -> bool:
         return self._logs.get(log.topic_partition) is log
 
     def removals_due(self, now_ms: int, max_folders: int = MAX_FOLDERS_AT_ONCE) -> list[Removal | FolderRemoval]:
@@ -598,7 +704,7 @@ class LogManager:
     def choose_cleaning(self, now_ms: int, wall_ms: int) -> Generator[None, None, CleaningRound | None]:
         """As `next_cleaning`, one look at a log after the other."""
         logs = [(managed.path, managed.log) for managed in self._managed.values() if managed.log.config.compacts]
-        return self._cleaning.choose(logs, now_ms, wall_ms, self._is_here)
+        return self._cleaning.choose(logs, now_ms, wall_ms, self.is_here)
 
     def cleaned(self, group: CleanedGroup | None, now_ms: int) -> bool:
         return self._cleaning.swap(group, now_ms)
@@ -659,7 +765,7 @@ class LogManager:
 
     def checkpoint_failed(self, checkpoint: Checkpoint) -> None:
         self._checkpointing = None
-        self._settled |= {log for log in checkpoint.looked_at if self._is_here(log)}
+        self._settled |= {log for log in checkpoint.looked_at if self.is_here(log)}
 
     def _is_checkpointed(self, topic_partition: TopicPartition) -> bool:
         """Whether the files speak of it, or are about to."""
@@ -694,6 +800,7 @@ class LogManager:
         """Close every log, and promise a quick start if all of it is on the disk. Whether that could be promised."""
         closed = list(parallel_map(lambda log: _close(log, now_ms), self._logs.values()))
         self._checkpointing = None  # whatever ran in a thread has ended
+        self._retire_before_stop(now_ms)
         self._settled.update(self._logs.values())
         self.checkpoint()
         is_clean = all(closed) and not self.report.failed
@@ -703,6 +810,12 @@ class LogManager:
             except OSError as error:
                 raise KafkaStorageError(f"cannot promise a clean stop of {self._directory}: {error}") from error
         return is_clean
+
+
+def _as_storage_error(what: str, error: OSError) -> KafkaStorageError:
+    failed = KafkaStorageError(f"{what}: {error}")
+    failed.__cause__ = error
+    return failed
 
 
 def _ought_to_exist(config_of: ConfigOf, topic_partition: TopicPartition, topic_id: UUID) -> bool:

@@ -95,6 +95,8 @@ class PartitionLog:
         self._is_changing = False  # whether `_news` has it
         self._touched = not loaded.report.clean
         self._make_folder: Callable[[int], None] | None = None  # while there is none
+        self.is_half_made = False
+        """Whether making the files has failed, and may have left some."""
         self._last_flush_ms = 0
         self._jitter_ms = 0
         self._is_rolling = False
@@ -201,6 +203,7 @@ class PartitionLog:
             try:
                 self._make_files(self._make_folder, now_ms)
             except OSError as error:
+                self.is_half_made = True
                 raise KafkaStorageError(f"cannot create the log of {self.topic_partition}: {error}") from error
         self._note_change()
         self._touched = True
@@ -224,6 +227,7 @@ class PartitionLog:
         self._unsynced.renamed_in(self._directory)
         self._unsynced.renamed_in(directory_of(self._directory))
         self._make_folder = None
+        self.is_half_made = False
 
     # --- appending ---
 

@@ -31,6 +31,9 @@ LINE_END: Final = b"\n"
 ALL_PARTITIONS: Final = -1
 """In a line that tells of a topic's deletion."""
 
+MAX_MISSED: Final = 1_000
+"""Deletions that wait to be written down while the disk is full; of more, the metadata alone tells for a while."""
+
 
 class Registered(NamedTuple):
     topic_partition: TopicPartition
@@ -44,9 +47,10 @@ class PartitionRegister:
         self._file: File | None = None  # kept open: a line for each of thousands of partitions must not cost an opening
         self._is_torn = False  # whether the file ends within a line
         self._is_whole = True
-        self.deleted_topics: set[UUID] = set()
-        """Those that `load` found, until `replace`. What is deleted later is in the file alone."""
+        self.deleted_topics: dict[UUID, str] = {}
+        """Those that `load` found, with their names, until `replace`. What is deleted later is in the file alone."""
         self._last_deleted: UUID | None = None
+        self._missed: dict[UUID, str] = {}  # topics whose deletion could not be written down
 
     def load(self) -> set[Registered] | None:
         """Every partition that had a folder; None if there is no such file. Damaged lines are left out, with a
@@ -59,19 +63,31 @@ class PartitionRegister:
         self._is_whole = len(found) == len(lines)
         if not self._is_whole:
             logger.warning("%s: %d of %d lines cannot be believed", self._path, len(lines) - len(found), len(lines))
-        self.deleted_topics = {each.topic_id for each in found if each.topic_partition.partition == ALL_PARTITIONS}
+        deleted = [each for each in found if each.topic_partition.partition == ALL_PARTITIONS]
+        self.deleted_topics = {each.topic_id: each.topic_partition.topic for each in deleted}
         return {each for each in found if each.topic_partition.partition != ALL_PARTITIONS}
 
     def note_deleted(self, topic: str, topic_id: UUID) -> None:
         """Note that the topic was deleted, once for all of its partitions, which are deleted one after the other. If
-        that fails, the metadata still tells for a while."""
+        that fails, the metadata still tells for a while; `note_missed` tries again."""
         if topic_id == self._last_deleted:
             return
-        try:
-            self.add(Registered(TopicPartition(topic, ALL_PARTITIONS), topic_id))
-        except OSError as error:
-            logger.warning("%s cannot be told that %s was deleted: %s", self._path, topic, error)
         self._last_deleted = topic_id
+        if len(self._missed) >= MAX_MISSED:
+            del self._missed[next(iter(self._missed))]
+        self._missed[topic_id] = topic
+        self.note_missed()
+
+    def note_missed(self) -> None:
+        """Write down the deletions that could not be before, as far as that is possible now."""
+        while self._missed:
+            topic_id, topic = next(iter(self._missed.items()))
+            try:
+                self.add(Registered(TopicPartition(topic, ALL_PARTITIONS), topic_id))
+            except OSError as error:
+                logger.warning("%s cannot be told yet that %s was deleted: %s", self._path, topic, error)
+                return
+            del self._missed[topic_id]
 
     def add(self, registered: Registered) -> None:
         """Note that the partition has a folder. A line that could not be written whole is no part of the next."""
