@@ -161,3 +161,21 @@ def test_kafkas_own_tool_reads_our_file_with_its_tail(tmp_path: Path) -> None:
         "lastTimestamp: 1004 firstSequence: 12 lastSequence: 14 lastOffset: 28 offsetDelta: 2 timestamp: 1004"
     ) in printed
     assert "producerId: 11 producerEpoch: 1 coordinatorEpoch: -1 currentTxnFirstOffset: OptionalLong[30]" in printed
+
+
+def test_an_entry_is_unpacked_once() -> None:
+    """Its batches are packed, and a snapshot of thousands of producers is written while everybody waits."""
+    asked = 0
+
+    class Counting:
+        def __init__(self, entry: ProducerEntry) -> None:
+            self._entry = entry
+
+        def __getattr__(self, name: str) -> object:
+            nonlocal asked
+            asked += name == "batches"
+            return getattr(self._entry, name)
+
+    entry = entry_with_batches(KEPT_BATCHES)
+    assert encode([Counting(entry)], 70) == encode([entry], 70)  # type: ignore[list-item]
+    assert asked == 1

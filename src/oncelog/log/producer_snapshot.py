@@ -44,6 +44,7 @@ _COUNT = struct.Struct(">i")
 _ENTRY = struct.Struct(">qhiqiqiq")
 _PART = struct.Struct(">4si")
 _BATCH = struct.Struct(">qiqiq")
+_pack_batch = _BATCH.pack
 _SILENCE = struct.Struct(">qq")
 
 
@@ -54,15 +55,17 @@ class CorruptSnapshot(OncelogError):
 def encode(entries: Collection[ProducerEntry], mono_ms: int) -> bytes:
     """The producers as they are now."""
     body = bytearray(_COUNT.pack(len(entries)))
+    untold = bytearray()
     for entry in entries:
-        body += _encode_entry(entry)
-    untold = [entry for entry in entries if not _is_told_by_entry(entry)]
+        batches = entry.batches  # unpacked anew each time that one asks
+        body += _encode_entry(entry, batches[-1] if batches else None)
+        if not _is_told_by_entry(entry, batches):
+            producer_id = entry.producer_id
+            for _, last_sequence, first_offset, last_offset, timestamp in batches:
+                untold += _pack_batch(producer_id, last_sequence, last_offset, last_offset - first_offset, timestamp)
     if untold:
-        body += _PART.pack(BATCHES_TAG, sum(len(entry.batches) for entry in untold))
-    for entry in untold:
-        for batch in entry.batches:
-            delta = batch.last_offset - batch.first_offset
-            body += _BATCH.pack(entry.producer_id, batch.last_sequence, batch.last_offset, delta, batch.timestamp)
+        body += _PART.pack(BATCHES_TAG, len(untold) // _BATCH.size)
+        body += untold
     silent = [entry for entry in entries if entry.silent_ms(mono_ms)]
     if silent:
         body += _PART.pack(SILENCES_TAG, len(silent))
@@ -93,14 +96,13 @@ def decode(data: bytes, mono_ms: int) -> list[ProducerEntry]:
     return entries
 
 
-def _is_told_by_entry(entry: ProducerEntry) -> bool:
+def _is_told_by_entry(entry: ProducerEntry, batches: list[BatchMetadata]) -> bool:
     """Whether Kafka's 46 bytes hold all there is: one batch, and no marker after it that took its timestamp's place."""
-    return not entry.batches or (len(entry.batches) == 1 and entry.batches[0].timestamp == entry.last_timestamp)
+    return not batches or (len(batches) == 1 and batches[0].timestamp == entry.last_timestamp)
 
 
-def _encode_entry(entry: ProducerEntry) -> bytes:
-    if entry.batches:
-        last = entry.batches[-1]
+def _encode_entry(entry: ProducerEntry, last: BatchMetadata | None) -> bytes:
+    if last is not None:
         sequence, offset, delta = last.last_sequence, last.last_offset, last.last_offset - last.first_offset
     else:
         sequence, offset, delta = NO_SEQUENCE, NO_OFFSET, 0
