@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Set
 from pathlib import Path
 from typing import Any
 
@@ -107,13 +107,12 @@ def test_a_topic_comes_grows_and_goes_as_a_whole(scene: Scene) -> None:
 def test_changes_are_followed_one_by_one_and_in_force_when_they_are(scene: Scene) -> None:
     followed: list[tuple[list[RecordType], list[str], set[str]]] = []
 
-    def follow(changes: Iterator[Change]) -> Steps:
-        for change in changes:
-            types = [record.type for record in change.records]
-            followed.append((types, [topic.name for topic in change.removed], set(scene.state.topics)))
-            yield
+    def follow(change: Change) -> Steps:
+        types = [record.type for record in change.records]
+        followed.append((types, [topic.name for topic in change.removed], set(scene.state.topics)))
+        yield
 
-    scene.controller.follow(follow)
+    scene.controller.follow(follow, lambda _: iter(()))
     scene.create(NewTopic("a"), NewTopic("b", configs=[("retention.ms", "5")]))
     scene.propose(lambda: delete_topics(scene.state, [TopicToDelete("a", None)]))
     scene.finish()
@@ -123,6 +122,57 @@ def test_changes_are_followed_one_by_one_and_in_force_when_they_are(scene: Scene
         ([topic, partitions, config], [], {"a", "b"}),
         ([RecordType.REMOVE_TOPIC], ["a"], {"b"}),
     ]
+
+
+@pytest.mark.parametrize("is_first_step", [True, False])
+def test_what_is_durable_is_in_force_whatever_becomes_of_those_who_follow(scene: Scene, is_first_step: bool) -> None:
+    followed: list[str] = []
+
+    def follow(change: Change) -> Steps:
+        for topic in change.removed:
+            if not is_first_step:
+                yield
+            if topic.name == "a":
+                raise ZeroDivisionError("a bug")
+            followed.append(topic.name)
+        yield
+
+    def follow_all(types: Set[RecordType]) -> Steps:
+        followed.extend(one.name for one in types)
+        yield
+
+    scene.create(NewTopic("a"), NewTopic("b"))
+    scene.finish()
+    scene.controller.follow(follow, follow_all)
+    told = scene.propose(lambda: delete_topics(scene.state, [TopicToDelete("a", None), TopicToDelete("b", None)]))
+    scene.finish()
+    assert followed == ["b", "REMOVE_TOPIC"]
+    assert told[1] is None, "it is so"
+    assert not scene.state.topics
+    assert scene.controller.metadata_offset == scene.controller._log.end_offset - 1
+    assert image(open_controller(scene.folder).state) == image(scene.state)
+
+
+def test_who_waits_for_ids_hears_although_another_one_fails(scene: Scene) -> None:
+    def fail(_: KafkaError | None) -> None:
+        raise ZeroDivisionError("a bug")
+
+    ready: list[KafkaError | None] = []
+    scene.controller.when_producer_ids(NOW_MS, fail)
+    scene.controller.when_producer_ids(NOW_MS, ready.append)
+    scene.finish()
+    assert ready == [None]
+
+
+def test_a_failure_of_long_ago_is_nobodys_answer(scene: Scene) -> None:
+    scene.controller._log._log.offline = True
+    scene.controller.when_producer_ids(NOW_MS, lambda _: None)
+    scene.finish()
+    scene.controller._log._log.offline = False
+    with pytest.raises(RequestTimedOut):
+        scene.controller.next_producer_id(NOW_MS)
+    scene.finish()
+    assert scene.controller.next_producer_id(NOW_MS) == 0
 
 
 def test_what_cannot_be_written_changes_nothing_and_is_told_with_the_plan(scene: Scene) -> None:

@@ -159,21 +159,28 @@ Silent = Literal[NoReply.NO_REPLY] | CloseConnection
 Answer = Message | Chunks | Piecewise | Pending | Silent
 
 
-def promised(request: Request, begin: Callable[[Callable[[Answer], None]], None]) -> Answer:
-    """The answer that `begin` hands to the function that it is given: now, or later. What the client sends meanwhile is
-    not looked at before, so it sees what this request has changed."""
+def promised(request: Request, begin: Callable[[Callable[[Callable[[], Answer]], None]], None]) -> Answer:
+    """The answer, once `begin` has told the function that it is given how it is made: now, or later. If that fails the
+    client hears, and nobody else does. What the client sends meanwhile is not looked at before, so it sees what this
+    request has changed."""
     ready: list[Answer] = []
+    failed: list[Exception] = []
     pending = Pending(holds_connection=True)
     is_late = False
 
-    def deliver(answer: Answer) -> None:
+    def deliver(make: Callable[[], Answer]) -> None:
         if is_late:
-            pending.attempt(lambda: pending.follow(_metered(request, answer)))
-        else:
-            ready.append(answer)
+            pending.attempt(lambda: pending.follow(_metered(request, make())))
+            return
+        try:
+            ready.append(make())
+        except Exception as error:  # the dispatcher's to answer, and not the business of whoever calls back
+            failed.append(error)
 
     begin(deliver)
     is_late = True
+    if failed:
+        raise failed[0]
     return ready[0] if ready else pending
 
 

@@ -2,7 +2,8 @@
 
 Ties the rooms below together and holds no rule of theirs: the controller decides what exists and makes it durable, and
 `_follow` brings the logs in line with it, change by change, in short steps. Handlers ask it for partitions; the server
-gives it an endpoint and threads. All calls come from one thread.
+gives it an endpoint and threads. Calls come from the loop's thread; plans and the metadata log run in the lane's, one
+at a time, while nothing changes the metadata.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import importlib
 import logging
 import sys
 from collections import Counter
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence, Set
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 from uuid import UUID
@@ -32,7 +33,7 @@ from oncelog.controller.changes import Change
 from oncelog.controller.configs import ALL_BROKERS
 from oncelog.controller.controller import Controller
 from oncelog.controller.identity import Identity, load_or_create
-from oncelog.controller.lane import Steps
+from oncelog.controller.lane import Steps, guarded, tell_all
 from oncelog.controller.records import AnyRecord, MetadataRecord, RecordType
 from oncelog.controller.state import FIRST_LEADER_EPOCH, ConfigResource, Outcome, ResourceType, Topic
 from oncelog.controller.strays import Whose, has_records, whose
@@ -135,7 +136,9 @@ class BrokerState:
         self._log_configs: dict[tuple[tuple[str, str], ...], LogConfig] = {}
         """By what topics say themselves; most say nothing, and share one."""
         self._directory_id = identity.directory_id
-        controller.follow(self._follow)
+        controller.follow(self._follow, self._follow_all)
+        self._loading: dict[str, list[Callable[[str], None]]] = {}
+        """Who waits for the code of a module, while it is being loaded."""
         self._coordination: Coordination | None = None
         self._transactions: TransactionCoordination | None = None
 
@@ -264,24 +267,22 @@ class BrokerState:
             raise errors[0]
         return outcome.response
 
-    def _follow(self, changes: Iterator[Change]) -> Steps:
-        """Bring everything in line with the metadata. A topic is gone as a whole: its logs are deleted while others are
+    def _follow(self, change: Change) -> Steps:
+        """Bring the logs in line with the metadata. A topic is gone as a whole: its logs are deleted while others are
         served, and who asks for one of them meanwhile is answered as if it were done."""
-        types: set[RecordType] = set()
-        for change in changes:
-            types.update(record.type for record in change.records)
-            for topic in change.removed:
-                yield from self._forget_topic(topic, change.now_ms)
-            configs = [record for record in change.records if record.type is RecordType.CONFIG]
-            if configs and change.records[0].type is not RecordType.TOPIC:  # a new topic has no logs yet
-                yield from self._reconfigure(configs)
-            yield
+        for topic in change.removed:
+            yield from self._forget_topic(topic, change.now_ms)
+        configs = [record for record in change.records if record.type is RecordType.CONFIG]
+        if configs and change.records[0].type is not RecordType.TOPIC:  # a new topic has no logs yet
+            yield from self._reconfigure(configs)
+
+    def _follow_all(self, types: Set[RecordType]) -> Steps:
         if RecordType.CLIENT_QUOTA in types:
             self.quotas.replace(self.controller.state.client_quotas)
         if types & TOPIC_RECORDS:
             for coordination in (self._coordination, self._transactions):
                 if coordination is not None:
-                    yield from coordination.topics_changed()
+                    yield from guarded(coordination.topics_changed())
 
     # --- groups and transactions ---
 
@@ -304,11 +305,16 @@ class BrokerState:
     def when_loaded(self, module: str | None, now_ms: int, done: Callable[[], None]) -> None:
         """Call back when the code of a module is there. Loading that of a coordinator takes a tenth of a second: that
         is done where the metadata is written, as the topic of the coordinator comes next."""
-        if module is None or module in sys.modules:
+        if module is None or (module in sys.modules and module not in self._loading):
             done()
+        elif module in self._loading:  # a module is in sys.modules before its code has run
+            self._loading[module].append(lambda _: done())
         else:
+            self._loading[module] = [lambda _: done()]
             load = partial(importlib.import_module, module)
-            self.controller.propose(lambda: Outcome([], load()), now_ms, lambda *_: done())
+            self.controller.propose(
+                lambda: Outcome([], load()), now_ms, lambda *_: tell_all(self._loading.pop(module), module)
+            )
 
     def resume_groups(self) -> None:
         """After a start: members that never came back must be noticed, also if nobody asks about their groups."""
@@ -372,13 +378,19 @@ class BrokerState:
             self.purgatory.noted(partition)
         yield
         for partition in partitions:
-            self.unopened_logs.forget(partition)
-            self.logs.delete(partition, now_ms)
-            yield
+            yield from guarded(self._delete_log(partition, now_ms))
         for partition in partitions:  # only now: a fetch that wakes tells of all that it knows of
-            self.purgatory.changed(partition)
-            yield
+            yield from guarded(self._wake_fetches(partition))
         self.metrics.forget_topic(topic.name)
+
+    def _delete_log(self, partition: TopicPartition, now_ms: int) -> Steps:
+        self.unopened_logs.forget(partition)
+        self.logs.delete(partition, now_ms)
+        yield
+
+    def _wake_fetches(self, partition: TopicPartition) -> Steps:
+        self.purgatory.changed(partition)
+        yield
 
     def _create_log(self, partition: TopicPartition) -> PartitionLog:
         """Somebody asks for a partition that nobody has written to: until then it costs nothing."""
@@ -433,7 +445,7 @@ class BrokerState:
         else:
             names = list({body["resource_name"]: 0 for body in bodies if body["resource_type"] == ResourceType.TOPIC})
         for name in names:
-            yield from self._configure_logs(name)
+            yield from guarded(self._configure_logs(name))
 
     def _configure_logs(self, name: str) -> Steps:
         topic = self.controller.state.topic(name)

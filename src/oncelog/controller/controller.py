@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Set
 from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
@@ -20,11 +20,11 @@ from oncelog.controller.client_quotas import unenforced_keys
 from oncelog.controller.end_offset_checkpoint import EndOffsetCheckpoint, read_noted
 from oncelog.controller.features import METADATA_VERSION, missing_features
 from oncelog.controller.identity import Identity, check_noted
-from oncelog.controller.lane import InSlices, Lane, RunInThread, Steps
+from oncelog.controller.lane import InSlices, Lane, RunInThread, Steps, guarded, tell_all
 from oncelog.controller.metadata_log import METADATA_PARTITION, MetadataLog
 from oncelog.controller.producer_ids import RESERVE_AT, ProducerIds, reserve_block
 from oncelog.controller.quorum_state import read_quorum_state
-from oncelog.controller.records import DamagedMetadata, MetadataRecord
+from oncelog.controller.records import DamagedMetadata, MetadataRecord, RecordType
 from oncelog.controller.snapshot import BOOTSTRAP_FILE, DamagedSnapshot, decode_snapshot
 from oncelog.controller.state import ControllerState, Outcome
 from oncelog.controller.takeover import check_known_folders, check_quorum, check_servable, elections
@@ -43,9 +43,11 @@ Plan = Callable[[], Outcome[T]]
 """Looks at the state, which nothing changes meanwhile, from a thread."""
 Done = Callable[[T | None, KafkaError | None], None]
 """Is told the plan's response once it is true; or why it is not, with the response if there is one."""
-Follow = Callable[[Iterator[Change]], Steps]
-"""Takes the changes one by one, each of which is in force from then on, and brings in line with it what depends on it,
-in short steps."""
+Follow = Callable[[Change], Steps]
+"""Brings in line with a change, which is in force, what depends on it, in short steps. The first one is taken together
+with the change, before anybody else looks; the others once all of the plan is in force."""
+FollowAll = Callable[[Set[RecordType]], Steps]
+"""The same for what depends on a whole plan, after all of its changes: of which types its records were."""
 
 
 class _Written(NamedTuple):
@@ -69,6 +71,7 @@ class Controller:
         self._max_bytes_between_snapshots = max_bytes_between_snapshots
         self._lane = Lane()
         self._follow: Follow = _nobody_follows
+        self._follow_all: FollowAll = _nobody_follows
         self._end_in_force = log.end_offset
         self._producer_ids = ProducerIds()
         self._awaiting_ids: list[Callable[[KafkaError | None], None]] = []
@@ -144,9 +147,10 @@ class Controller:
 
     # --- what the broker adds ---
 
-    def follow(self, follow: Follow) -> None:
-        """Have everything that is proposed from now on followed by this."""
+    def follow(self, follow: Follow, follow_all: FollowAll) -> None:
+        """Have everything that is proposed from now on followed by these."""
         self._follow = follow
+        self._follow_all = follow_all
 
     def serve_by(self, run_in_thread: RunInThread, in_slices: InSlices) -> None:
         """There is a loop, which must not wait for the disk."""
@@ -181,10 +185,19 @@ class Controller:
         self._lane.enter(write, self._take_effect, written)
 
     def _take_effect(self, written: _Written) -> Steps:
+        """What is durable is replayed to its end, whatever becomes of those who follow it."""
         records = written.outcome.records
         if written.error is None and records:
-            yield from self._follow(changes(records, self.state, written.now_ms))
+            followings: list[Steps] = []
+            for change in changes(records, self.state, written.now_ms):
+                following = guarded(self._follow(change))
+                next(following, None)
+                followings.append(following)
+                yield
             self._end_in_force = self._log.end_offset
+            for following in followings:
+                yield from following
+            yield from guarded(self._follow_all({record.type for record in records}))
             if self._is_snapshot_due:
                 self._lane.insist(lambda: self._write_snapshot(written.now_ms), lambda *_: None)
 
@@ -220,11 +233,11 @@ class Controller:
         """Raises KafkaStorageError, or RequestTimedOut while a block is being reserved. Who has just heard that none
         can be is not made to wait for another failure."""
         if not self._producer_ids.left:
+            heard = [self._reserving_error]
             if self._reserving_error is None:
-                self._reserve(now_ms)
-            error, self._reserving_error = self._reserving_error, None
+                self.when_producer_ids(now_ms, heard.append)
             if not self._producer_ids.left:
-                raise error or RequestTimedOut("producer ids are being reserved; try again")
+                raise heard[-1] or RequestTimedOut("producer ids are being reserved; try again")
         producer_id = self._producer_ids.take()
         if self._producer_ids.left == RESERVE_AT:
             self._reserve(now_ms)
@@ -242,8 +255,8 @@ class Controller:
             if block is not None and error is None:
                 self._producer_ids.add(block)
             awaiting, self._awaiting_ids = self._awaiting_ids, []
-            for ready in awaiting:
-                ready(error)
+            tell_all(awaiting, error)
+            self._reserving_error = None  # old news for whoever comes later
 
         self.propose(lambda: reserve_block(self.state, self._node_id), now_ms, reserved)
 
@@ -272,9 +285,8 @@ class Controller:
             logger.warning("the metadata snapshot could not be written, or the log before it not be cut: %s", error)
 
 
-def _nobody_follows(changes: Iterator[Change]) -> Steps:
-    for _ in changes:
-        yield
+def _nobody_follows(_: object) -> Steps:
+    return iter(())
 
 
 def _first_records(

@@ -12,12 +12,15 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeVar
 
 from oncelog.errors import KafkaError, RequestTimedOut, UnknownServerError
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 MAX_WAITING_WRITES: Final = 256
 """Writes that wait for their turn. Each holds what its client asked for. Who comes when there are more is asked to try
@@ -43,6 +46,24 @@ def all_at_once(steps: Steps, done: Callable[[], None]) -> None:
     for _ in steps:
         pass
     done()
+
+
+def guarded(steps: Steps) -> Steps:
+    """What follows a change that is true already: if it fails, that is a bug to be told of, and no reason to leave out
+    what else follows."""
+    try:
+        yield from steps
+    except Exception:
+        logger.exception("bug: a change of the metadata is in force, and what follows from it failed")
+
+
+def tell_all(waiting: Iterable[Callable[[T], None]], word: T) -> None:
+    """Each of them hears, whatever another one does with it."""
+    for tell in waiting:
+        try:
+            tell(word)
+        except Exception:
+            logger.exception("bug: one of those who waited for the metadata failed")
 
 
 class _Write(NamedTuple):
@@ -87,8 +108,7 @@ class Lane:
         """Refuse what waits and whatever comes, and call back when the one under way is done."""
         self._on_idle = on_idle
         waiting, self._waiting = self._waiting, deque()
-        for write in waiting:
-            write.done(None, RequestTimedOut("the broker stops; try again"))
+        tell_all([partial(write.done, None) for write in waiting], RequestTimedOut("the broker stops; try again"))
         self._go_on()
 
     def _go_on(self) -> None:

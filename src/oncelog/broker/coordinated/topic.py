@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from oncelog.broker.coordinated import reading
-from oncelog.controller.lane import Steps
+from oncelog.controller.lane import Steps, tell_all
 from oncelog.controller.state import Outcome
 from oncelog.controller.topics import Created, NewTopic, create_topics
 from oncelog.errors import CoordinatorLoadInProgress, CoordinatorNotAvailable, KafkaError, NotCoordinator
@@ -108,8 +108,7 @@ class CoordinatedTopic(ABC, Generic[P]):
         one = None if created is None else created.get(self._name)
         refused = one if isinstance(one, KafkaError) else error
         awaiting, self._awaiting_topic = self._awaiting_topic, []
-        for done in awaiting:
-            done(refused)
+        tell_all(awaiting, refused)
 
     def _check_available(self, index: int) -> None:
         """Whether a partition can coordinate. Raises CoordinatorNotAvailable."""
@@ -232,6 +231,8 @@ class CoordinatedTopic(ABC, Generic[P]):
 
     def topics_changed(self) -> Steps:
         """Topics were created, grew or were deleted."""
+        if self._state.topic(self._name) is None:
+            self._damaged.clear()  # the next topic of this name has other logs
         for index, partition in list(self._partitions.items()):
             log = partition.log
             is_gone = log.offline or self._broker.logs.logs.get(log.topic_partition) is not log

@@ -35,15 +35,20 @@ NO_ERROR_MESSAGE = "NONE"
 
 
 def handle(broker: BrokerState, request: Request) -> Answer:
-    def begin(deliver: Callable[[Answer], None]) -> None:
-        def loaded() -> None:
-            coordination = _coordination(broker, request.body["key_type"])
-            if coordination is None:
-                deliver(_answer(broker, request, None))
-            else:
-                coordination.when_topic_exists(request.now_ms, lambda error: deliver(_answer(broker, request, error)))
+    def begin(deliver: Callable[[Callable[[], Answer]], None]) -> None:
+        module = MODULES.get(request.body["key_type"])
+        broker.when_loaded(module, request.now_ms, lambda: deliver(lambda: _with_topic(broker, request)))
 
-        broker.when_loaded(MODULES.get(request.body["key_type"]), request.now_ms, loaded)
+    return promised(request, begin)
+
+
+def _with_topic(broker: BrokerState, request: Request) -> Answer:
+    coordination = _coordination(broker, request.body["key_type"])
+    if coordination is None:
+        return _answer(broker, request, None)
+
+    def begin(deliver: Callable[[Callable[[], Answer]], None]) -> None:
+        coordination.when_topic_exists(request.now_ms, lambda error: deliver(lambda: _answer(broker, request, error)))
 
     return promised(request, begin)
 

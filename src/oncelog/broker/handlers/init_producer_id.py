@@ -27,9 +27,9 @@ FIRST_EPOCH = 0
 
 
 def handle(broker: BrokerState, request: Request) -> Answer:
-    def begin(deliver: Callable[[Answer], None]) -> None:
+    def begin(deliver: Callable[[Callable[[], Answer]], None]) -> None:
         # Where there is no id the coordinator finds that out as well, if it needs one.
-        broker.controller.when_producer_ids(request.now_ms, lambda _: deliver(_serve(broker, request)))
+        broker.controller.when_producer_ids(request.now_ms, lambda _: deliver(lambda: _serve(broker, request)))
 
     return promised(request, begin)
 

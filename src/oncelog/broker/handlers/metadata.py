@@ -60,9 +60,9 @@ def handle(broker: BrokerState, request: Request) -> Answer:
         return _describe(broker, request, asked, {})
     later = dict.fromkeys(missing[MAX_CREATED:], LeaderNotAvailable("the topic will be created; ask again"))
 
-    def begin(deliver: Callable[[Answer], None]) -> None:
+    def begin(deliver: Callable[[Callable[[], Answer]], None]) -> None:
         def created(refused: Refusals) -> None:
-            deliver(_describe(broker, request, asked, {**refused, **later}))
+            deliver(lambda: _describe(broker, request, asked, {**refused, **later}))
 
         broker.create_mentioned(missing[:MAX_CREATED], request.now_ms, created)
 

@@ -36,14 +36,15 @@ def settle(
         outcome = plan()
         return outcome._replace(records=[]) if is_asked_only else outcome
 
-    def begin(deliver: Callable[[Answer], None]) -> None:
+    def begin(deliver: Callable[[Callable[[], Answer]], None]) -> None:
         def done(response: T | None, error: KafkaError | None) -> None:
+            deliver(lambda: answer(_told(response, error)))
+
+        def _told(response: T | None, error: KafkaError | None) -> T:
             if response is None:
                 assert error is not None, "a plan has a response"
-                response = refuse(error)
-            elif error is not None:
-                response = spoil(response, error)
-            deliver(answer(response))
+                return refuse(error)
+            return response if error is None else spoil(response, error)
 
         broker.controller.propose(planned, request.now_ms, done)
 
