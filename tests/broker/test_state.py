@@ -13,7 +13,13 @@ from oncelog.broker.state import BrokerState
 from oncelog.broker.unopened_logs import MAX_RETRY_MS
 from oncelog.controller.identity import WrongDataFolder
 from oncelog.controller.topics import NewTopic, TopicToDelete, create_topics, delete_topics
-from oncelog.errors import FencedLeaderEpoch, KafkaStorageError, UnknownLeaderEpoch, UnknownTopicOrPartition
+from oncelog.errors import (
+    FencedLeaderEpoch,
+    InvalidConfig,
+    KafkaStorageError,
+    UnknownLeaderEpoch,
+    UnknownTopicOrPartition,
+)
 from oncelog.log.storage import FileStorage, OsFile
 from oncelog.types import TimestampType
 from tests.broker.handlers.conftest import NOW_MS, Asking, open_broker
@@ -281,3 +287,15 @@ def test_the_rules_that_are_kept_are_those_of_the_topic_and_the_moment(tmp_path:
     assert ask.broker.batch_rules(orders, NOW_MS + 1).now_ms == NOW_MS + 1
     assert ask.broker.batch_rules(bills, NOW_MS + 1).max_message_bytes == 8
     assert ask.broker.batch_rules(orders, NOW_MS + 1).max_message_bytes == 7
+
+
+def test_a_default_that_does_not_fit_a_topics_own_setting_is_refused_and_never_prevents_a_start(tmp_path: Path) -> None:
+    ask = Asking(open_broker(tmp_path))
+    ask.create("orders", min_compaction_lag_ms="1000")
+    setting = {"name": "log.cleaner.max.compaction.lag.ms", "config_operation": 0, "value": "500"}
+    resource = {"resource_type": 4, "resource_name": "", "configs": [setting]}
+    (answer,) = ask("incremental_alter_configs", 1, resources=[resource], validate_only=False)["responses"]
+    assert answer["error_code"] == InvalidConfig.code
+    ask.broker.stop(NOW_MS)
+    config = open_broker(tmp_path, log_cleaner_max_compaction_lag_ms="500").log_config("orders")
+    assert (config.min_compaction_lag_ms, config.max_compaction_lag_ms) == (1000, 1000)

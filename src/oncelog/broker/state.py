@@ -115,7 +115,7 @@ class BrokerState:
         self.new_id = new_id
         self.node_id = identity.node_id
         self.cluster_id = identity.cluster_id
-        self.config_schema = BrokerConfigSchema(lambda: self.config)
+        self.config_schema = BrokerConfigSchema(lambda: self.config, self._topics_own_lags)
         self.metrics = BrokerMetrics()
         self.purgatory = FetchPurgatory()
         self.off_loop = OffLoop()  # the server puts one with threads in its place
@@ -237,6 +237,12 @@ class BrokerState:
                 self._log_configs.clear()
             config = self._log_configs[key] = self.config.log_config(texts)
         return config
+
+    def _topics_own_lags(self) -> list[Mapping[str, str]]:
+        """What topics say that speak of compaction lags."""
+        stored = self.controller.state.configured_resources()
+        topics = (texts for resource, texts in stored if resource.type is ResourceType.TOPIC)
+        return [texts for texts in topics if "min.compaction.lag.ms" in texts or "max.compaction.lag.ms" in texts]
 
     def batch_rules(self, config: LogConfig, wall_ms: int) -> BatchRules:
         """What a client's batch must fulfil. Compressed, it carries no more than a request could. The last ones are

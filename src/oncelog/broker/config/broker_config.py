@@ -123,16 +123,32 @@ class BrokerConfig:
 
     def log_config(self, topic_texts: Texts = NOTHING) -> LogConfig:
         """What a topic's logs are told: its own settings over this broker's defaults."""
-        values = self.topic_values(topic_texts)
+        values = self.stored_topic_values(topic_texts)
         return log_config(values, self.producer_id_expiration_ms)
 
     def topic_values(self, topic_texts: Texts) -> dict[str, Value | None]:
-        """The effective value of every topic key. Raises InvalidConfig."""
-        said = parse_topic_configs(topic_texts)  # first: what is wrong should cost little
-        values = {name: self._topic_default(key) for name, key in TOPIC_KEYS.items()}
-        values.update(said)
+        """The effective value of every topic key, if a topic may say this. Raises InvalidConfig."""
+        values = self._merged(topic_texts)
         check_compaction_lags(values)
         return values
+
+    def stored_topic_values(self, topic_texts: Texts) -> dict[str, Value | None]:
+        """The same for what a topic has said already. This broker's defaults may have changed since: where they do not
+        fit, they give way to the topic. Raises InvalidConfig."""
+        values = self._merged(topic_texts)
+        try:
+            check_compaction_lags(values)
+        except InvalidConfig as error:
+            winner, loser = "min.compaction.lag.ms", "max.compaction.lag.ms"
+            if winner not in topic_texts:
+                winner, loser = loser, winner
+            logger.warning("%s: the topic's own %s holds for both", error.message, winner)
+            values[loser] = values[winner]
+        return values
+
+    def _merged(self, topic_texts: Texts) -> dict[str, Value | None]:
+        said = parse_topic_configs(topic_texts)  # first: what is wrong should cost little
+        return {**{name: self._topic_default(key) for name, key in TOPIC_KEYS.items()}, **said}
 
     def group_values(self, group_texts: Texts) -> dict[str, int]:
         """The effective value of every key that a group may set. Raises InvalidConfig."""

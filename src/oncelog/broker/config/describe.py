@@ -34,7 +34,7 @@ class ConfigEntry(NamedTuple):
 
 def describe_topic_configs(config: BrokerConfig, topic_texts: Texts) -> list[ConfigEntry]:
     entries = []
-    values = config.topic_values(topic_texts)
+    values = config.stored_topic_values(topic_texts)
     for name, key in TOPIC_KEYS.items():
         if key.internal and name not in topic_texts:
             continue

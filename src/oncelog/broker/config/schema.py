@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from oncelog.broker.config.broker_config import BrokerConfig, check_dynamic_change
 from oncelog.broker.config.definition import ConfigKey, ConfigType
@@ -13,13 +13,18 @@ from oncelog.controller.configs import ALL_BROKERS
 from oncelog.controller.state import ConfigResource, ResourceType
 
 _TABLES = {ResourceType.TOPIC: TOPIC_KEYS, ResourceType.GROUP: GROUP_KEYS}
+_LAG_DEFAULTS = frozenset({"log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"})
+"""Defaults that must fit what topics say themselves."""
 
 
 class BrokerConfigSchema:
     """Implements `oncelog.controller.config_schema.ConfigSchema` over the config that is current when asked."""
 
-    def __init__(self, current: Callable[[], BrokerConfig]) -> None:
+    def __init__(
+        self, current: Callable[[], BrokerConfig], topics: Callable[[], Iterable[Mapping[str, str]]] = tuple
+    ) -> None:
         self._current = current
+        self._topics = topics
 
     def is_list(self, resource_type: ResourceType, name: str) -> bool:
         key = self._key(resource_type, name)
@@ -36,9 +41,18 @@ class BrokerConfigSchema:
         elif resource.type is ResourceType.GROUP:
             config.group_values(configs)
         elif resource.name == ALL_BROKERS:
-            check_dynamic_change(config, configs, config.dynamic, changed)
+            self._check_broker(config, configs, config.dynamic, changed)
         else:
-            check_dynamic_change(config, config.dynamic_default, configs, changed)
+            self._check_broker(config, config.dynamic_default, configs, changed)
+
+    def _check_broker(
+        self, config: BrokerConfig, default: Mapping[str, str], own: Mapping[str, str], changed: frozenset[str]
+    ) -> None:
+        check_dynamic_change(config, default, own, changed)
+        if changed & _LAG_DEFAULTS:
+            after = config.with_dynamic(default, own)
+            for texts in self._topics():
+                after.topic_values(texts)
 
     def _key(self, resource_type: ResourceType, name: str) -> ConfigKey | None:
         if resource_type is ResourceType.BROKER:
