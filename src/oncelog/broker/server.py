@@ -1,7 +1,8 @@
 """The broker's shell: listener, signals, timers and threads around `BrokerState`. No rule of Kafka's is decided here.
 
-One thread runs the loop and everything that changes state. A small pool runs what may take long and touches nothing
-that changes: flushes, compaction, recovery, decompressing much at once.
+One thread runs the loop and everything that changes what clients see. A small pool runs what may take long: flushes,
+compaction, recovery, decompressing much at once, on what does not change meanwhile; and the lane of the metadata, which
+plans and writes the metadata log, one proposal at a time.
 """
 
 from __future__ import annotations

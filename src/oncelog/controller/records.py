@@ -6,7 +6,7 @@ frame and the versions that are written; never knows what a record means.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from enum import IntEnum
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -152,15 +152,6 @@ def _encode_partitions(new: NewPartitions) -> Iterator[bytes]:
     head, tail = template[:_INDEX_AT], template[_INDEX_AT + _INDEX_BYTES :]
     for index in new.indexes:
         yield head + index.to_bytes(_INDEX_BYTES, "big") + tail
-
-
-def expanded(records: Sequence[AnyRecord]) -> Iterator[MetadataRecord]:
-    """One by one, as the log holds them."""
-    for record in records:
-        if isinstance(record, NewPartitions):
-            yield from map(record.record, record.indexes)
-        else:
-            yield record
 
 
 def encode_record(record: MetadataRecord) -> bytes:
