@@ -22,6 +22,8 @@ FAILURE = 1
 WRONG_USAGE = 2
 INTERRUPTED = 130
 
+NO_TERMINAL_COLUMNS = 80
+
 
 class Command(NamedTuple):
     help: str
@@ -105,9 +107,28 @@ def chosen_command(words: Sequence[str]) -> str | None:
     return None
 
 
+class Parser(argparse.ArgumentParser):
+    """Asks for the width of the terminal itself: argparse would load what can copy and compress files for that, with
+    every argument that is added, and a broker would keep it in memory."""
+
+    def _get_formatter(self) -> argparse.HelpFormatter:
+        return self.formatter_class(self.prog, width=_terminal_columns() - 2)  # type: ignore[call-arg]
+
+
+def _terminal_columns() -> int:
+    try:
+        return int(os.environ.get("COLUMNS", "")) or NO_TERMINAL_COLUMNS
+    except ValueError:
+        pass
+    try:
+        return os.get_terminal_size(1).columns or NO_TERMINAL_COLUMNS
+    except OSError:
+        return NO_TERMINAL_COLUMNS
+
+
 def build_parser(command: str | None) -> argparse.ArgumentParser:
     """A parser that knows all commands by name and help, and the arguments of the chosen one."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="oncelog",
         description="A Kafka-compatible log and broker, and the tools to use it.",
         epilog=EPILOG,

@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import shutil
 import stat
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol
@@ -261,8 +260,12 @@ class FileStorage:
             os.unlink(name, dir_fd=folder)
 
     def remove_directory(self, path: str) -> None:
+        if not self.exists(path):
+            return
+        from shutil import rmtree  # with what can copy and compress: a broker that removes nothing does without
+
         with contextlib.suppress(FileNotFoundError), self._inside(path) as (name, folder):
-            shutil.rmtree(name, dir_fd=folder)
+            rmtree(name, dir_fd=folder)
 
     def rename(self, source: str, target: str) -> None:
         with self._inside(source) as (name, folder), self._inside(target) as (new_name, new_folder):
