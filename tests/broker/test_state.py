@@ -16,6 +16,7 @@ from oncelog.controller.topics import NewTopic, TopicToDelete, create_topics, de
 from oncelog.errors import (
     FencedLeaderEpoch,
     InvalidConfig,
+    InvalidRequest,
     KafkaStorageError,
     UnknownLeaderEpoch,
     UnknownTopicOrPartition,
@@ -287,6 +288,25 @@ def test_the_rules_that_are_kept_are_those_of_the_topic_and_the_moment(tmp_path:
     assert ask.broker.batch_rules(orders, NOW_MS + 1).now_ms == NOW_MS + 1
     assert ask.broker.batch_rules(bills, NOW_MS + 1).max_message_bytes == 8
     assert ask.broker.batch_rules(orders, NOW_MS + 1).max_message_bytes == 7
+
+
+def test_two_broker_configs_of_one_request_must_fit_each_other(tmp_path: Path) -> None:
+    """Each fits what is in force; both together would keep the broker from starting."""
+    ask = Asking(open_broker(tmp_path))
+    lags = {"": ("log.cleaner.max.compaction.lag.ms", "500"), "own": ("log.cleaner.min.compaction.lag.ms", "1000")}
+    resources = [
+        {
+            "resource_type": 4,
+            "resource_name": str(ask.broker.node_id) if whose else "",
+            "configs": [{"name": name, "config_operation": 0, "value": value}],
+        }
+        for whose, (name, value) in lags.items()
+    ]
+    for asked in (resources, resources[::-1]):
+        answered = ask("incremental_alter_configs", 1, resources=asked, validate_only=True)["responses"]
+        assert [each["error_code"] for each in answered] == [0, InvalidRequest.code]
+    ask("incremental_alter_configs", 1, resources=resources, validate_only=False)
+    open_broker(tmp_path)
 
 
 def test_a_default_that_does_not_fit_a_topics_own_setting_is_refused_and_never_prevents_a_start(tmp_path: Path) -> None:

@@ -24,7 +24,9 @@ class TwoKeys:
     def default(self, resource_type: ResourceType, name: str) -> str | None:
         return {"cleanup.policy": "delete", "retention.ms": "7"}.get(name)
 
-    def validate(self, resource: ConfigResource, configs: Mapping[str, str], changed: frozenset[str]) -> None:
+    def validate(
+        self, resource: ConfigResource, configs: Mapping[str, str], changed: frozenset[str], planned: object = None
+    ) -> None:
         for name, value in configs.items():
             if name not in ("cleanup.policy", "retention.ms"):
                 raise InvalidConfig(f"Unknown topic config name: {name}")

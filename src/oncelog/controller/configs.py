@@ -68,6 +68,7 @@ def _alter(
     times_named = Counter((asked.resource_type, asked.resource_name) for asked in resources)
     answers: Answers = []
     records: list[MetadataRecord] = []
+    planned: dict[ConfigResource, Mapping[str, str]] = {}
     for asked in resources:
         try:
             if times_named[asked.resource_type, asked.resource_name] > 1:
@@ -79,7 +80,8 @@ def _alter(
                 name for name in present.keys() | wanted.keys() if present.get(name) != wanted.get(name)
             )
             if changed:
-                schema.validate(resource, wanted, changed)
+                schema.validate(resource, wanted, changed, planned)
+                planned[resource] = wanted
             records += [_config_record(resource, name, wanted.get(name)) for name in sorted(changed)]
             answers.append(None)
         except KafkaError as error:

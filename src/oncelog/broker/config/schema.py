@@ -9,6 +9,7 @@ from oncelog.broker.config.definition import ConfigKey, ConfigType
 from oncelog.broker.config.group_keys import GROUP_KEYS
 from oncelog.broker.config.kept_keys import find_key
 from oncelog.broker.config.topic_keys import TOPIC_KEYS
+from oncelog.controller.config_schema import NOTHING_PLANNED
 from oncelog.controller.configs import ALL_BROKERS
 from oncelog.controller.state import ConfigResource, ResourceType
 
@@ -34,16 +35,24 @@ class BrokerConfigSchema:
         key = self._key(resource_type, name)
         return None if key is None else key.default
 
-    def validate(self, resource: ConfigResource, configs: Mapping[str, str], changed: frozenset[str]) -> None:
+    def validate(
+        self,
+        resource: ConfigResource,
+        configs: Mapping[str, str],
+        changed: frozenset[str],
+        planned: Mapping[ConfigResource, Mapping[str, str]] = NOTHING_PLANNED,
+    ) -> None:
         config = self._current()
         if resource.type is ResourceType.TOPIC:
             config.topic_values(configs)
         elif resource.type is ResourceType.GROUP:
             config.group_values(configs)
         elif resource.name == ALL_BROKERS:
-            self._check_broker(config, configs, config.dynamic, changed)
+            own = next((texts for other, texts in planned.items() if other.type is ResourceType.BROKER), config.dynamic)
+            self._check_broker(config, configs, own, changed)
         else:
-            self._check_broker(config, config.dynamic_default, configs, changed)
+            default = planned.get(ConfigResource(ResourceType.BROKER, ALL_BROKERS), config.dynamic_default)
+            self._check_broker(config, default, configs, changed)
 
     def _check_broker(
         self, config: BrokerConfig, default: Mapping[str, str], own: Mapping[str, str], changed: frozenset[str]
