@@ -1,20 +1,57 @@
-"""One synchronous send to one partition while many others exist: it should not notice them."""
+"""One synchronous send to one partition while many others exist: it should not notice them.
+
+Twice with confluent-kafka. Within one topic of all the partitions its own loop looks at each of them for every record,
+whatever the broker is (so the ratio there is the client's), and to a topic of one partition beside that one. Once with
+`oncelog.Producer`, within the topic of all the partitions.
+"""
 
 from __future__ import annotations
 
-from bench.clients import synchronous_sends_ms
+import itertools
+import time
+
+from bench.clients import create_topic, synchronous_sends_ms
 from bench.figures import Figure, Progress, at_most, percentile
 from bench.growth import TOPIC, growth
 from bench.scale import Scale
 from tests.support.process import BrokerProcess
 
 WHAT = "one synchronous send, p50,"
+BESIDE = "one synchronous send to another topic, p50,"
+OURS_WITHIN = "one synchronous send of oncelog.Producer, p50,"
 VALUE = b"v" * 100
+SEND_TIMEOUT_S = 30.0
 
 
 def measure(scale: Scale, progress: Progress) -> list[Figure]:
-    def p50_ms(broker: BrokerProcess, partitions: int) -> float:
-        durations_ms = synchronous_sends_ms(broker.bootstrap, TOPIC, scale.synchronous_sends, VALUE, partition=0)
-        return percentile(durations_ms[len(durations_ms) // 20 :], 0.5)
+    count, numbers = scale.synchronous_sends, itertools.count()
 
-    return [growth(WHAT, "ms", scale.growth, scale.rounds, at_most(1.2), p50_ms, progress)]
+    def within_ms(broker: BrokerProcess, _: int) -> float:
+        return _p50(synchronous_sends_ms(broker.bootstrap, TOPIC, count, VALUE, partition=0))
+
+    def beside_ms(broker: BrokerProcess, _: int) -> float:
+        single = f"single-{next(numbers)}"
+        create_topic(broker.bootstrap, single, 1)
+        return _p50(synchronous_sends_ms(broker.bootstrap, single, count, VALUE, partition=0))
+
+    def ours_ms(broker: BrokerProcess, _: int) -> float:
+        return _p50(_sends_of_ours_ms(broker.bootstrap, count))
+
+    rows = ((WHAT, within_ms), (BESIDE, beside_ms), (OURS_WITHIN, ours_ms))
+    return [growth(what, "ms", scale.growth, scale.rounds, at_most(1.2), act, progress) for what, act in rows]
+
+
+def _sends_of_ours_ms(bootstrap: str, count: int) -> list[float]:
+    import oncelog
+
+    durations_ms = []
+    with oncelog.Producer(bootstrap, linger_ms=0) as producer:
+        for _ in range(count):
+            began_s = time.perf_counter()
+            producer.send(TOPIC, VALUE, partition=0).result(SEND_TIMEOUT_S)
+            durations_ms.append((time.perf_counter() - began_s) * 1_000)
+    return durations_ms
+
+
+def _p50(durations_ms: list[float]) -> float:
+    return percentile(durations_ms[len(durations_ms) // 20 :], 0.5)  # the first ones of a client also fetch metadata

@@ -16,5 +16,5 @@ what there is. `--redraw /tmp/soak.jsonl --out soak.svg` draws a picture from th
 The exit code is 1 if something rises, or if part of the load failed. Below 20 minutes the slope of an hour is a guess,
 and the command says so. On a machine that does other things as well, chores are late and the load is not the same all
 the time: compare the counts of two runs before their slopes. The picture says how long the run was; so does
-`docs/operations.md`, "An hour of mixed load", which shows it and has to be changed with it.
+`docs/operations.md`, "Memory under mixed load", which shows it and has to be changed with it.
 """
