@@ -210,9 +210,12 @@ class FileStorage:
     """Files of the operating system. What is in `folder` is reached by way of the very folder that had this name at
     first: one that is renamed under a broker, and another in its place, must not get a part of its files each."""
 
+    _name: str | None = None
+    _folder: int | None = None
+
     def __init__(self, folder: str | None = None) -> None:
-        self._name = folder
-        self._folder = None if folder is None else _open_folder(folder)
+        if folder is not None:
+            self._name, self._folder = folder, _open_folder(folder)
 
     @contextlib.contextmanager
     def _inside(self, path: str) -> Iterator[tuple[str, int | None]]:
