@@ -1,7 +1,7 @@
 """One synchronous send to one partition while many others exist: it should not notice them.
 
-Twice with confluent-kafka. Within one topic of all the partitions its own loop looks at each of them for every record,
-whatever the broker is (so the ratio there is the client's), and to a topic of one partition beside that one. Once with
+Twice with confluent-kafka: within one topic of all the partitions, and to a topic of one partition beside it. Where
+only the first grows, the client's own loop over the partitions of its topic is the likely reason. Once with
 `oncelog.Producer`, within the topic of all the partitions.
 """
 

@@ -418,7 +418,7 @@ class TestMemory:
         assert bytes_per_producer < (450 if compiled else 1_100)
 
     def test_a_forgotten_producer_costs_nothing(self) -> None:
-        """Thousands that came and went leave as much as hundreds; if they left anything, it were 100 bytes each."""
+        """Thousands that came and went leave as much as hundreds. A leak would be 100 bytes or more for each."""
         few, many = (_bytes_after_generations(generations) for generations in (5, 50))
         assert many - few < 45 * 100 * 10
 
