@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from oncelog.spark.options import BadOption
-from oncelog.spark.table.names import TableName, is_swept, stage_family, stage_name
+from oncelog.spark.table.names import ABANDONED_MS, PlannedSink, TableName, stage_family, stage_name, to_sweep
 
 
 @pytest.mark.parametrize(
@@ -34,10 +34,10 @@ def test_a_name_that_postgresql_would_cut_off() -> None:
         TableName.parse("ä" * 32)
 
 
-def test_a_plan_sweeps_earlier_areas_of_its_own_sink_only() -> None:
-    assert is_swept("shop", stage_name("shop", 6), 7)
-    assert not is_swept("shop", stage_name("shop", 7), 7)
-    assert not is_swept("shop", stage_name("shop", 8), 7)
-    assert not is_swept("shop", stage_name("shop 2", 6), 7)
-    assert not is_swept("shop", stage_family("shop") + "6-wal", 7)
+def test_areas_that_nobody_needs_are_swept_whoever_left_them() -> None:
+    sinks = [PlannedSink("shop", 7, 0), PlannedSink("gone", 3, ABANDONED_MS), PlannedSink("busy", 3, ABANDONED_MS - 1)]
+    left = [stage_name("shop", 6), stage_name("gone", 3), stage_name("busy", 2)]
+    needed = [stage_name("shop", 7), stage_name("shop", 8), stage_name("busy", 3)]
+    others = [stage_name("not in the ledger", 1), stage_family("shop") + "6-wal", "oncelog_stage_", "oncelog_stage_7"]
+    assert to_sweep([*needed, *left, *others], sinks) == left
     assert len(stage_name("x" * 500, 2**62)) <= 63

@@ -9,6 +9,7 @@ import pytest
 
 from oncelog.spark.table.errors import Disagreement, RolledBack, SinkTaken, StagingLost, UnfitTable, UnknownQuery
 from oncelog.spark.table.ledger import RUNS
+from oncelog.spark.table.names import ABANDONED_MS
 from oncelog.spark.table.procedure import abort
 from oncelog.spark.table.writer import open_store
 from tests.spark.table.support import ORDER_TYPES, Job, settings_of
@@ -153,6 +154,55 @@ def test_a_sink_keeps_its_table(url: str) -> None:
     upserts(url).run(0, [[(1, 1, "a")]])
     with pytest.raises(SinkTaken, match="fills the table"):
         Job(settings_of(url, key="id", table="others"), ORDER_TYPES).plan()
+
+
+def test_a_sink_that_has_published_nothing_may_take_another_table(url: str) -> None:
+    """So a job that was refused, or that failed, keeps nobody from using its name."""
+    mistaken = Job(settings_of(url, key="id", table="mistaken"), ORDER_TYPES)
+    early = mistaken.plan()
+    reports = mistaken.stage(early, 0, [[(1, 1, "a")]])
+    job = upserts(url)
+    planned = job.plan()
+    with pytest.raises((SinkTaken, StagingLost)):
+        mistaken.commit(early, reports)
+    job.commit(planned, job.stage(planned, 0, [[(1, 1, "a")]]))
+    assert job.look("SELECT sink, target FROM oncelog_sinks") == [("shop", planned.layout.target.sql)]
+    with pytest.raises(SinkTaken, match="fills the table"):
+        mistaken.plan()
+
+
+@pytest.mark.parametrize("run", [RUNS, f"{RUNS}monday"])
+def test_batch_jobs_of_different_names_append_to_one_table(url: str, run: str) -> None:
+    jobs = [Job(settings_of(url, write="insert", sink_name=name), ORDER_TYPES, run) for name in ("one", "other")]
+    for _ in range(2):
+        for number, job in enumerate(jobs):
+            planned = job.plan()
+            batch = planned.epoch if run == RUNS else 0
+            job.commit(planned, job.stage(planned, batch, [[(number, 1, "a")]]))
+    assert [row[0] for row in jobs[0].look(ALL)] == ([0, 0, 1, 1] if run == RUNS else [0, 1])
+
+
+def test_a_query_that_is_refused_leaves_its_sink_to_others(url: str) -> None:
+    job = upserts(url)
+    job.run(0, [[(1, 1, "a")]])
+    renamed = replace(job, settings=replace(job.settings, sink="boutique"))
+    for refused in (lambda: renamed.plan(query=job.query), lambda: renamed.run(1, [[(2, 1, "b")]])):
+        with pytest.raises(SinkTaken, match="as the sink 'shop'"):
+            refused()
+    elsewhere = Job(settings_of(url, key="id", sink_name="boutique", table="others"), ORDER_TYPES, "query-2")
+    elsewhere.run(0, [[(3, 1, "c")]])
+    assert elsewhere.look("SELECT id FROM others") == [(3,)]
+
+
+def test_a_plan_sweeps_what_another_sink_has_left_long_ago(url: str) -> None:
+    gone = Job(settings_of(url, write="insert", sink_name="never again"), ORDER_TYPES)
+    left = gone.plan()
+    job = inserts(url)
+    assert left.stage.name in job.areas(job.plan())
+    with closing(open_store(job.settings)) as store, store.transaction() as session:
+        session.change(f"UPDATE oncelog_sinks SET at_ms = at_ms - {ABANDONED_MS} WHERE sink = 'never again'")
+    planned = job.plan()
+    assert job.areas(planned) == [planned.stage.name]
 
 
 def test_batch_writes_are_new_each_time_or_named(url: str) -> None:

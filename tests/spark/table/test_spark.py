@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ import pytest
 from tests.spark.table.shop import Shop
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 def test_a_stream_into_postgresql(tables: SparkSession, postgres_url: str, tmp_path: Path) -> None:
@@ -85,3 +86,17 @@ def test_what_does_not_fit_is_said_when_the_query_starts(
         shop.run(url="postgresql://me@127.0.0.1:1/shop")
     with psycopg.connect(postgres_url) as connection:
         assert connection.execute("SELECT to_regclass('orders')").fetchall() == [(None,)]
+
+
+def test_a_batch_write_that_fails_leaves_no_staging_area(tables: SparkSession, tmp_path: Path) -> None:
+    def write(frame: DataFrame) -> None:
+        writer = frame.write.format("oncelog.table").option("url", f"sqlite:///{tmp_path}/shop.db")
+        writer.option("table", "numbers").option("sink.name", "numbers").option("create", "true").mode("append").save()
+
+    with pytest.raises(Exception, match="NaN"):
+        write(tables.sql("SELECT double('NaN') AS x"))  # its only task fails: none has anything to report
+    write(tables.createDataFrame([], "x double"))
+    write(tables.sql("SELECT 1.5D AS x"))
+    assert [path.name for path in tmp_path.iterdir() if "stage" in path.name] == []
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as connection:
+        assert connection.execute("SELECT x FROM numbers").fetchall() == [(1.5,)]

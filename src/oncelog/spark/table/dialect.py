@@ -123,6 +123,20 @@ class Dialect(ABC):
             "SET epoch = known.epoch + 1, at_ms = excluded.at_ms RETURNING epoch, target"
         )
 
+    def has_lines(self, target: TableName) -> str:
+        """Gives a row if the sink has published anything."""
+        return f"SELECT 1 FROM {self._ledger(target, BATCHES)} WHERE sink = {self.value('sink')} LIMIT 1"
+
+    def retarget(self, target: TableName) -> str:
+        return (
+            f"UPDATE {self._ledger(target, SINKS)} SET target = {self.value('target')} "
+            f"WHERE sink = {self.value('sink')}"
+        )
+
+    def sinks(self, target: TableName) -> str:
+        """Each sink with its epoch, and how many milliseconds ago it was planned."""
+        return f"SELECT sink, epoch, {self.now_ms} - at_ms FROM {self._ledger(target, SINKS)}"
+
     def lock(self, target: TableName) -> str:
         return f"SELECT epoch FROM {self._ledger(target, SINKS)} WHERE sink = {self.value('sink')}{self.for_update}"
 

@@ -1,6 +1,7 @@
 """The law of the ledger: what is published once stays published, and nothing else is.
 
-    oncelog_sinks     one row for each sink: its epoch, which every plan raises, and the table it fills
+    oncelog_sinks     one row for each sink: its epoch, which every plan raises, and the table it fills. The table is
+                      the sink's from the first batch that is published; until then a plan may name another
     oncelog_batches   one row for each batch that was published, and how many rows it had
 
 A batch's rows and its line in the ledger are one database transaction, which begins by locking the sink's row. So
@@ -31,7 +32,8 @@ KEPT_BATCHES: Final = 1000
 """Lines of a query that stay in the ledger, for people to look at; one would do."""
 
 RUNS: Final = "run:"
-"""What stands for the query of a batch write; its `run.id` follows, if it has one."""
+"""What stands for the query of a batch write; its `run.id` follows, if it has one. The id of a stream's query is one of
+its kind in the world; a run is named by its sink and its `run.id` together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,10 @@ class Batch:
     @property
     def attempts(self) -> list[int]:
         return [one.attempt for one in self.staged]
+
+
+def is_run(query: str) -> bool:
+    return query.startswith(RUNS)
 
 
 class Verdict(Enum):
@@ -134,7 +140,7 @@ def judge(last: Line | None, query: str, batch: int, digest: str | None) -> Verd
 
 def check_newcomer(sink: str, query: str, earlier: Sequence[str]) -> None:
     """Of plain inserts, where no key and no message id would recognise rows that come again."""
-    if not query.startswith(RUNS) and earlier and query not in earlier:
+    if not is_run(query) and earlier and query not in earlier:
         raise UnknownQuery(
             f"query {query} is new to the sink {sink!r}, which query {earlier[-1]} has filled: with another checkpoint "
             "its rows may come a second time. Restore the checkpoint; or give the option message.id, so that repeats "

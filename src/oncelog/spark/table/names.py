@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,6 +14,9 @@ STAGE_PREFIX: Final = "oncelog_stage_"
 SINK_DIGEST_BYTES: Final = 8
 MAX_NAME_BYTES: Final = 63
 """PostgreSQL cuts longer names off without a word."""
+
+ABANDONED_MS: Final = 3 * 24 * 3600 * 1000
+"""After which a staging area counts as left behind, though its sink has not come again: no batch takes this long."""
 
 _PART: Final = re.compile(r'"((?:[^"]|"")+)"|([^".]+)')
 
@@ -71,7 +75,25 @@ def stage_name(sink: str, epoch: int) -> str:
     return f"{stage_family(sink)}{epoch}"
 
 
-def is_swept(sink: str, name: str, epoch: int) -> bool:
-    """Whether a staging area belongs to a plan before this one. A later one belongs to whoever took over."""
-    number = name.removeprefix(stage_family(sink))
-    return name != number and number.isascii() and number.isdigit() and int(number) < epoch
+@dataclass(frozen=True, slots=True)
+class PlannedSink:
+    """A sink as the ledger knows it: its last plan, and how long ago that was by the clock of the database."""
+
+    name: str
+    epoch: int
+    age_ms: int
+
+
+def to_sweep(names: Iterable[str], sinks: Iterable[PlannedSink]) -> list[str]:
+    """The staging areas that nobody needs: of a plan that another one of its sink has followed, or of one so old that
+    whoever made it is gone. Areas of sinks that the ledger does not know are left alone."""
+    planned = {stage_family(one.name): one for one in sinks}
+    return [name for name in names if _is_left_behind(name, planned)]
+
+
+def _is_left_behind(name: str, planned: Mapping[str, PlannedSink]) -> bool:
+    family, separator, number = name.rpartition("_")
+    sink = planned.get(family + separator)
+    if sink is None or not (number.isascii() and number.isdigit()):
+        return False
+    return int(number) < sink.epoch or (int(number) == sink.epoch and sink.age_ms >= ABANDONED_MS)

@@ -26,9 +26,10 @@ from oncelog.spark.table.ledger import (
     check_newcomer,
     check_renamed,
     check_target,
+    is_run,
     judge,
 )
-from oncelog.spark.table.names import TableName, is_swept, stage_family, stage_name
+from oncelog.spark.table.names import STAGE_PREFIX, PlannedSink, TableName, stage_name, to_sweep
 from oncelog.spark.table.settings import Settings, check_columns
 from oncelog.spark.table.store import Session, Store
 
@@ -59,15 +60,28 @@ def plan(
     with store.transaction() as session:
         values = {"sink": settings.sink, "target": layout.target.sql}
         ((epoch, target),) = session.rows(store.dialect.take_over(layout.target), values)
-        check_target(settings.sink, target, layout.target.sql)
+        if target != layout.target.sql:  # the sink's row is locked, so nobody publishes between the two statements
+            if session.rows(store.dialect.has_lines(layout.target), values):
+                check_target(settings.sink, target, layout.target.sql)
+            session.change(store.dialect.retarget(layout.target), values)
         planned = Plan(settings.sink, epoch, layout, harmful)
         if query is not None:
             _check_query(store, session, planned, query)
     store.create_stage(planned.stage, layout)
-    for name in store.stages(layout.target, stage_family(settings.sink)):
-        if is_swept(settings.sink, name, epoch):
-            store.drop_stage(layout.target.beside(name))
+    _sweep(store, planned)
     return planned
+
+
+def _sweep(store: Store, planned: Plan) -> None:
+    """Also what other sinks have left behind: their names may never come again."""
+    target = planned.layout.target
+    found = [name for name in store.stages(target, STAGE_PREFIX) if name != planned.stage.name]
+    if not found:
+        return
+    with store.transaction() as session:
+        sinks = [PlannedSink(*row) for row in session.rows(store.dialect.sinks(target))]
+    for name in to_sweep(found, sinks):
+        store.drop_stage(target.beside(name))
 
 
 def _prepare(store: Store, settings: Settings, layout: Layout) -> Layout:
@@ -128,8 +142,9 @@ def _check_query(store: Store, session: Session, planned: Plan, query: str) -> N
     values = {"sink": planned.sink, "query": query, "target": target.sql, "runs": RUNS}
     if planned.repeats_are_harmful:
         check_newcomer(planned.sink, query, [row[0] for row in session.rows(sql.queries(target), values)])
-    renamed = session.rows(sql.other_sink(target), values)
-    check_renamed(planned.sink, query, renamed[0][0] if renamed else None)
+    if not is_run(query):
+        renamed = session.rows(sql.other_sink(target), values)
+        check_renamed(planned.sink, query, renamed[0][0] if renamed else None)
 
 
 def abort(store: Store, planned: Plan) -> None:

@@ -74,10 +74,15 @@ class StreamTableWriter(DataSourceStreamArrowWriter):
         if any(one.report.batch != batchId for one in found):
             raise Disagreement(f"batch {batchId} is committed with reports of batch {found[0].report.batch}")
         checkpoint = self._settings.checkpoint
-        _commit(self._settings, found, None if checkpoint is None else Checkpoint(checkpoint).digest(batchId))
+        if found:
+            digest = None if checkpoint is None else Checkpoint(checkpoint).digest(batchId)
+            _commit(self._settings, found[0].plan, found, digest)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        _abort(self._settings, messages)
+        """Without a report there is no telling which plan it was: its staging area is left to the next plan."""
+        found = _reported(messages)
+        if found:
+            _abort(self._settings, found[0].plan)
 
 
 class BatchTableWriter(DataSourceArrowWriter):
@@ -91,10 +96,12 @@ class BatchTableWriter(DataSourceArrowWriter):
         return _stage(self._settings, self._plan, query, batch, iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        _commit(self._settings, _reported(messages), None)
+        """A frame without partitions has no reports, but a staging area."""
+        _commit(self._settings, self._plan, _reported(messages), None)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        _abort(self._settings, messages)
+        """Also when no task has reported: this writer was made by the plan, so it knows the staging area."""
+        _abort(self._settings, self._plan)
 
 
 def _stage(settings: Settings, plan: Plan, query: str, batch: int, batches: Iterator[pa.RecordBatch]) -> TableMessage:
@@ -110,13 +117,11 @@ def _stage(settings: Settings, plan: Plan, query: str, batch: int, batches: Iter
     return TableMessage(plan, Report(query, batch, plan.epoch, slot, staged))
 
 
-def _commit(settings: Settings, found: Sequence[TableMessage], digest: str | None) -> None:
-    if not found:
-        return
+def _commit(settings: Settings, plan: Plan, found: Sequence[TableMessage], digest: str | None) -> None:
     with closing(open_store(settings)) as store:
         for pause_s in (*COMMIT_PAUSES_S, None):
             try:
-                commit(store, found[0].plan, [one.report for one in found], digest)
+                commit(store, plan, [one.report for one in found], digest)
                 return
             except Exception as error:
                 if pause_s is None or not store.is_outage(error):
@@ -125,11 +130,9 @@ def _commit(settings: Settings, found: Sequence[TableMessage], digest: str | Non
             time.sleep(pause_s)
 
 
-def _abort(settings: Settings, messages: Sequence[WriterCommitMessage | None]) -> None:
-    found = _reported(messages)
-    if found:
-        with closing(open_store(settings)) as store:
-            abort(store, found[0].plan)
+def _abort(settings: Settings, plan: Plan) -> None:
+    with closing(open_store(settings)) as store:
+        abort(store, plan)
 
 
 def _reported(messages: Sequence[WriterCommitMessage | None]) -> list[TableMessage]:
