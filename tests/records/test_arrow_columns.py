@@ -201,8 +201,37 @@ class TestNames:
             TableColumns.of(self.TABLE, value=3)  # type: ignore[arg-type]
         with pytest.raises(TypeError, match="partition= takes a number or the name"):
             TableColumns.of(self.TABLE, partition=1.5)  # type: ignore[arg-type]
-        with pytest.raises(TypeError, match=r"pyarrow\.Table, not dict"):
+        with pytest.raises(TypeError, match=r"pyarrow\.Table, .* has __arrow_c_stream__; not dict"):
             TableColumns.of({"value": ["v"]})
+
+
+class Exporting:
+    """What polars and DuckDB offer: a stream of Arrow batches."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self._table = table
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        return self._table.__arrow_c_stream__(requested_schema)
+
+
+class ExportingOneBatch:
+    def __init__(self, batch: pa.RecordBatch) -> None:
+        self._batch = batch
+
+    def __arrow_c_array__(self, requested_schema: object | None = None) -> object:
+        return self._batch.__arrow_c_array__(requested_schema)
+
+
+@pytest.mark.parametrize("kind", ["pandas", "stream", "array"])
+def test_tables_of_others(kernel: ModuleType, kind: str) -> None:
+    ours = pa.table({"key": ["k1", None], "value": [b"v1", b"v2"]})
+    theirs = {
+        "pandas": ours.to_pandas,
+        "stream": lambda: Exporting(ours),
+        "array": lambda: ExportingOneBatch(ours.to_batches()[0]),
+    }[kind]()
+    assert sent(kernel, TableColumns.of(theirs)) == sent(kernel, TableColumns.of(ours))
 
 
 class TestRefusals:

@@ -36,9 +36,6 @@ PARENT_POLL_MS = 500
 STDERR_TAIL_BYTES = 4_096
 MAX_READY_LINE_BYTES = 4_096
 
-DEFAULTS = {"group.initial.rebalance.delay.ms": "0"}
-"""Where this broker differs from `oncelog broker`: the members of its groups are few, and somebody waits for them."""
-
 PARENT_PID_VARIABLE = "ONCELOG_PARENT_PID"
 """Set for the child alone: whose end it must not outlive."""
 
@@ -54,7 +51,7 @@ class Broker:
     """A broker in a process of its own: `with oncelog.Broker() as broker: ... broker.bootstrap_servers ...`.
 
     Without `data_dir` the log lives in a temporary directory that disappears with the broker. `config` takes Kafka's
-    keys (`{"num.partitions": 3}`); unless it says otherwise, a new group does not wait for more members to come.
+    keys (`{"num.partitions": 3}`).
     `port=0` picks a free port, which a later `start()` keeps, so that a broker which was stopped or killed comes back
     under the same address. `advertise` is the `HOST:PORT` that clients are told to connect to when something stands in
     between.
@@ -74,7 +71,7 @@ class Broker:
         self.host = host
         self.port = port
         self._advertise = advertise
-        self._config = DEFAULTS | {key: _config_text(value) for key, value in (config or {}).items()}
+        self._config = {key: _config_text(value) for key, value in (config or {}).items()}
         self._start_timeout_ms = start_timeout_ms
         self._stop_timeout_ms = stop_timeout_ms
         self._owner_pid = os.getpid()

@@ -40,7 +40,7 @@ from oncelog.producer.async_transactions import AsyncTransactions
 from oncelog.producer.callbacks import tell
 from oncelog.producer.table import columns_of
 from oncelog.producer.transactions import Offsets, no_transactions
-from oncelog.records.model import Buffer, HeadersInput
+from oncelog.records.model import ArrowStream, Buffer, HeadersInput
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
@@ -181,7 +181,7 @@ class AsyncProducer(LoopIntake):
     def send_table(
         self,
         topic: str,
-        table: pa.Table,
+        table: pa.Table | ArrowStream,
         *,
         key: str | None = None,
         value: str | None = None,
@@ -190,7 +190,8 @@ class AsyncProducer(LoopIntake):
         timestamp: str | None = None,
         on_delivery: OnTableDelivery | None = None,
     ) -> asyncio.Future[TableMetadata]:
-        """Accept all rows of a `pyarrow.Table` for sending, one record each, straight from its columns.
+        """Accept all rows of a table for sending, one record each, straight from its columns: a `pyarrow.Table`, or
+        whatever exports one (`__arrow_c_stream__`: pandas, polars, DuckDB).
 
         Arguments name columns; columns called `key`, `value`, `headers`, `timestamp` or `partition` are found without
         them. `partition` may also be one number for all rows. Bytes and text are taken as they are: serializers and

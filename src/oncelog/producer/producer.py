@@ -39,7 +39,7 @@ from oncelog.producer.sender_thread import SenderThread
 from oncelog.producer.spooling import Spooling, spool_commits
 from oncelog.producer.table import columns_of, send_table
 from oncelog.producer.transactions import Offsets, Transactions, no_transactions
-from oncelog.records.model import Buffer, HeadersInput
+from oncelog.records.model import ArrowStream, Buffer, HeadersInput
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
@@ -254,7 +254,7 @@ class Producer:
     def send_table(
         self,
         topic: str,
-        table: pa.Table,
+        table: pa.Table | ArrowStream,
         *,
         key: str | None = None,
         value: str | None = None,
@@ -263,7 +263,8 @@ class Producer:
         timestamp: str | None = None,
         on_delivery: OnTableDelivery | None = None,
     ) -> TableFuture:
-        """Accept all rows of a `pyarrow.Table` for sending, one record each, straight from its columns.
+        """Accept all rows of a table for sending, one record each, straight from its columns: a `pyarrow.Table`, or
+        whatever exports one (`__arrow_c_stream__`: pandas, polars, DuckDB).
 
         Arguments name columns; columns called `key`, `value`, `headers`, `timestamp` or `partition` are found without
         them. `partition` may also be one number for all rows. Bytes and text are taken as they are: serializers and

@@ -75,7 +75,7 @@ class TableColumns:
     @classmethod
     def of(
         cls,
-        table: pa.Table,
+        table: Any,
         *,
         key: str | None = None,
         value: str | None = None,
@@ -88,10 +88,7 @@ class TableColumns:
         """
         if not isinstance(partition, str | int | None) or isinstance(partition, bool):
             raise TypeError(f"partition= takes a number or the name of a column, not {partition!r}")
-        if isinstance(table, pa.RecordBatch):
-            table = pa.Table.from_batches([table])
-        if not isinstance(table, pa.Table):
-            raise TypeError(f"send_table takes a pyarrow.Table, not {type(table).__name__}")
+        table = _as_table(table)
         value = _named(table, "value", value)
         if value is None:
             raise TableError(f"no column is called 'value', so name the one with the values; {_choice(table)}")
@@ -181,6 +178,22 @@ class TableColumns:
             keys,
             values,
         )
+
+
+def _as_table(given: Any) -> pa.Table:
+    """pyarrow's own as it is; of others' tables (pandas, polars, DuckDB) what they export, mostly without a copy."""
+    if isinstance(given, pa.Table):
+        return given
+    if isinstance(given, pa.RecordBatch):
+        return pa.Table.from_batches([given])
+    if hasattr(given, "__arrow_c_stream__"):
+        return pa.RecordBatchReader.from_stream(given).read_all()
+    if hasattr(given, "__arrow_c_array__"):
+        return pa.Table.from_batches([pa.record_batch(given)])
+    raise TypeError(
+        "send_table takes a pyarrow.Table, or what can be read as one: a DataFrame of pandas or polars, a relation of"
+        f" DuckDB, whatever has __arrow_c_stream__; not {type(given).__name__}"
+    )
 
 
 def _named(table: pa.Table, field: str, name: str | None) -> str | None:

@@ -13,7 +13,7 @@ of bytes beyond it; `batch` re-exports everything that other rooms need.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from oncelog.errors import OncelogError
 from oncelog.types import NO_PRODUCER_ID, NO_SEQUENCE, TimestampType, TopicPartition, advance_sequence
@@ -40,6 +40,12 @@ DELETE_HORIZON_MASK = 0x40
 Buffer = bytes | bytearray | memoryview
 Header = tuple[str, bytes | None]
 HeadersInput = Sequence[Header]
+
+
+class ArrowStream(Protocol):
+    """A table of another library, as Arrow's PyCapsule interface exports it."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
 
 
 class BatchHeader(NamedTuple):

@@ -15,6 +15,7 @@ from oncelog.errors import InvalidConfig
 KAFKA = json.loads((Path(__file__).parent / "kafka_4_3_1_keys.json").read_text())
 OURS_ALONE = {"metrics.port", "oncelog.transaction.version"}
 OTHER_DEFAULTS = {
+    "group.initial.rebalance.delay.ms": "members are few, and somebody waits for the first one",
     "node.id": "a number to start with, where Kafka wants to be told",
     "listeners": "this machine only, where Kafka listens everywhere",
     "log.dir": "a folder that outlives a reboot",

@@ -55,8 +55,8 @@ GROUP_BROKER_KEYS = (
     _key(
         "group.initial.rebalance.delay.ms",
         ConfigType.INT,
-        "3000",
-        "How long an empty classic group waits for more members before its first rebalance.",
+        "0",
+        "How long an empty classic group waits for more members before its first rebalance; Kafka's default is 3000.",
     ),
     _key("group.max.size", ConfigType.INT, INT_MAX, "The most members of a classic group.", at_least(1)),
     _time("group.consumer.session.timeout.ms", 45_000, "When a silent member of a consumer group is removed."),
