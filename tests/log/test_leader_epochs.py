@@ -131,5 +131,5 @@ def test_replay_notes_only_newer_epochs_and_saves_once(storage: FaultyStorage) -
     for epoch, offset in ((1, 3), (-1, 4), (2, 5), (2, 6), (7, 9)):
         epochs.replay(epoch, offset)
     assert storage.operations == operations
-    epochs.save()
+    epochs.write_out()
     assert storage.content(FILE) == b"0\n3\n1 0\n2 5\n7 9\n"

@@ -404,3 +404,27 @@ def test_a_log_that_starts_over_forgets_its_producers() -> None:
     log = open_log(forget_manifest(written()), log_start_offset=1000)
     assert len(log.producers) == 0
     assert append(log, batch_of(COUNT + 5)).base_offset == 1000
+
+
+# --- what opening costs ---
+
+
+def test_opening_a_small_log_after_a_kill_writes_no_file() -> None:
+    """A broker has thousands of them, and each write delays its start. What a file lacks, the batches tell again."""
+    storage = written(3)
+    del storage.log[:]
+    log = open_log(storage)
+    assert log.leader_epochs.entries == (EpochEntry(0, 0), EpochEntry(1, 2))
+    writes = [line for line in storage.log if line.split()[1] in ("append", "rename", "truncate")]
+    assert writes == []
+
+
+def test_what_opening_after_a_kill_found_is_written_with_the_next_flush() -> None:
+    storage = written(3)
+    log = open_log(storage)
+    request = log.flush_request()
+    assert request is not None
+    request.run()
+    assert storage.content(f"{DIRECTORY}/leader-epoch-checkpoint") == b"0\n2\n0 0\n1 2\n"
+    reopened = open_log(storage.after_power_loss(1))
+    assert (values(reopened), reopened.leader_epochs.entries) == (expected(3), log.leader_epochs.entries)

@@ -101,13 +101,13 @@ def _encode_metadata(topic_id: UUID) -> bytes:
 def read_topic_id(storage: Storage, directory: str) -> UUID | None:
     """The topic a log directory belongs to; None if it was never noted."""
     path = f"{directory}/{PARTITION_METADATA_FILE}"
-    if not storage.exists(path):
-        return None
     try:
         fields = dict(line.split(": ", 1) for line in storage.read_all(path).decode().splitlines())
         if int(fields["version"]) != VERSION:
             raise CorruptCheckpoint(f"{path}: version {fields['version']} is not known")
         return _decode_id(fields["topic_id"])
+    except FileNotFoundError:
+        return None
     except (ValueError, KeyError) as error:
         raise CorruptCheckpoint(f"{path}: not a version and a topic id: {error}") from error
 

@@ -50,7 +50,8 @@ def settle_interrupted(storage: Storage, directory: str, before_swap: BeforeSwap
     _remove(storage, directory, removed)
     if remaining := [name for name in swaps if name not in removed]:
         _finish_swaps(storage, directory, remaining, set(names) - removed, before_swap)
-    return storage.list_directory(directory)
+        return storage.list_directory(directory)
+    return [name for name in names if name not in removed]
 
 
 def _finish_swaps(storage: Storage, directory: str, swaps: list[str], names: set[str], before_swap: BeforeSwap) -> None:

@@ -55,8 +55,8 @@ class LeaderEpochCache:
     """Epochs and start offsets, both strictly increasing.
 
     A new epoch reaches the file with `write_out`, which comes before a flush or a manifest that tells of it; until then
-    recovery finds it in the batches themselves. So a partition's first record does not pay for a file. Syncing is the
-    log's to do with its next flush.
+    recovery finds it in the batches themselves. So neither a partition's first record nor its opening after a kill pays
+    for a file. Syncing is the log's to do with its next flush.
     """
 
     __slots__ = ("_entries", "_is_written", "_latest_epoch", "_storage", "path")
@@ -70,9 +70,11 @@ class LeaderEpochCache:
 
     def load(self) -> bool:
         """Read the file; whether there was one. Raise CorruptCheckpoint if it cannot be believed."""
-        if not self._storage.exists(self.path):
+        try:
+            data = self._storage.read_all(self.path)
+        except FileNotFoundError:
             return False
-        entries = [EpochEntry(*_numbers(line)) for line in decode_lines(self._storage.read_all(self.path), self.path)]
+        entries = [EpochEntry(*_numbers(line)) for line in decode_lines(data, self.path)]
         if any(
             earlier.epoch >= later.epoch or earlier.start_offset > later.start_offset
             for earlier, later in pairwise(entries)
@@ -99,20 +101,18 @@ class LeaderEpochCache:
         """Bring the file up to date, in the page cache; whether it was not."""
         if self._is_written:
             return False
-        self.save()
+        self._write(self._entries)
         return True
 
     def replay(self, epoch: int, start_offset: int) -> None:
-        """Note an epoch found in the log during recovery; `save` writes them all at once."""
+        """Note an epoch found in the log during recovery; `write_out` tells the file of all of them at once."""
         if epoch > self._latest_epoch:
             self._set(self._with(epoch, start_offset))
+            self._is_written = False
 
     def restore(self, entries: Iterable[EpochEntry]) -> None:
         """Make these the only ones, where the file cannot be believed."""
         self._write(list(entries))
-
-    def save(self) -> None:
-        self._write(self._entries)
 
     def _with(self, epoch: int, start_offset: int) -> list[EpochEntry]:
         kept = [entry for entry in self._entries if entry.epoch < epoch and entry.start_offset < start_offset]

@@ -235,8 +235,10 @@ def _partition(text: str) -> TopicPartition:
 
 def read_manifest(storage: Storage, directory: str) -> Manifest | None:
     """None if there is none, as in a folder that Kafka or an older oncelog left. Raises CorruptManifest."""
-    path = f"{directory}/{FILE_NAME}"
-    return decode(storage.read_all(path)) if storage.exists(path) else None
+    try:
+        return decode(storage.read_all(f"{directory}/{FILE_NAME}"))
+    except FileNotFoundError:
+        return None
 
 
 class ManifestFile:
@@ -289,9 +291,7 @@ class ManifestFile:
 
     def replace(self, manifest: Manifest) -> bool:
         """Write it, without waiting for the disk, unless it stands there already; whether it was written."""
-        manifest = manifest._replace(
-            partition=self._partition, topic_id=self._topic_id, foreign_epoch=self._foreign_epoch
-        )
+        manifest = self._own(manifest)
         if manifest == self._written:
             return False
         if self._is_new:  # the log holds nothing: should a kill tear its first manifest, it is written anew
@@ -301,6 +301,20 @@ class ManifestFile:
         self._written = manifest
         self._is_new = False
         return True
+
+    def _own(self, manifest: Manifest) -> Manifest:
+        return manifest._replace(partition=self._partition, topic_id=self._topic_id, foreign_epoch=self._foreign_epoch)
+
+    def holds(self, manifest: Manifest) -> bool:
+        """Whether the file says all of this, but for what is on the disk elsewhere: later leader epochs, which batches
+        tell, and how far the log was flushed, which the checkpoint of recovery points tells."""
+        written = self._written
+        return (
+            written is not None
+            and written.flushed_below <= manifest.flushed_below
+            and written.epochs == manifest.epochs[: len(written.epochs)]
+            and written == self._own(manifest)._replace(flushed_below=written.flushed_below, epochs=written.epochs)
+        )
 
     def describe(
         self,

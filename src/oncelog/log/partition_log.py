@@ -29,7 +29,7 @@ from oncelog.log.flush import FlushRequest, Unsynced
 from oncelog.log.folders import see_doctor
 from oncelog.log.leader_epochs import EpochEndOffset, LeaderEpochCache
 from oncelog.log.log_news import LogNews
-from oncelog.log.manifest import NO_FOREIGN_EPOCH, ManifestFile
+from oncelog.log.manifest import NO_FOREIGN_EPOCH, Manifest, ManifestFile
 from oncelog.log.open_files import OpenFiles
 from oncelog.log.producer_state import AppendOrigin, Duplicate, ProducerStateManager
 from oncelog.log.recovery import (
@@ -810,11 +810,13 @@ class PartitionLog:
     # --- the manifest: what the next start must find ---
 
     def _begin_manifest(self) -> None:
-        """After a clean stop the manifest stands as it is, until something changes that it speaks of."""
-        found = self.recovery
+        """The manifest stands as it is, until something changes that it speaks of: after a clean stop, and after a kill
+        if it lacks only what the next opening would find again. Most of many logs need no write then."""
+        found, manifest = self.recovery, self._manifest
         is_as_it_was = found.clean and not found.rebuilt_indexes and not found.broken_snapshots
-        if self._manifest is not None and not (is_as_it_was and self._manifest.is_closed):
-            self._write_manifest()
+        if manifest is None or (is_as_it_was and manifest.is_closed) or manifest.holds(self._describe(manifest)):
+            return
+        self._write_manifest()
 
     def _write_manifest(
         self,
@@ -829,7 +831,20 @@ class PartitionLog:
         if manifest is None:
             return
         self._write_out_epochs()  # or the manifest would know more than the file
-        described = manifest.describe(
+        described = self._describe(manifest, sealed, active, log_start_offset=log_start_offset, end_offset=end_offset)
+        if manifest.replace(described):
+            self._unsynced.written(manifest.path)
+
+    def _describe(
+        self,
+        manifest: ManifestFile,
+        sealed: Sequence[Segment] | None = None,
+        active: Segment | None = None,
+        *,
+        log_start_offset: int | None = None,
+        end_offset: int | None = None,
+    ) -> Manifest:
+        return manifest.describe(
             self._segments.sealed if sealed is None else sealed,
             self._segments.active if active is None else active,
             self._snapshots,
@@ -838,8 +853,6 @@ class PartitionLog:
             flushed_below=self.recovery_point,
             end_offset=end_offset,
         )
-        if manifest.replace(described):
-            self._unsynced.written(manifest.path)
 
     def _cut_manifest(self, kept: Sequence[Segment], end_offset: int) -> None:
         """Promise only what a truncation will leave."""

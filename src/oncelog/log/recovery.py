@@ -141,7 +141,6 @@ class LogLoader:
         self._manifest = manifest
         self._must_reach = recovery_point
         self._epochs = LeaderEpochCache(storage, directory)
-        self._epochs_changed = False
         self._scanned: list[Segment] = []
         self._scanned_epoch = NO_LEADER_EPOCH
         self._producers = ProducerStateManager(
@@ -293,9 +292,9 @@ class LogLoader:
         self._epochs.truncate_from_start(start_offset)
         snapshots.remove_above(end_offset)
         snapshots.remove_stray(segments.base_offsets)
-        self._report = replace(self._report, broken_snapshots=tuple(snapshots.broken))
-        snapshots.remove_broken()
         if snapshots.broken:
+            self._report = replace(self._report, broken_snapshots=tuple(snapshots.broken))
+            snapshots.remove_broken()
             snapshots.write(end_offset, self._producers.entries(), self._now_ms)
         recovery_point = end_offset if self._report.clean else min(self._recovery_point, end_offset)
         return LoadedLog(
@@ -395,8 +394,12 @@ class LogLoader:
     def _note_mended(self, path: str, what: str) -> None:
         self._report = replace(self._report, mended=(*self._report.mended, (path, what)))
 
-    def _note_rebuilt(self, segment: Segment) -> None:
-        self._report = replace(self._report, rebuilt_indexes=(*self._report.rebuilt_indexes, segment.base_offset))
+    def _note_rebuilt(self, segment: Segment, scanned_bytes: int = 0) -> None:
+        self._report = replace(
+            self._report,
+            rebuilt_indexes=(*self._report.rebuilt_indexes, segment.base_offset),
+            scanned_bytes=self._report.scanned_bytes + scanned_bytes,
+        )
 
     def _scan_segments(self, segments: list[Segment], first: int, snapshots: SnapshotFiles) -> int:
         """Recover the segments from `first` on, and drop from the list what comes after the first bad batch.
@@ -414,8 +417,7 @@ class LogLoader:
                 segment, max(end_offset, segment.base_offset), may_have_gaps=may_have_gaps
             )
             self._scanned.append(segment)
-            self._report = replace(self._report, scanned_bytes=self._report.scanned_bytes + file_bytes)
-            self._note_rebuilt(segment)
+            self._note_rebuilt(segment, scanned_bytes=file_bytes)
             torn_bytes = file_bytes - segment.size_bytes
             if torn_bytes or self._is_hole(segment, end_offset, following):
                 if end_offset < self._must_reach:
@@ -429,8 +431,6 @@ class LogLoader:
                 break
             if following:
                 segment.seal()
-        if self._epochs_changed:
-            self._epochs.save()
         return end_offset
 
     def _is_hole(self, segment: Segment, end_offset: int, following: list[Segment]) -> bool:
@@ -460,7 +460,6 @@ class LogLoader:
                 if header.leader_epoch > latest_epoch:
                     self._epochs.replay(header.leader_epoch, header.base_offset)
                     latest_epoch = header.leader_epoch
-                    self._epochs_changed = True
             if good:
                 next_offset = good[-1].next_offset
                 self._scanned_epoch = max(self._scanned_epoch, good[-1].leader_epoch)
@@ -486,7 +485,8 @@ class LogLoader:
         used = restore_producers(self._producers, segments, snapshots, end_offset, self._now_ms)
         if used is None:
             self._check_producers_known(end_offset)
-        self._report = replace(self._report, snapshot_offset=used)
+        if used != self._report.snapshot_offset:
+            self._report = replace(self._report, snapshot_offset=used)
 
     def _check_producers_known(self, end_offset: int) -> None:
         """There is no snapshot to begin with at `end_offset` or below. A log that has lost its beginning to retention
@@ -557,8 +557,7 @@ class LogLoader:
                     self._epochs.replay(header.leader_epoch, header.base_offset)
                 if self._epochs.latest_epoch == NO_LEADER_EPOCH:
                     return
-        if self._epochs.latest_epoch != NO_LEADER_EPOCH:
-            self._epochs.save()
+        self._epochs.write_out()
 
 
 class ProducerReplay:

@@ -36,7 +36,12 @@ class NotAFile(OSError):
         super().__init__(errno.EISDIR, "it is no regular file; move it away, then start again", path)
 
 
-def _open_regular(name: str, flags: int, folder: int | None) -> int:
+class _Opened(NamedTuple):
+    descriptor: int
+    size_bytes: int
+
+
+def _open_regular(name: str, flags: int, folder: int | None) -> _Opened:
     """Without waiting for whoever is to write into a pipe. Raises NotAFile."""
     try:
         descriptor = os.open(name, flags | os.O_CLOEXEC | os.O_NONBLOCK, FILE_MODE, dir_fd=folder)
@@ -44,10 +49,11 @@ def _open_regular(name: str, flags: int, folder: int | None) -> int:
         if error.errno in (errno.EISDIR, errno.ENXIO):  # a folder; a socket, or a device that is not there
             raise NotAFile(name) from error
         raise
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
         os.close(descriptor)
         raise NotAFile(name)
-    return descriptor
+    return _Opened(descriptor, status.st_size)
 
 
 class FileStatus(NamedTuple):
@@ -135,10 +141,9 @@ class OsFile:
 
     __slots__ = ("_descriptor", "path", "size")
 
-    def __init__(self, path: str, descriptor: int) -> None:
+    def __init__(self, path: str, opened: _Opened) -> None:
         self.path = path
-        self._descriptor = descriptor
-        self.size = os.fstat(self._descriptor).st_size
+        self._descriptor, self.size = opened
 
     def fileno(self) -> int:
         return self._descriptor
@@ -217,23 +222,21 @@ class FileStorage:
         if folder is not None:
             self._name, self._folder = folder, _open_folder(folder)
 
-    @contextlib.contextmanager
-    def _inside(self, path: str) -> Iterator[tuple[str, int | None]]:
-        """Name and folder by which the system is to be asked for it; errors tell the path."""
-        name, folder = path, None
+    def _inside(self, path: str) -> tuple[str, int | None]:
+        """Name and folder by which the system is to be asked for it; whoever asks puts the path into its errors."""
         if self._name is not None and path.startswith(self._name):
             rest = path[len(self._name) :]
             if rest[:1] in ("", "/"):
-                name, folder = rest[1:] or ".", self._folder
+                return rest[1:] or ".", self._folder
+        return path, None
+
+    def open(self, path: str, create: bool = False) -> OsFile:
+        name, folder = self._inside(path)
         try:
-            yield name, folder
+            return OsFile(path, _open_regular(name, os.O_RDWR | (os.O_CREAT if create else 0), folder))
         except OSError as error:
             error.filename = path
             raise
-
-    def open(self, path: str, create: bool = False) -> OsFile:
-        with self._inside(path) as (name, folder):
-            return OsFile(path, _open_regular(name, os.O_RDWR | (os.O_CREAT if create else 0), folder))
 
     def exists(self, path: str) -> bool:
         try:
@@ -243,8 +246,12 @@ class FileStorage:
         return True
 
     def status(self, path: str) -> FileStatus:
-        with self._inside(path) as (name, folder):
+        name, folder = self._inside(path)
+        try:
             status = os.stat(name, dir_fd=folder)
+        except OSError as error:
+            error.filename = path
+            raise
         return FileStatus(status.st_size, status.st_mtime_ns // 1_000_000)
 
     def list_directory(self, path: str) -> list[str]:
@@ -252,35 +259,63 @@ class FileStorage:
             return sorted(os.listdir(descriptor))
 
     def make_directory(self, path: str) -> None:
-        with self._inside(path) as (name, folder):
+        name, folder = self._inside(path)
+        try:
             if folder is None:
                 os.makedirs(name, exist_ok=True)
             elif not self.exists(path):
                 os.mkdir(name, dir_fd=folder)
+        except OSError as error:
+            error.filename = path
+            raise
 
     def remove(self, path: str) -> None:
-        with contextlib.suppress(FileNotFoundError), self._inside(path) as (name, folder):
+        name, folder = self._inside(path)
+        try:
             os.unlink(name, dir_fd=folder)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            error.filename = path
+            raise
 
     def remove_directory(self, path: str) -> None:
         if not self.exists(path):
             return
         from shutil import rmtree  # with what can copy and compress: a broker that removes nothing does without
 
-        with contextlib.suppress(FileNotFoundError), self._inside(path) as (name, folder):
+        name, folder = self._inside(path)
+        try:
             rmtree(name, dir_fd=folder)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            error.filename = path
+            raise
 
     def rename(self, source: str, target: str) -> None:
-        with self._inside(source) as (name, folder), self._inside(target) as (new_name, new_folder):
+        (name, folder), (new_name, new_folder) = self._inside(source), self._inside(target)
+        try:
             os.replace(name, new_name, src_dir_fd=folder, dst_dir_fd=new_folder)
+        except OSError as error:
+            error.filename = source
+            raise
 
     def sync_directory(self, path: str) -> None:
         with self._opened(path) as descriptor:
             os.fsync(descriptor)
 
     def read_all(self, path: str) -> bytes:
-        with self._inside(path) as (name, folder), open(_open_regular(name, os.O_RDONLY, folder), "rb") as file:
-            return file.read()
+        name, folder = self._inside(path)
+        try:
+            file = OsFile(path, _open_regular(name, os.O_RDONLY, folder))
+            try:
+                return file.read(0, file.size)
+            finally:
+                file.close()
+        except OSError as error:
+            error.filename = path
+            raise
 
     def write_atomically(self, path: str, data: Buffer) -> None:
         replace_file(self, path, data, durable=True)
@@ -298,12 +333,16 @@ class FileStorage:
     @contextlib.contextmanager
     def _opened(self, path: str) -> Iterator[int]:
         """A descriptor of the folder."""
-        with self._inside(path) as (name, folder):
+        name, folder = self._inside(path)
+        try:
             descriptor = _open_folder(name, folder)
             try:
                 yield descriptor
             finally:
                 os.close(descriptor)
+        except OSError as error:
+            error.filename = path
+            raise
 
 
 def _open_folder(path: str, folder: int | None = None) -> int:
