@@ -10,7 +10,7 @@ import pytest
 SOURCE = Path(__file__).parent.parent / "src"
 
 FLOORS = [
-    {"types", "errors", "clock"},
+    {"types", "errors", "clock", "sqlite_file"},
     {"records"},
     {"wire"},
     {"log"},
@@ -35,6 +35,7 @@ SHELLS = {
     "oncelog": "the package itself: lazy exports only",
     "oncelog.__main__": "process entry",
     "oncelog.clock": "the one reader of the wall clock",
+    "oncelog.sqlite_file": "opens SQLite files, and waits for their locks",
     "oncelog.records.kernel": "reads the environment once, to choose a kernel",
     "oncelog.log.storage": "the one module that opens files of the log",
     "oncelog.log.folder_lock": "the lock on a folder of records",

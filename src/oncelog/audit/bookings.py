@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from oncelog.audit.account import Audit
 from oncelog.audit.ids import RecordId, id_of_record, parse_id
+from oncelog.sqlite_file import connect
 from oncelog.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -36,9 +37,7 @@ class Bookings:
     """A file of booked rows. Several processes may book into it; each has its own `Bookings`."""
 
     def __init__(self, path: str) -> None:
-        self.connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
-        self.connection.execute("PRAGMA journal_mode = WAL")
-        self.connection.execute("PRAGMA synchronous = FULL")
+        self.connection = connect(path, timeout_s=BUSY_TIMEOUT_S, factory=sqlite3.Connection)
         self.connection.execute(CREATE)
 
     @property

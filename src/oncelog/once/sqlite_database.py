@@ -16,9 +16,9 @@ from oncelog.once.database import NO_VALUES, Database, Row, Transaction, causes
 from oncelog.once.dialect import SQLITE
 from oncelog.once.errors import EffectEndedTransaction, UnsupportedDatabase
 from oncelog.once.tables import Tables
+from oncelog.sqlite_file import RESULT_CODE, connect
 
 BUSY_TIMEOUT_S = 30.0
-RESULT_CODE = 0xFF  # the lower byte of an extended code
 OUTAGES = {
     sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_FULL,
     sqlite3.SQLITE_PROTOCOL, sqlite3.SQLITE_NOMEM,
@@ -66,16 +66,9 @@ class SqliteDatabase(Database):
         if self._given is not None:
             return self._given
         if self._connection is None:
-            connection = sqlite3.connect(
-                self._path,
-                timeout=BUSY_TIMEOUT_S,
-                isolation_level=None,
-                check_same_thread=False,
-                factory=EffectConnection,
+            self._connection = connect(
+                self._path, timeout_s=BUSY_TIMEOUT_S, factory=EffectConnection, check_same_thread=False
             )
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("PRAGMA synchronous = FULL")
-            self._connection = connection
         return self._connection
 
     @contextmanager

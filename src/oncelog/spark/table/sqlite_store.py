@@ -26,6 +26,7 @@ from oncelog.spark.table.names import TableName
 from oncelog.spark.table.settings import SQLITE, Settings
 from oncelog.spark.table.sqlite_dialect import STAGE_SCHEMA, STAGE_TABLE, SqliteDialect
 from oncelog.spark.table.store import NO_VALUES, Row, Session, Store
+from oncelog.sqlite_file import connect, use_write_ahead_log
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
@@ -65,15 +66,17 @@ class SqliteStore(Store):
     def _connected(self) -> sqlite3.Connection:
         if self._connection is None:
             try:
-                connection = _open(self._path, "rwc" if self._create else "rw")
-                connection.execute("PRAGMA journal_mode = WAL")
-                connection.execute("PRAGMA synchronous = FULL")
+                self._connection = connect(
+                    _uri(self._path, "rwc" if self._create else "rw"),
+                    timeout_s=BUSY_TIMEOUT_S,
+                    factory=sqlite3.Connection,
+                    uri=True,
+                )
             except sqlite3.Error as error:
                 raise UnreachableDatabase(
                     f"the SQLite database {self._path} cannot be opened: {error}. Does its folder exist, and may this "
                     "user write there? With create=true the file is made"
                 ) from None
-            self._connection = connection
         return self._connection
 
     @contextmanager
@@ -141,7 +144,7 @@ class SqliteStore(Store):
     def create_stage(self, stage: TableName, layout: Layout) -> None:
         self.drop_stage(stage)  # of a database that was there before, with the same number
         with closing(_open(self._stage_path(stage), "rwc")) as connection:
-            connection.execute("PRAGMA journal_mode = WAL")
+            use_write_ahead_log(connection, BUSY_TIMEOUT_S)
             connection.execute(f"CREATE TABLE {STAGE_TABLE} ({self.dialect.stage_columns(layout)})")
 
     def stages(self, target: TableName, family: str) -> Sequence[str]:
