@@ -28,9 +28,13 @@ class Rivalled(sqlite3.Connection):
         return super().execute(statement, *values)
 
 
-def test_who_is_refused_while_another_changes_the_journal_mode_asks_again(tmp_path: Path) -> None:
+def test_who_is_refused_while_another_changes_the_journal_mode_asks_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr("oncelog.sqlite_file.sleep", waits.append)
     connection = connect(str(tmp_path / "new.db"), timeout_s=30, factory=Rivalled)
-    assert not Rivalled.refusals
+    assert (len(waits), Rivalled.refusals) == (2, [])
     assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
     assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
     connection.close()

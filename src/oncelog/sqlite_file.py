@@ -7,7 +7,7 @@ other, and `synchronous=FULL`, so that a commit survives a power failure. It kno
 from __future__ import annotations
 
 import sqlite3
-import time
+from time import monotonic, sleep
 from typing import Final, TypeVar
 
 RETRY_S: Final = 0.01
@@ -40,16 +40,16 @@ def connect(
 def use_write_ahead_log(connection: sqlite3.Connection, timeout_s: float) -> None:
     """SQLite does not wait for a lock when two processes change a new file's journal mode at the same time: one of them
     is refused at once, and finds it changed when it asks again."""
-    deadline = time.monotonic() + timeout_s
+    deadline = monotonic() + timeout_s
     while True:
         try:
             connection.execute("PRAGMA journal_mode = WAL")
         except sqlite3.OperationalError as error:
-            if not is_locked(error) or time.monotonic() >= deadline:
+            if not is_locked(error) or monotonic() >= deadline:
                 raise
         else:
             return
-        time.sleep(RETRY_S)
+        sleep(RETRY_S)
 
 
 def is_locked(error: sqlite3.Error) -> bool:
