@@ -77,6 +77,7 @@ SHELLS = {
     "oncelog.spark.package": "writes the files that bring oncelog to executors",
     "oncelog.spark.moments": "dies, waits or fails where a test says so",
     "oncelog.spark.reaching": "waits for a broker",
+    "oncelog.spark.workers": "asks the Python of Spark's workers, and an executor",
     "oncelog.spark.sink.driver": "reads the clock for a commit",
     "oncelog.spark.sink.journal_topic": "waits a moment for an append to show",
     "oncelog.spark.sink.slot_writer": "reads the clock when a transaction begins",

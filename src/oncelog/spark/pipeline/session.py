@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 from oncelog.errors import OncelogError
 from oncelog.spark import register
 from oncelog.spark.pipeline.values import Pipeline
+from oncelog.spark.workers import check_executors
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -76,8 +77,10 @@ def open_session(pipeline: Pipeline, log: str) -> Iterator[SparkSession]:
         raise SparkMissing(f"Spark did not start ({error.getCondition()}); its log says why: {log}") from error
     _keep_quiet()
     try:
-        register(session)
         try:
+            register(session)
+            if not pipeline.master.startswith("local"):
+                check_executors(session.sparkContext)
             yield session
         finally:
             session.stop()
