@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -23,7 +22,7 @@ def context(program: str, master: str = "local[2]") -> Any:
 
 
 @pytest.fixture
-def bare_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def bare_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A Python of the same version that finds PySpark, as every worker does, and nothing else."""
     import pyspark
 
@@ -34,7 +33,7 @@ def bare_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pat
     path.parent.mkdir()
     path.write_text(f'#!/bin/sh\nexport PYTHONPATH={libraries}\nexec {sys.executable} -S "$@"\n')
     path.chmod(0o755)
-    yield path
+    return path
 
 
 def test_what_is_wrong_with_a_python() -> None:
@@ -73,7 +72,7 @@ def test_a_python_without_oncelog_is_refused_with_what_to_set(
         settle_python(context(str(bare_python)))
     monkeypatch.delenv(VARIABLE)
     monkeypatch.setenv("PATH", f"{bare_python.parent}{os.pathsep}{os.environ['PATH']}")
-    with pytest.raises(WorkersLackOncelog, match="as PYSPARK_PYTHON is not set .* on every executor"):
+    with pytest.raises(WorkersLackOncelog, match=r"as PYSPARK_PYTHON is not set .* on every executor"):
         settle_python(context("python3", "spark://somewhere:7077"))
 
 

@@ -45,14 +45,18 @@ FILTER_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 
 def register(spark: SparkSession) -> None:
-    """Make oncelog's data sources known to a session. Raises WorkersLackOncelog if Spark's workers cannot import them."""
+    """Make oncelog's data sources known to a session, and check their sinks when a query starts.
+
+    Raises WorkersLackOncelog if Spark's workers cannot import oncelog."""
     from oncelog.spark.datasource import OncelogSource
+    from oncelog.spark.start_check import check_at_start
     from oncelog.spark.table import OncelogTable
     from oncelog.spark.workers import settle_python
 
     context = getattr(spark, "_sc", None)
     if context is not None:  # a client of Spark Connect has none: its workers are the server's
         settle_python(context)
+        check_at_start()
     with _environment_for_many_threads(spark):
         spark.dataSource.register(OncelogSource)
         spark.dataSource.register(OncelogTable)

@@ -90,17 +90,21 @@ class Options:
         """What begins with `kafka.`, for the client: Kafka's own keys."""
         if BOOTSTRAP not in self:
             raise BadOption(f"{self.what} needs the option {BOOTSTRAP!r}: where the brokers are, HOST:PORT[,...]")
+        return self.below(CLIENT_PREFIX)
+
+    def below(self, prefix: str) -> dict[str, str]:
+        """Those whose names begin so, by the rest of their names."""
         return {
-            name.removeprefix(CLIENT_PREFIX): value
+            name.removeprefix(prefix): value
             for name, value in self._values.items()
-            if name.startswith(CLIENT_PREFIX)
+            if name.startswith(prefix) and name != prefix
         }
 
-    def refuse_unknown(self, known: Iterable[str]) -> None:
-        """All but the client's must be among the known ones."""
+    def refuse_unknown(self, known: Iterable[str], *prefixes: str) -> None:
+        """All but the client's, and those that begin with one of `prefixes`, must be among the known ones."""
         names = {name.lower(): name for name in known}
         for name in self._values:
-            if name not in names and not name.startswith(CLIENT_PREFIX):
+            if name not in names and not name.startswith((CLIENT_PREFIX, *prefixes)):
                 near = difflib.get_close_matches(name, list(names), n=1, cutoff=LIKENESS)
                 hint = f"; did you mean {names[near[0]]!r}?" if near else ""
                 raise BadOption(f"{self.what} has no option {name!r}{hint}")

@@ -133,7 +133,7 @@ def _python_path(context: Any) -> list[str]:
 
 
 def _is_own(program: str) -> bool:
-    """Of one virtual environment, not only of one installation: a link to the same file elsewhere has other packages."""
+    """Of one virtual environment, not only of one installation: a link to it elsewhere has other packages."""
     own = sys.executable
     return (
         bool(own)

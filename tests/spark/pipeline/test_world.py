@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 
 import oncelog
+from oncelog.spark.checkpoint import Checkpoint
 from oncelog.spark.pipeline.document import read_document
 from oncelog.spark.pipeline.functions import NoFunction, load_function
 from oncelog.spark.pipeline.reading import read_pipeline
 from oncelog.spark.pipeline.values import FunctionStep, Pipeline
-from oncelog.spark.pipeline.world import OWNER_FILE, prepare, problems_outside
+from oncelog.spark.pipeline.world import OWNER_FILE, _checkpoint_problems, prepare, problems_outside
+from oncelog.spark.sink.checkpoint import claim
 from tests.spark.pipeline.support import FILE, HEAD
 from tests.support.process import BrokerProcess
 
@@ -134,3 +136,15 @@ def test_a_function_that_cannot_be_called_is_said_before_the_start(tmp_path: Pat
     with pytest.raises(NoFunction) as raised:
         load_function(function_step(tmp_path, lines), str(tmp_path))
     assert expected in str(raised.value)
+
+
+def test_a_sinks_checkpoint_of_another_prefix_is_named_before_anything_starts(tmp_path: Path) -> None:
+    sink = '[sink]\ntype = "topic"\ntopic = "paid"\ncreate = true\ntransactional.id.prefix = "a"\n'
+    pipeline = read_in(tmp_path, HEAD + RATE + sink)
+    prepared = tmp_path / "cp" / "sink"
+    prepared.mkdir(parents=True)
+    (tmp_path / "cp" / OWNER_FILE).write_text(json.dumps({"pipeline": "billing"}))
+    claim(Checkpoint(str(prepared)), "another")
+    [problem] = list(_checkpoint_problems(pipeline))
+    assert str(problem).startswith("pipeline.toml:10: [sink] the checkpoint")
+    assert "belongs to the transactional.id.prefix 'another'" in problem.text

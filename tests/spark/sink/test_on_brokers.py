@@ -8,14 +8,16 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 
 import oncelog
 from oncelog import clock
+from oncelog.admin.values import ResourceType
 from oncelog.client.transaction.prepared import PreparedTransaction
 from oncelog.spark import moments as hooks
 from oncelog.spark.moments import Moment
-from oncelog.spark.options import BadOption
+from oncelog.spark.options import BadOption, Options
 from oncelog.spark.sink import driver
 from oncelog.spark.sink.attempts import Nothing, Prepared
 from oncelog.spark.sink.errors import (
@@ -29,6 +31,8 @@ from oncelog.spark.sink.errors import (
     UnreadableJournal,
 )
 from oncelog.spark.sink.identity import salvage_id, slot_id
+from oncelog.spark.sink.settings import WHAT, sink_settings
+from oncelog.spark.sink.task import Place, write_slot
 from oncelog.types import TopicPartition
 from tests.spark.sink.on_brokers import Rig, Rows, numbered
 from tests.spark.support.moments import Moments
@@ -338,3 +342,37 @@ def test_transactions_last_as_long_as_the_broker_allows(rig: Rig) -> None:
     assert isinstance(result.outcome, Prepared)
     assert result.outcome.transaction == prepared(rig)
     rig.commit(0, [result])
+
+
+def test_a_topic_that_is_missing_is_created_where_the_query_says_so(rig: Rig, new_topic: Callable[[], str]) -> None:
+    missing = new_topic()
+    making = replace(rig, topic=missing).with_options(create="true", create_partitions="2")
+    making = making.with_options(**{"create.config.max.message.bytes": "2000000"})
+    making.run(0, FIRST)
+    making.run(1, SECOND)
+    making.check(FIRST, SECOND)
+    with oncelog.Admin(rig.broker.bootstrap) as admin:
+        assert len(admin.describe_topic(missing).partitions) == 2
+        configs = admin.describe_configs(ResourceType.TOPIC, missing)
+        assert configs["max.message.bytes"].value == "2000000"
+    with pytest.raises(BadOption, match="cannot be created"):
+        making.with_options(topic=new_topic(), **{"create.config.max.message.bytes": "many"}).plan()
+
+
+def test_a_topic_that_a_row_names_is_not_left_to_the_broker(rig: Rig, new_topic: Callable[[], str]) -> None:
+    missing = new_topic()
+    given = {key: one for key, one in rig.options.items() if key != "topic"}
+    columns = {"topic": "string", "value": "string"}
+    options = {"kafka.bootstrap.servers": rig.broker.bootstrap, "transactional.id.prefix": rig.prefix, **given}
+    rows = pa.RecordBatch.from_pydict({"topic": [rig.topic, missing], "value": ["a", "b"]})
+
+    def write(**more: str) -> None:
+        settings = sink_settings(Options({**options, **more}, WHAT), columns)
+        plan = driver.plan_batch(settings)
+        driver.commit_batch(settings, 0, [write_slot(settings, plan, Place("query", 0, 0, 0), iter([rows]))])
+
+    with pytest.raises(BadOption, match=f"{missing}' does not exist"):
+        write()
+    write(create="true")
+    assert [one.value() for one in rig.visible()] == [b"a"]
+    assert [one.value() for one in replace(rig, topic=missing).visible()] == [b"b"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from oncelog.spark.options import BadOption, Options
-from oncelog.spark.sink.settings import HEADERS_TYPE, WHAT, Mode, SinkSettings, sink_settings
+from oncelog.spark.sink.settings import HEADERS_TYPE, WHAT, Mode, NewTopic, SinkSettings, sink_settings
 
 SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
 ONCE = {**SERVERS, "topic": "paid", "transactional.id.prefix": "billing"}
@@ -26,6 +26,13 @@ def test_a_prefix_means_exactly_once() -> None:
 def test_without_a_prefix_rows_are_sent_plainly() -> None:
     assert settings({**SERVERS, "topic": "t"}).mode is Mode.IDEMPOTENT
     assert settings({**SERVERS, "topic": "t", "mode": "at-least-once"}).mode is Mode.AT_LEAST_ONCE
+
+
+def test_topics_that_are_created() -> None:
+    assert settings(ONCE).new_topic is None
+    assert settings({**ONCE, "create": "true"}).new_topic == NewTopic(None, None, {})
+    given = {"create.partitions": "4", "create.replication.factor": "2", "create.config.retention.ms": "60000"}
+    assert settings({**ONCE, "create": "true", **given}).new_topic == NewTopic(4, 2, {"retention.ms": "60000"})
 
 
 def test_case_is_lost_and_does_not_matter() -> None:
@@ -51,6 +58,10 @@ def test_columns_that_records_are_made_of() -> None:
         ({**ONCE, "mode": "idempotent"}, {}, "'transactional.id.prefix' belongs to mode=exactly-once"),
         ({**SERVERS, "topic": "t", "group.id": "g"}, {}, "'group.id' belongs to mode=exactly-once"),
         ({**SERVERS, "topic": "t", "atomic": "batch"}, {}, "atomic=batch needs transactions"),
+        ({**ONCE, "create.partitions": "4"}, {}, "set create=true"),
+        ({**ONCE, "create.config.retention.ms": "4"}, {}, "set create=true"),
+        ({**ONCE, "create": "true", "create.partitions": "0"}, {}, "'create.partitions' .* at least 1"),
+        ({**ONCE, "create.partition": "4"}, {}, "no option 'create.partition'; did you mean 'create.partitions'"),
         ({**ONCE, "transactional.id.prefix": "a b"}, {}, "letters, digits"),
         ({**ONCE, "transactional.id.prefix": "a" * 201}, {}, "at most 200"),
         ({**ONCE, "kafka.transactional.id": "x"}, {}, "makes its own"),

@@ -17,9 +17,12 @@ from oncelog.admin import Admin
 from oncelog.client.config import ClientConfig
 from oncelog.client.settings import nearest
 from oncelog.errors import OncelogError, TopicAlreadyExists
+from oncelog.spark.checkpoint import Checkpoint
 from oncelog.spark.options import CLIENT_PREFIX
 from oncelog.spark.pipeline.document import Problem
 from oncelog.spark.pipeline.values import BOOTSTRAP, Pipeline, Sink, Source
+from oncelog.spark.sink.checkpoint import OWNER as PREFIX
+from oncelog.spark.sink.checkpoint import check_owner
 
 OWNER_FILE: Final = "oncelog-pipeline.json"
 MASTER_TIMEOUT_S: Final = 10.0
@@ -63,6 +66,13 @@ def _checkpoint_problems(pipeline: Pipeline) -> Iterator[Problem]:
     text = _owner_problem(folder, pipeline.name) if os.path.exists(folder) else _making_problem(folder)
     if text is not None:
         yield pipeline.section.problem(f'"checkpoint": {text}', "checkpoint")
+        return
+    for sink in pipeline.sinks:
+        if PREFIX in sink.options:
+            try:
+                check_owner(Checkpoint(pipeline.checkpoint_of(sink)), sink.options[PREFIX])
+            except OncelogError as error:
+                yield sink.problem(str(error), PREFIX, "name")
 
 
 def _owner_problem(folder: str, name: str) -> str | None:

@@ -10,16 +10,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from oncelog.admin.admin import Admin
+from oncelog.admin.admin import BROKER_DEFAULT, Admin
 from oncelog.admin.transactions import PROTOCOL_2, TRANSACTION_FEATURE
 from oncelog.admin.values import ResourceType
 from oncelog.client.blocking import BlockingClient
 from oncelog.client.config import ClientConfig
 from oncelog.client.settings import dotted, kinds_of
-from oncelog.errors import ClusterAuthorizationFailed, UnknownTopicOrPartition
+from oncelog.errors import ClusterAuthorizationFailed, KafkaError, TopicAlreadyExists, UnknownTopicOrPartition
 from oncelog.producer.producer import Producer
 from oncelog.spark.options import BadOption
 from oncelog.spark.reaching import reached
+from oncelog.spark.sink.settings import NewTopic
 
 MAX_TIMEOUT_KEY: Final = "transaction.max.timeout.ms"
 DEFAULT_MAX_TIMEOUT_MS: Final = 15 * 60 * 1000
@@ -66,13 +67,28 @@ class Brokers:
         given = {key: value for key, value in self.settings.items() if key.replace(".", "_") not in settings}
         return Producer(given, **settings)
 
-    def check_topic(self, name: str) -> None:
+    def ensure_topic(self, name: str, new: NewTopic | None) -> None:
+        """It exists when this returns. Raises BadOption if it does not, and may not or cannot be created."""
         try:
             self.admin.describe_topic(name)
         except UnknownTopicOrPartition:
-            raise BadOption(
-                f"the output topic {name!r} does not exist; create it first: oncelog topics create {name}"
-            ) from None
+            if new is None:
+                raise BadOption(
+                    f"the output topic {name!r} does not exist: create it first (oncelog topics create {name}), or set "
+                    "the option create=true"
+                ) from None
+            self._create_topic(name, new)
+
+    def _create_topic(self, name: str, new: NewTopic) -> None:
+        partitions, replication_factor = new.partitions or BROKER_DEFAULT, new.replication_factor or BROKER_DEFAULT
+        try:
+            self.admin.create_topic(
+                name, partitions=partitions, replication_factor=replication_factor, configs=new.configs
+            )
+        except TopicAlreadyExists:
+            pass  # another task was faster
+        except KafkaError as error:
+            raise BadOption(f"the output topic {name!r} does not exist, and cannot be created: {error}") from None
 
     def uses_protocol_2(self) -> bool:
         """Of transactions."""

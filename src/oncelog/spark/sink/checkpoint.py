@@ -14,18 +14,24 @@ OWNER: Final = "transactional.id.prefix"
 
 
 def claim(checkpoint: Checkpoint, prefix: str) -> None:
-    """From now on it belongs to this sink. Raises ForeignCheckpoint if it belongs to another: what that one decided
-    would never be finished."""
+    """From now on it belongs to this sink. Raises ForeignCheckpoint."""
+    if not check_owner(checkpoint, prefix):
+        checkpoint.write(OWNER_FILE, json.dumps({OWNER: prefix}))
+
+
+def check_owner(checkpoint: Checkpoint, prefix: str) -> bool:
+    """Whether it has an owner yet. Raises ForeignCheckpoint if that is another sink: what that one decided would never
+    be finished."""
     text = checkpoint.read(OWNER_FILE)
     if text is None:
-        checkpoint.write(OWNER_FILE, json.dumps({OWNER: prefix}))
-        return
+        return False
     owner = json.loads(text)[OWNER]
     if owner != prefix:
         raise ForeignCheckpoint(
             f"the checkpoint {checkpoint.location!r} belongs to the transactional.id.prefix {owner!r}, and the query "
             f"has {prefix!r}: what that one decided would be lost or doubled. Use {owner!r}, or an empty checkpoint"
         )
+    return True
 
 
 def topic_offsets(source_offsets: str) -> dict[TopicPartition, int]:

@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 def plan_batch(settings: SinkSettings) -> TaskPlan:
     if settings.topic is not None:
-        Brokers(settings.client).check_topic(settings.topic)
+        Brokers(settings.client).ensure_topic(settings.topic, settings.new_topic)
     if settings.checkpoint is not None:
         claim(Checkpoint(settings.checkpoint), settings.name)
     with _opened(settings, Moment.PLANNING) as (sink, timeout_ms):

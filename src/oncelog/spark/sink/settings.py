@@ -34,7 +34,13 @@ KNOWN_OPTIONS: Final = (
     "group.id",
     "queryName",
     "includeHeaders",
+    "create",
+    "create.partitions",
+    "create.replication.factor",
 )
+CREATE: Final = "create"
+TOPIC_CONFIG: Final = "create.config."
+"""What begins so is a config of topics that are created, by Kafka's own key."""
 PREFIX: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
 """Names a topic, too: the journal's."""
 
@@ -54,6 +60,15 @@ class Mode(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class NewTopic:
+    """How an output topic is made that does not exist. None: as the broker has it by default."""
+
+    partitions: int | None
+    replication_factor: int | None
+    configs: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class SinkSettings:
     client: Mapping[str, str]
     topic: str | None
@@ -65,6 +80,8 @@ class SinkSettings:
     is_atomic: bool
     checkpoint: str | None
     group_id: str | None
+    new_topic: NewTopic | None = None
+    """None: a topic that does not exist is an error."""
 
     @property
     def name(self) -> str:
@@ -80,7 +97,7 @@ class SinkSettings:
 
 def sink_settings(options: Options, column_types: Mapping[str, str]) -> SinkSettings:
     """`column_types` are Spark's simple names of types, by column. Raises BadOption."""
-    options.refuse_unknown(KNOWN_OPTIONS)
+    options.refuse_unknown(KNOWN_OPTIONS, TOPIC_CONFIG)
     topic = options.optional("topic")
     prefix = options.optional("transactional.id.prefix")
     default = Mode.IDEMPOTENT if prefix is None else Mode.EXACTLY_ONCE
@@ -97,7 +114,19 @@ def sink_settings(options: Options, column_types: Mapping[str, str]) -> SinkSett
         is_atomic,
         options.optional("checkpointLocation"),
         group_id,
+        _new_topic(options),
     )
+
+
+def _new_topic(options: Options) -> NewTopic | None:
+    partitions = options.integer("create.partitions", minimum=1)
+    replication_factor = options.integer("create.replication.factor", minimum=1)
+    configs = options.below(TOPIC_CONFIG)
+    if options.flag(CREATE, False):
+        return NewTopic(partitions, replication_factor, configs)
+    if partitions or replication_factor or configs:
+        raise BadOption(f"{WHAT}: options that begin with 'create.' are for topics that are created: set create=true")
+    return None
 
 
 def _check_promise(mode: Mode, prefix: str | None, is_atomic: bool, group_id: str | None) -> None:

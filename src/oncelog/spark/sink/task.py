@@ -63,6 +63,7 @@ def _written(
     settings: SinkSettings, plan: TaskPlan, place: Place, batches: Iterator[pa.RecordBatch]
 ) -> Prepared | Nothing:
     writer: SlotWriter | None = None
+    there = {settings.topic}  # the plan has seen to the one that is for all rows
     with ExitStack() as stack:
         for batch in batches:
             if not batch.num_rows:
@@ -71,6 +72,9 @@ def _written(
                 writer = stack.enter_context(_new_writer(settings, plan, place))
                 _check_in_time(settings, plan, place)
             for topic, table in tables_by_topic(batch, settings.topic, settings.columns):
+                if topic not in there:
+                    Brokers(settings.client).ensure_topic(topic, settings.new_topic)
+                    there.add(topic)
                 writer.write(topic, _owned(table, place.slot, writer.partitions_of(topic)) if plan.whole else table)
         if writer is None:
             return Nothing.EMPTY
@@ -113,13 +117,17 @@ def _owned(table: pa.Table, slot: int, partitions: int) -> pa.Table:
 
 def write_plainly(settings: SinkSettings, batches: Iterator[pa.RecordBatch]) -> int:
     """Without transactions: rows are visible at once, and again if the task or the batch is repeated. The number of
-    rows."""
+    rows. A topic that does not exist is left to the broker, as Spark's own sink leaves it, unless the query creates."""
     is_idempotent = settings.mode is Mode.IDEMPOTENT
     with Brokers(settings.client).producer(acks="all", enable_idempotence=is_idempotent) as producer:
         sent: list[TableFuture] = []
         rows = 0
+        there: set[str] = set()
         for batch in batches:
             for topic, table in tables_by_topic(batch, settings.topic, settings.columns):
+                if settings.new_topic is not None and topic not in there:
+                    Brokers(settings.client).ensure_topic(topic, settings.new_topic)
+                    there.add(topic)
                 sent.append(producer.send_table(topic, table))
             sent = _undecided(sent)
             rows += batch.num_rows

@@ -17,10 +17,10 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamWriter, DataSourc
 from pyspark.sql.types import StructType
 
 from oncelog.spark.checkpoint import Checkpoint
-from oncelog.spark.options import BadOption, Options
+from oncelog.spark.options import Options
 from oncelog.spark.table.columns import columns_of
 from oncelog.spark.table.procedure import Plan, plan
-from oncelog.spark.table.settings import WHAT, Settings, read_settings
+from oncelog.spark.table.settings import WHAT, Settings, check_streaming, read_settings
 from oncelog.spark.table.writer import BatchTableWriter, StreamTableWriter, open_store
 
 __all__ = ["OncelogTable"]
@@ -41,8 +41,7 @@ class OncelogTable(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         settings = self._settings()
-        if settings.run_id is not None:
-            raise BadOption(f"{WHAT} has the option 'run.id', which names a batch write; a stream's batches have names")
+        check_streaming(settings)
         if self._is_committers:
             return StreamTableWriter(settings, None)
         query = None if settings.checkpoint is None else Checkpoint(settings.checkpoint).query_id()

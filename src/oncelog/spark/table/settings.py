@@ -109,6 +109,11 @@ def _write(options: Options) -> Upsert | Insert:
     return Insert(message_id)
 
 
+def check_streaming(settings: Settings) -> None:
+    if settings.run_id is not None:
+        raise BadOption(f"{WHAT} has the option 'run.id', which names a batch write; a stream's batches have names")
+
+
 def required_columns(write: Upsert | Insert) -> tuple[str, ...]:
     """Those that must be in every row: rows without them are equal to none."""
     if isinstance(write, Insert):
