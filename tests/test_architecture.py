@@ -21,6 +21,8 @@ FLOORS = [
     {"once", "processing", "report"},
     {"spark"},
     {"cli", "web"},
+    {"testing"},
+    {"pytest_plugin"},
 ]
 FLOOR_OF = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}
 

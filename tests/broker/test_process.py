@@ -102,6 +102,17 @@ def test_stop_returns_the_exit_code_and_may_be_repeated() -> None:
         broker.start()
 
 
+def test_restart_works_whether_it_runs_or_was_killed() -> None:
+    with oncelog.Broker() as broker:
+        first, address = broker.pid, broker.bootstrap_servers
+        broker.restart()
+        second = broker.pid
+        broker.kill()
+        broker.restart()
+        assert len({first, second, broker.pid}) == 3
+        assert broker.bootstrap_servers == address
+
+
 def test_starting_twice_is_an_error() -> None:
     with oncelog.Broker() as broker, pytest.raises(oncelog.BrokerFailed, match="already runs"):
         broker.start()

@@ -48,7 +48,7 @@ def test_it_says_where_it_listens_and_in_the_end_what_it_did(
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (("--rule", "drop Produce"), "oncelog: 'drop' is no fault"),
+        (("--rule", "drop Produce"), "oncelog: unknown fault 'drop'"),
         (("--listen", "nowhere"), "oncelog: --listen nowhere is no address; write HOST:PORT"),
     ],
 )

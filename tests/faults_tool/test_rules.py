@@ -151,6 +151,8 @@ TEXTS = [
     ("reorder_requests Produce", Rule.reorder_requests("Produce")),
     ("stall Fetch ms=1000 every=7", Rule.stall("Fetch", ms=1_000, every=7)),
     ("truncate_response Metadata Produce", Rule.truncate_response("Metadata", "Produce")),
+    ("drop-response Produce 0.02", Rule.drop_response("Produce", probability=0.02)),
+    ("cut .5", Rule.cut(probability=0.5)),
     ("refuse_request EndTxn error=NOT_COORDINATOR", Rule.refuse_request("EndTxn", error="NOT_COORDINATOR")),
 ]
 
@@ -187,9 +189,9 @@ def test_every_refusal_is_the_one_that_its_text_reads_as(api: str, error: str, l
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("", "'' is no fault"),
+        ("", "unknown fault ''"),
         ("drop_reponse Produce", "did you mean drop_response?"),
-        ("drop_response Prodce", "'Prodce' is no API of Kafka's; did you mean Produce?"),
+        ("drop_response Prodce", "unknown API 'Prodce'; did you mean Produce?"),
         ("drop_response probability=often", "probability=often of drop_response is not a number"),
         ("drop_response probability=1.5", "not between 0 and 1"),
         ("drop_response probability=nan", "not between 0 and 1"),
@@ -206,7 +208,7 @@ def test_every_refusal_is_the_one_that_its_text_reads_as(api: str, error: str, l
         ("drop_request cut_after_ms=-1", "not a number"),
         ("refuse_request EndTxn", "missing 1 required keyword-only argument: 'error'"),
         ("refuse_request error=NOT_COORDINATOR", "needs the APIs"),
-        ("refuse_request EndTxn error=NOT_COORDINATR", "is no error; did you mean NOT_COORDINATOR?"),
+        ("refuse_request EndTxn error=NOT_COORDINATR", "is unknown; did you mean NOT_COORDINATOR?"),
         ("refuse_request Metadata error=NOT_COORDINATOR", "cannot refuse Metadata"),
         ("cut EndTxn error=NOT_COORDINATOR", "cut refuses nothing"),
     ],

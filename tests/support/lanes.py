@@ -36,6 +36,7 @@ LANES = (
         "client/membership/test_mixed_groups.py",
         "coordinator/consumer/test_as_kafka.py",
         "faults/test_producer_matrix.py",
+        "testing/test_outside.py",
     ),
     (
         "interop",

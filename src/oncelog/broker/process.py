@@ -138,6 +138,12 @@ class Broker:
             self._process.kill()
         return self._reap()
 
+    def restart(self) -> None:
+        """Stop the broker if it runs, and start it again with the same data under the same address. After `kill()` it
+        recovers, as after a crash."""
+        self.stop()
+        self.start()
+
     def close(self) -> None:
         """Stop the broker and remove what was temporary. Closing twice is fine."""
         if self._is_owner():

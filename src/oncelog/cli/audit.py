@@ -6,12 +6,12 @@ Reads the topics in this process, or as a Spark job (`--spark`); what comes out 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from oncelog.audit.account import Audit, Ledger
 from oncelog.audit.bounds import bins_of, bounds_of
-from oncelog.audit.ids import ID_HEADER, id_of_record
+from oncelog.audit.ids import ID_HEADER, RecordId, id_of_record
 from oncelog.audit.spread import SpreadCounter, TopicAudit, all_partitions
 from oncelog.cli.reader import Start, TopicReader
 from oncelog.client.blocking import BlockingClient
@@ -39,6 +39,9 @@ examples:
 """
 ISOLATION = {level.name.lower(): level for level in IsolationLevel}
 DEFAULT_MASTER = "local[*]"
+
+IdOf = Callable[[ConsumerRecord], RecordId | None]
+"""How an audit recognises a record."""
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -87,7 +90,7 @@ def _show(args: argparse.Namespace, audits: list[TopicAudit]) -> int:
 
 def _audit_here(args: argparse.Namespace, topics: list[str]) -> list[TopicAudit]:
     isolation = ISOLATION[args.isolation]
-    with _client(args.bootstrap_server) as client:
+    with audit_client(args.bootstrap_server) as client:
         ledger = None if args.sent is None else ledger_of_topic(client, args.sent, isolation)
         return [audit_topic(client, topic, isolation, ledger) for topic in topics]
 
@@ -110,15 +113,19 @@ def audit_topic(
         audit.open_partition(partition, start)
     counter = SpreadCounter(bins_of(bounds))
     for partition, record in _records(client, topic, isolation):
-        counter.add(record.offset, audit.observe(partition, record.offset, id_of_record(record.value, record.headers)))
+        counter.add(record.offset, audit.observe(partition, record.offset, carried_id(record)))
     return TopicAudit(topic, audit.report(), counter.spread())
 
 
-def ledger_of_topic(client: BlockingClient, topic: str, isolation: IsolationLevel) -> Ledger:
+def carried_id(record: ConsumerRecord) -> RecordId | None:
+    return id_of_record(record.value, record.headers)
+
+
+def ledger_of_topic(client: BlockingClient, topic: str, isolation: IsolationLevel, id_of: IdOf = carried_id) -> Ledger:
     """As if whoever filled the topic had kept a ledger: each id that it holds, once."""
     ledger = Ledger()
     for partition, record in _records(client, topic, isolation):
-        record_id = id_of_record(record.value, record.headers)
+        record_id = id_of(record)
         if record_id is not None and not ledger.has(record_id):
             ledger.sent(record_id, partition)
             ledger.acknowledged(record_id, partition)
@@ -130,13 +137,14 @@ def observe_topic(
     bootstrap_servers: str,
     topic: str,
     isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    id_of: IdOf = carried_id,
 ) -> None:
     """Let the audit see every record that the topic holds now, partition by partition in the order of the offsets."""
-    with _client(bootstrap_servers) as client:
+    with audit_client(bootstrap_servers) as client:
         for partition, (start, _) in bounds_of(client, topic, isolation).items():
             audit.open_partition(partition, start)
         for partition, record in _records(client, topic, isolation):
-            audit.observe(partition, record.offset, id_of_record(record.value, record.headers))
+            audit.observe(partition, record.offset, id_of(record))
 
 
 def _records(
@@ -150,5 +158,5 @@ def _records(
             yield from reader.poll()
 
 
-def _client(bootstrap_servers: str) -> BlockingClient:
+def audit_client(bootstrap_servers: str) -> BlockingClient:
     return BlockingClient(ClientConfig.of(bootstrap_servers, client_id="oncelog-audit"))

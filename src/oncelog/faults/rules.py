@@ -115,7 +115,7 @@ class Rule:
                 raise InvalidConfig(f"{self.name} refuses nothing, and error={self.error} has no meaning")
             return
         if self.error not in ERROR_CODES:
-            raise InvalidConfig(f"error={self.error} of {self.name} is no error{_nearest(self.error, ERROR_CODES)}")
+            raise InvalidConfig(f"error={self.error} of {self.name} is unknown{_nearest(self.error, ERROR_CODES)}")
         if not self.apis:
             raise InvalidConfig(f"{self.name} needs the APIs whose requests it refuses, such as EndTxn")
         for api in self.apis:
@@ -184,10 +184,16 @@ class Rule:
 
     @classmethod
     def parse(cls, text: str) -> Rule:
-        """The rule that `str(rule)` wrote: `drop_response Produce,Fetch probability=0.02`. Raises InvalidConfig."""
+        """The rule that `str(rule)` wrote: `drop_response Produce,Fetch probability=0.02`. Raises InvalidConfig.
+
+        A number alone is a probability, and dashes do as well: `drop-response Produce 0.02`.
+        """
         name, *words = text.split() or [""]
+        name = name.replace("-", "_")
+        words = [f"probability={word}" if _is_number(word) else word for word in words]
         if name not in RULE_NAMES:
-            raise InvalidConfig(f"{name!r} is no fault{_nearest(name, RULE_NAMES)}; there are {', '.join(RULE_NAMES)}")
+            near, names = _nearest(name, RULE_NAMES), ", ".join(RULE_NAMES)
+            raise InvalidConfig(f"unknown fault {name!r}{near}; there are {names}")
         apis = [api for word in words if "=" not in word for api in word.split(",")]
         options = dict(_option(name, word) for word in words if "=" in word)
         try:
@@ -324,7 +330,7 @@ class _Chance:
 def _api_keys(names: Iterable[str]) -> frozenset[ApiKey]:
     for name in names:
         if name not in API_NAMES:
-            raise InvalidConfig(f"{name!r} is no API of Kafka's{_nearest(name, API_NAMES)}")
+            raise InvalidConfig(f"unknown API {name!r}{_nearest(name, API_NAMES)}")
     return frozenset(API_NAMES[name] for name in names)
 
 
@@ -346,6 +352,10 @@ def _range(ms: Milliseconds) -> tuple[int, int]:
 
 def _range_text(ms: tuple[int, int]) -> str:
     return str(ms[0]) if ms[0] == ms[1] else f"{ms[0]}-{ms[1]}"
+
+
+def _is_number(word: str) -> bool:
+    return word[:1].isdecimal() or word[:1] == "."
 
 
 def _option(rule_name: str, word: str) -> tuple[str, object]:
