@@ -24,7 +24,7 @@ from tests.support.compiled import stale_extensions
 from tests.support.kafka import KafkaBroker
 from tests.support.kinds import REAL, Kinds, kind_of
 from tests.support.process import BrokerProcess
-from tests.support.sizes import examples
+from tests.support.sizes import IS_SOAK, examples
 
 TESTS = Path(__file__).parent
 KINDS = ("oncelog", "kafka")
@@ -44,9 +44,14 @@ SETTINGS = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "100",
 }
 
-# How long a case takes says nothing on a machine that does other things as well.
+# How long a case takes says nothing on a machine that does other things as well. Cases are the same in every run until
+# their test changes, so that a run says something about a change; `make faults` makes up others each time.
 settings.register_profile(
-    "sized", max_examples=examples(100), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    "sized",
+    max_examples=examples(100),
+    deadline=None,
+    derandomize=not IS_SOAK,
+    suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("sized")
 

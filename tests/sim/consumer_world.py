@@ -138,7 +138,11 @@ class ConsumerWorld:
             self.reset(index)
 
     def seek(self, index: int, offset: int, leader_epoch: int = -1) -> None:
-        self.fetcher.seek(TopicPartition(TOPIC, index), offset, leader_epoch)
+        """What is read from here on is compared with the log by itself: who goes to an offset without an epoch, even to
+        the one where the reader stands, does not ask whether the log before it is still the same."""
+        name = TopicPartition(TOPIC, index)
+        self.fetcher.seek(name, offset, leader_epoch)
+        self.readings.pop(name, None)
         self.poll()
 
     def reset(self, index: int, spec: int | None = None) -> None:
