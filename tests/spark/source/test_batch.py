@@ -12,7 +12,7 @@ import oncelog
 from oncelog.spark.options import Options
 from oncelog.spark.source import batch_reader
 from oncelog.spark.source.batch import BatchReader, FilteringBatchReader
-from oncelog.spark.source.losses import DataLoss
+from oncelog.spark.source.losses import DataLoss, OffsetsBeyondLog
 from oncelog.spark.source.settings import batch_settings
 from oncelog.types import TopicPartition
 from tests.spark.source.support import send
@@ -55,8 +55,10 @@ def test_ranges_are_what_the_options_say(broker: BrokerProcess, topic: str) -> N
     assert ranges(endingTimestamp="2000") == [(0, 0, 10), (1, 0, 10)]
     assert ranges(minPartitions="4") == [(0, 0, 5), (0, 5, 10), (1, 0, 5), (1, 5, 10)]
     assert ranges(maxRecordsPerPartition="6") == [(0, 0, 5), (0, 5, 10), (1, 0, 5), (1, 5, 10)]
-    with pytest.raises(DataLoss, match="its log has 0 to 10"):
-        ranges(endingOffsets=f'{{"{topic}": {{"0": 11, "1": -1}}}}')
+    beyond = {"endingOffsets": f'{{"{topic}": {{"0": 11, "1": -1}}}}'}
+    with pytest.raises(OffsetsBeyondLog, match=f"{topic}-0 was to be read up to offset 11, but its log ends at 10"):
+        ranges(**beyond)
+    assert ranges(failOnDataLoss="false", **beyond) == [(0, 0, 10), (1, 0, 10)]
 
 
 def test_filters_shorten_the_ranges(broker: BrokerProcess, topic: str) -> None:

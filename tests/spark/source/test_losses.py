@@ -5,7 +5,9 @@ from uuid import UUID
 import pytest
 
 from oncelog.spark.source.losses import (
+    DataLoss,
     LogBounds,
+    OffsetsBeyondLog,
     SkipTo,
     Wait,
     outside,
@@ -61,7 +63,24 @@ def test_a_topic_with_another_id_was_created_again() -> None:
 
 def test_offsets_that_a_user_gives_must_exist() -> None:
     assert outside({A: 4, B: 9}, {A: 4, B: 4}, {A: 9, B: 9}) == []
-    assert len(outside({A: 3, B: 10}, {A: 4, B: 4}, {A: 9, B: 9})) == 2
+    gone, beyond = outside({A: 3, B: 10}, {A: 4, B: 4}, {A: 9, B: 9})
+    assert isinstance(gone.error(), DataLoss)
+    assert str(gone.error()).startswith(
+        "partition t-0 was to be read from offset 3 on, but its log has 4 to 9: records"
+    )
+    assert isinstance(beyond.error(), OffsetsBeyondLog)
+    assert "gone" not in str(beyond.error())
+    assert str(beyond).startswith(
+        "partition t-1 was to be read from offset 10 on, but its log ends at 9: no record was"
+    )
+
+
+def test_an_end_that_the_log_does_not_have_is_called_one() -> None:
+    (beyond,) = outside({A: 100}, {A: 4}, {A: 9}, is_end=True)
+    assert (
+        str(beyond)
+        == "partition t-0 was to be read up to offset 100, but its log ends at 9: no record was written there yet"
+    )
 
 
 READING = OffsetRange(A, 10, 20)

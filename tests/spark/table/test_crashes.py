@@ -63,11 +63,8 @@ class CrashingConnection(sqlite3.Connection):
 
 @pytest.fixture
 def crashing(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    def opened(path: str, mode: str) -> sqlite3.Connection:
-        place = sqlite_store._uri(path, mode)
-        return sqlite3.connect(place, uri=True, timeout=5, isolation_level=None, factory=CrashingConnection)
-
-    monkeypatch.setattr(sqlite_store, "_open", opened)
+    monkeypatch.setattr(sqlite_store, "CONNECTION", CrashingConnection)
+    monkeypatch.setattr(sqlite_store, "BUSY_TIMEOUT_S", 5.0)
     yield
     FUSE.left = None
 

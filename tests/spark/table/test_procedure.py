@@ -265,6 +265,28 @@ def test_a_table_that_does_not_fit_is_refused_before_anything_is_staged(url: str
         Job(settings_of(url, table="strict", write="insert"), {"id": "bigint"}).plan()
 
 
+@pytest.mark.parametrize("create", ["true", "false"])
+def test_a_schema_that_does_not_exist_is_named(postgres_url: str, create: str) -> None:
+    with pytest.raises(UnfitTable, match=r"there is no schema 'shop' for the table .*: CREATE SCHEMA"):
+        Job(settings_of(postgres_url, table="shop.orders", create=create), ORDER_TYPES).plan()
+
+
+def test_errors_of_drivers_are_put_into_words(url: str) -> None:
+    job = inserts(url)
+    job.plan()
+    with closing(open_store(job.settings)) as store:
+        with (
+            pytest.raises(UnfitTable, match="refuses what the sink asks"),
+            store.explaining(),
+            store.transaction() as one,
+        ):
+            one.change("INSERT INTO nowhere VALUES (1)")
+        with pytest.raises(ZeroDivisionError), store.explaining():
+            raise ZeroDivisionError
+        with pytest.raises(SinkTaken), store.explaining():
+            raise SinkTaken("as it is")
+
+
 def test_names_that_need_quotes(url: str) -> None:
     types = {
         'a "quoted" name': "bigint",

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from oncelog.errors import OncelogError
-from oncelog.spark.options import Options
+from oncelog.spark.options import BadOption, Options
 from oncelog.spark.table.columns import columns_of
-from oncelog.spark.table.settings import Insert, Upsert, check_columns, read_settings
+from oncelog.spark.table.settings import WHAT, Insert, Upsert, check_columns, read_settings
 
 GIVEN = {"url": "postgresql://me:secret@db:5432/shop", "table": "orders", "sink.name": "shop"}
 
@@ -20,6 +20,19 @@ def test_what_is_written_follows_from_what_is_given() -> None:
     assert read_settings(Options(GIVEN, "it")).write == Insert(())
     assert read_settings(Options({**GIVEN, "message.id": "a, b"}, "it")).write == Insert(("a", "b"))
     assert read_settings(Options({**GIVEN, "key": "a", "version": "v"}, "it")).write == Upsert(("a",), "v")
+
+
+@pytest.mark.parametrize(
+    ("given", "remedy"),
+    [
+        ("jdbc:postgresql://db:5432/shop", r"\(postgresql://db:5432/shop\)"),
+        ("JDBC:postgresql://db/shop?user=me&password=secret", r"\(postgresql://db/shop\)"),
+        ("jdbc:sqlite:/data/shop.db", r"\(sqlite:////data/shop.db\)"),
+    ],
+)
+def test_an_address_of_jdbc_is_refused_with_what_to_write_instead(given: str, remedy: str) -> None:
+    with pytest.raises(BadOption, match=f"leave out 'jdbc:' {remedy}; user and password"):
+        read_settings(Options({"url": given, "table": "t", "sink.name": "s"}, WHAT))
 
 
 @pytest.mark.parametrize(

@@ -100,3 +100,9 @@ def test_a_batch_write_that_fails_leaves_no_staging_area(tables: SparkSession, t
     assert [path.name for path in tmp_path.iterdir() if "stage" in path.name] == []
     with closing(sqlite3.connect(tmp_path / "shop.db")) as connection:
         assert connection.execute("SELECT x FROM numbers").fetchall() == [(1.5,)]
+
+
+def test_reading_is_refused_in_words(tables: SparkSession) -> None:
+    for reader in (tables.read, tables.readStream):
+        with pytest.raises(Exception, match=r"the oncelog.table sink only writes: read the table with"):
+            reader.format("oncelog.table").option("url", "sqlite:///shop.db").option("table", "orders").load()

@@ -20,6 +20,7 @@ from oncelog.spark.table.errors import BadValue, UnfitTable
 from oncelog.spark.table.layout import Layout
 from oncelog.spark.table.names import TableName
 from oncelog.spark.table.settings import Insert, Upsert
+from oncelog.spark.table.values import checked
 from oncelog.spark.table.writer import open_store
 from tests.spark.table.support import Job, batch_of, settings_of
 
@@ -82,7 +83,9 @@ def test_text_becomes_what_the_column_is(postgres_url: str) -> None:
 def test_a_nul_in_text_is_named_or_replaced(postgres_url: str) -> None:
     types = {"id": "bigint", "name": "string"}
     job = Job(settings_of(postgres_url, write="insert"), types)
-    with pytest.raises(BadValue, match=r"column 'name' of row 1 of the task has a NUL character.*'a\\x00b'"):
+    with pytest.raises(
+        BadValue, match=r"column 'name' of the row with id=2 \(row 1 of the task\) has a NUL .*'a\\x00b'"
+    ):
         job.run(0, [[(1, "fine"), (2, "a\0b")]])
     Job(settings_of(postgres_url, write="insert", nul_replacement="?"), types).run(0, [[(1, "fine"), (2, "a\0b")]])
     assert job.look("SELECT name FROM orders ORDER BY id") == [("fine",), ("a?b",)]
@@ -90,7 +93,7 @@ def test_a_nul_in_text_is_named_or_replaced(postgres_url: str) -> None:
 
 def test_nan_in_sqlite_is_named(tmp_path: Path, postgres_url: str) -> None:
     types = {"id": "bigint", "price": "double"}
-    with pytest.raises(BadValue, match="column 'price' of row 1 of the task is NaN"):
+    with pytest.raises(BadValue, match=r"column 'price' of the row with id=2 \(row 1 of the task\) is NaN"):
         Job(settings_of(f"sqlite:///{tmp_path}/a.db", write="insert"), types).run(0, [[(1, None), (2, math.nan)]])
     job = Job(settings_of(postgres_url, write="insert"), types)
     job.run(0, [[(1, math.nan)]])
@@ -99,10 +102,23 @@ def test_nan_in_sqlite_is_named(tmp_path: Path, postgres_url: str) -> None:
 
 def test_a_row_without_its_key_is_named(url: str) -> None:
     job = Job(settings_of(url, key="id", version="v"), {"id": "string", "v": "bigint"})
-    with pytest.raises(BadValue, match="row 1 of the task has no 'id'"):
+    with pytest.raises(BadValue, match=r"the row with v=1 \(row 1 of the task\) has no 'id'"):
         job.run(0, [[("a", 1), (None, 1)]])
-    with pytest.raises(BadValue, match="row 0 of the task has no 'v'"):
+    with pytest.raises(BadValue, match=r"the row with id='a' \(row 0 of the task\) has no 'v'"):
         job.run(0, [[("a", None)]])
+
+
+def test_a_row_is_named_by_its_other_columns_in_short() -> None:
+    """Those that tell rows apart first."""
+    types = {"note": "string", "at": "date", "id": "bigint", **{f"x{n}": "string" for n in range(6)}}
+    layout = Layout(TableName("t"), columns_of(types.items()), Upsert(("id",), "at"))
+    row = ("n" * 100, None, 7, "a", "b", "c", "d", "e", "f")
+    with pytest.raises(BadValue) as failed:
+        list(checked([batch_of(types, [row])], layout, nul_replacement=None, keeps_nul=True, keeps_nan=True))
+    told = (
+        f"the row with id=7, note='{'n' * 36}..., x0='a', x1='b', x2='c', x3='d', ... (row 0 of the task) has no 'at'"
+    )
+    assert str(failed.value).startswith(told)
 
 
 def test_a_column_that_nothing_can_be_made_from(url: str) -> None:

@@ -38,8 +38,10 @@ def _look(settings: Settings, columns: Columns) -> None:
     if settings.create and settings.url.startswith(SQLITE) and not os.path.exists(settings.url.removeprefix(SQLITE)):
         check_creatable(layout.columns)
         return
-    with closing(open_store(settings)) as store, store.transaction() as session:
+    with closing(open_store(settings)) as store, store.explaining(), store.transaction() as session:
         found = store.find(session, settings.table)
+        if found is None:
+            store.check_schema(session, settings.table)
         if found is not None:
             _, misfits = store.dialect.casts(layout, found)
             check_fit(layout, found, misfits)

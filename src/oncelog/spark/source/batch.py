@@ -48,7 +48,7 @@ class BatchReader(DataSourceReader):
         end = cluster.settle(settings.end, partitions)
         first, last = cluster.earliest(partitions), cluster.latest(partitions)
         tell(losses.outside(start, first, last), settings)
-        tell(losses.outside(end, first, last), settings)
+        tell(losses.outside(end, first, last, is_end=True), settings)
         ranges = [
             pruning.cut(OffsetRange(one, max(start[one], first[one]), min(end[one], last[one])))
             for one in sorted(partitions)

@@ -23,12 +23,30 @@ class DataLoss(OncelogError):
     """Records that the query has not read are gone."""
 
 
+class OffsetsBeyondLog(OncelogError):
+    """A query names offsets that its topics do not have, or do not have yet. Nothing is gone."""
+
+
 @dataclass(frozen=True, slots=True)
 class Loss:
     what: str
 
-    def error(self) -> DataLoss:
-        return DataLoss(f"{self.what}: records that this query has not read are gone; {_REMEDY}")
+    def error(self) -> OncelogError:
+        return DataLoss(f"{self}; {_REMEDY}")
+
+    def __str__(self) -> str:
+        return f"{self.what}: records that this query has not read are gone"
+
+
+@dataclass(frozen=True, slots=True)
+class BeyondLog(Loss):
+    """No loss, but like one it fails the query or is only said, and what is there is read."""
+
+    def error(self) -> OncelogError:
+        return OffsetsBeyondLog(f"{self}. Give offsets up to its end, or latest; or set failOnDataLoss=false")
+
+    def __str__(self) -> str:
+        return f"{self.what}: no record was written there yet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,16 +92,17 @@ def recreated(known: Mapping[str, UUID], found: Mapping[str, UUID]) -> list[Loss
     ]
 
 
-def outside(offsets: Offsets, log_starts: Offsets, log_ends: Offsets) -> list[Loss]:
-    """Offsets that a user gave, and that the log does not have."""
-    return [
-        Loss(
-            f"partition {partition} was to be read from offset {offset} on, but its log has"
-            f" {log_starts[partition]} to {log_ends[partition]}"
-        )
-        for partition, offset in sorted(offsets.items())
-        if not log_starts[partition] <= offset <= log_ends[partition]
-    ]
+def outside(offsets: Offsets, log_starts: Offsets, log_ends: Offsets, *, is_end: bool = False) -> list[Loss]:
+    """Offsets that a user gave, and that the log does not have: for the beginning of what is read, or for its end."""
+    found: list[Loss] = []
+    for partition, offset in sorted(offsets.items()):
+        first, last = log_starts[partition], log_ends[partition]
+        wanted = f"up to offset {offset}" if is_end else f"from offset {offset} on"
+        if offset < first:
+            found.append(Loss(f"partition {partition} was to be read {wanted}, but its log has {first} to {last}"))
+        elif offset > last:
+            found.append(BeyondLog(f"partition {partition} was to be read {wanted}, but its log ends at {last}"))
+    return found
 
 
 # --- while a task reads -----------------------------------------------------------------------------------------------

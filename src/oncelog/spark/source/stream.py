@@ -174,4 +174,4 @@ def tell(found: Iterable[Loss], settings: SourceSettings) -> None:
     for loss in found:
         if settings.fail_on_data_loss:
             raise loss.error()
-        logger.warning("%s: records that this query has not read are gone", loss.what)
+        logger.warning("%s", loss)

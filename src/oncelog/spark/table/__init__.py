@@ -13,11 +13,17 @@ from __future__ import annotations
 from contextlib import closing
 from typing import Any
 
-from pyspark.sql.datasource import DataSource, DataSourceStreamWriter, DataSourceWriter
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
 from oncelog.spark.checkpoint import Checkpoint
-from oncelog.spark.options import Options
+from oncelog.spark.options import BadOption, Options
 from oncelog.spark.table.columns import columns_of
 from oncelog.spark.table.procedure import Plan, plan
 from oncelog.spark.table.settings import WHAT, Settings, check_streaming, read_settings
@@ -39,6 +45,21 @@ class OncelogTable(DataSource):
         self.__dict__.update(state)
         self._is_committers = True
 
+    def schema(self) -> StructType:
+        """Spark asks for it only to read."""
+        raise BadOption(
+            f"{WHAT} only writes: read the table with spark.read.format('jdbc') and the driver's JAR, or with pandas "
+            "and spark.createDataFrame"
+        )
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        self.schema()
+        raise AssertionError("it only writes")
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        self.schema()
+        raise AssertionError("it only writes")
+
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         settings = self._settings()
         check_streaming(settings)
@@ -57,5 +78,5 @@ class OncelogTable(DataSource):
 
 def _plan(settings: Settings, schema: StructType, overwrite: bool, query: str | None) -> Plan:
     columns = columns_of((field.name, field.dataType.simpleString()) for field in schema.fields)
-    with closing(open_store(settings)) as store:
+    with closing(open_store(settings)) as store, store.explaining():
         return plan(store, settings, columns, overwrite=overwrite, query=query)

@@ -16,7 +16,7 @@ import psycopg
 from psycopg import errors as found_by_server
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from oncelog.spark.table.errors import BadValue, StagingLost, UnfitTable, UnreachableDatabase
+from oncelog.spark.table.errors import BadValue, StagingLost, TableError, UnfitTable, UnreachableDatabase
 from oncelog.spark.table.layout import Found, FoundColumn, Layout
 from oncelog.spark.table.names import TableName, quote
 from oncelog.spark.table.postgres_dialect import PostgresDialect
@@ -128,6 +128,18 @@ class PostgresStore(Store):
             unique.setdefault(index, set()).add(column)
         return Found(name, columns, frozenset(map(frozenset, unique.values())))
 
+    def check_schema(self, session: Session, table: TableName) -> None:
+        if table.schema is None:
+            if session.rows("SELECT current_schema()") == [(None,)]:
+                raise UnfitTable(
+                    f"{table} is in no schema, as none of search_path exists: name one, public.{table.name}"
+                )
+        elif session.rows("SELECT to_regnamespace(%(schema)s)", {"schema": quote(table.schema)}) == [(None,)]:
+            raise UnfitTable(
+                f"there is no schema {table.schema!r} for the table {table}: CREATE SCHEMA {quote(table.schema)}, or "
+                "name another one. Names are compared exactly, also their case"
+            )
+
     def may_write(self, session: Session, layout: Layout) -> None:
         needed = ["INSERT"]
         needed += ["SELECT"] if layout.unique else []
@@ -210,10 +222,22 @@ class PostgresStore(Store):
             return error.sqlstate.startswith(OUTAGES)
         return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
 
+    def explained(self, error: Exception) -> TableError | None:
+        if not isinstance(error, psycopg.Error):
+            return None
+        if self.is_outage(error):
+            return UnreachableDatabase(f"PostgreSQL was lost, or does not answer: {_plain(error)}")
+        return UnfitTable(f"PostgreSQL refuses what the sink asks of it: {_plain(error)}")
+
     def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+def _plain(error: psycopg.Error) -> str:
+    """In one line."""
+    return " ".join(str(error).split()) or type(error).__name__
 
 
 def _column(row: Row) -> FoundColumn:

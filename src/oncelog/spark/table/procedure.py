@@ -88,6 +88,7 @@ def _prepare(store: Store, settings: Settings, layout: Layout) -> Layout:
     with store.transaction() as session:
         found = store.find(session, settings.table)
         if found is None:
+            store.check_schema(session, settings.table)
             if not settings.create:
                 raise UnfitTable(f"there is no table {settings.table}: create it, or set the option create=true")
             check_creatable(layout.columns)

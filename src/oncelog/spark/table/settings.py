@@ -14,6 +14,7 @@ from oncelog.spark.table.names import TableName
 WHAT: Final = "the oncelog.table sink"
 POSTGRES: Final = ("postgresql://", "postgres://")
 SQLITE: Final = "sqlite:///"
+JDBC: Final = "jdbc:"
 KNOWN: Final = (
     "url", "user", "password", "dbtable", "table", "write", "key", "version", "message.id", "sink.name", "create",
     "new.query", "nul.replacement", "run.id", "checkpointLocation",
@@ -83,6 +84,10 @@ def _url(options: Options) -> str:
     url = options.text("url")
     if url.startswith(POSTGRES):
         return url
+    if url.lower().startswith(JDBC):
+        raise BadOption(
+            f"{WHAT} is no JDBC: leave out {JDBC!r} ({_without_jdbc(url)}); user and password are options of their own"
+        )
     if not url.startswith(SQLITE):
         raise BadOption(
             f"{WHAT} knows no database {url.partition('://')[0]!r}: give postgresql://user@host:port/database or "
@@ -91,6 +96,13 @@ def _url(options: Options) -> str:
     if url.removeprefix(SQLITE) in {"", ":memory:"}:
         raise BadOption(f"{WHAT} needs a file of SQLite, which its processes share: sqlite:///path, not memory")
     return url
+
+
+def _without_jdbc(url: str) -> str:
+    """Without what follows a question mark: JDBC's parameters are not libpq's, and a password may be among them."""
+    plain = url[len(JDBC) :].partition("?")[0]
+    kind, _, path = plain.partition(":")
+    return f"{SQLITE}{path}" if kind == "sqlite" else plain
 
 
 def _write(options: Options) -> Upsert | Insert:

@@ -20,7 +20,7 @@ from urllib.parse import quote as quote_path
 from oncelog.once.sqlite_database import is_sqlite_outage
 from oncelog.spark.options import BadOption
 from oncelog.spark.table.columns import Kind
-from oncelog.spark.table.errors import BadValue, StagingLost, UnfitTable, UnreachableDatabase
+from oncelog.spark.table.errors import BadValue, StagingLost, TableError, UnfitTable, UnreachableDatabase
 from oncelog.spark.table.layout import Found, FoundColumn, Layout
 from oncelog.spark.table.names import TableName
 from oncelog.spark.table.settings import SQLITE, Settings
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
 
 BUSY_TIMEOUT_S: Final = 120.0
+CONNECTION = sqlite3.Connection
+"""What all connections are made from; tests have one that crashes."""
 AS_TEXT: Final = frozenset({Kind.DECIMAL, Kind.TIMESTAMP, Kind.LOCAL_TIMESTAMP, Kind.DATE})
 BESIDE: Final = ("", "-wal", "-shm", "-journal")
 COMPUTED: Final = (2, 3)
@@ -69,7 +71,7 @@ class SqliteStore(Store):
                 self._connection = connect(
                     _uri(self._path, "rwc" if self._create else "rw"),
                     timeout_s=BUSY_TIMEOUT_S,
-                    factory=sqlite3.Connection,
+                    factory=CONNECTION,
                     uri=True,
                 )
             except sqlite3.Error as error:
@@ -132,6 +134,9 @@ class SqliteStore(Store):
                 found.add(frozenset(column for (column,) in columns))
         return frozenset(found)
 
+    def check_schema(self, session: Session, table: TableName) -> None:
+        """There are no schemas."""
+
     def may_write(self, session: Session, layout: Layout) -> None:
         """The transaction that asks has the file's write lock: so it may."""
 
@@ -182,6 +187,13 @@ class SqliteStore(Store):
     def is_outage(self, error: BaseException) -> bool:
         return is_sqlite_outage(error)
 
+    def explained(self, error: Exception) -> TableError | None:
+        if not isinstance(error, sqlite3.Error):
+            return None
+        if self.is_outage(error):
+            return UnreachableDatabase(f"the SQLite database {self._path} does not answer: {error}")
+        return UnfitTable(f"SQLite refuses what the sink asks of {self._path}: {error}")
+
     def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
@@ -198,7 +210,7 @@ def _rows(batch: pa.RecordBatch, layout: Layout, attempt: int, first_ordinal: in
 
 
 def _open(path: str, mode: str) -> sqlite3.Connection:
-    return sqlite3.connect(_uri(path, mode), uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None)
+    return sqlite3.connect(_uri(path, mode), uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None, factory=CONNECTION)
 
 
 def _uri(path: str, mode: str) -> str:

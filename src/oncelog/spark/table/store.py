@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from oncelog.spark.table.dialect import Dialect
+from oncelog.spark.table.errors import TableError
 from oncelog.spark.table.layout import Found, Layout
 from oncelog.spark.table.names import TableName
 
@@ -50,6 +51,10 @@ class Store(ABC):
     def find(self, session: Session, table: TableName) -> Found | None: ...
 
     @abstractmethod
+    def check_schema(self, session: Session, table: TableName) -> None:
+        """Raises UnfitTable if there is none in which the table could be."""
+
+    @abstractmethod
     def may_write(self, session: Session, layout: Layout) -> None:
         """Raises UnfitTable if this user may not."""
 
@@ -75,6 +80,21 @@ class Store(ABC):
     @abstractmethod
     def is_outage(self, error: BaseException) -> bool:
         """Whether the database, not the statement, is to blame, so that the same again may succeed."""
+
+    @abstractmethod
+    def explained(self, error: Exception) -> TableError | None:
+        """What an error of the driver means, in our words. None if it is not one of the driver's."""
+
+    @contextmanager
+    def explaining(self) -> Iterator[None]:
+        """Nobody should have to read a raw error of a driver."""
+        try:
+            yield
+        except Exception as error:
+            ours = self.explained(error)
+            if ours is None:
+                raise
+            raise ours from error
 
     @abstractmethod
     def close(self) -> None: ...

@@ -15,6 +15,8 @@ from oncelog.spark.table.settings import required_columns
 
 NUL: Final = "\0"
 SHOWN_CHARACTERS: Final = 80
+SHOWN_COLUMNS: Final = 6
+SHOWN_OF_A_COLUMN: Final = 40
 
 
 def checked(
@@ -28,14 +30,23 @@ def checked(
         for place, column in enumerate(layout.columns):
             values = arrays[place]
             if column.name in required and values.null_count:
+                found = pc.index(values.is_null(), True).as_py()
                 raise BadValue(
-                    f"row {row + pc.index(values.is_null(), True).as_py()} of the task has no {column.name!r}, which "
-                    "tells rows apart: filter such rows out, or fill them"
+                    f"the row with {_described(batch, layout, found, place)} (row {row + found} of the task) has no "
+                    f"{column.name!r}, which tells rows apart: filter such rows out, or fill them"
                 )
             if column.kind is Kind.TEXT and not keeps_nul and _has_nul(values):
-                arrays[place] = _without_nul(values, column.name, row, nul_replacement)
+                if nul_replacement is None:
+                    raise _nul(batch, layout, place, row)
+                arrays[place] = pc.replace_substring(values, NUL, nul_replacement)
             if column.kind in (Kind.FLOAT32, Kind.FLOAT64) and not keeps_nan:
-                _refuse_nan(values, column.name, row)
+                found = pc.index(pc.is_nan(values), True).as_py()
+                if found >= 0:
+                    raise BadValue(
+                        f"column {column.name!r} of the row with {_described(batch, layout, found, place)} (row "
+                        f"{row + found} of the task) is NaN, which SQLite turns into NULL: use nanvl() to say what it "
+                        "should be"
+                    )
         row += batch.num_rows
         yield pa.RecordBatch.from_arrays(arrays, schema=batch.schema)
 
@@ -50,21 +61,30 @@ def _has_nul(values: pa.Array) -> bool:
     return NUL.encode() in data.slice(first, last - first).to_pybytes()
 
 
-def _without_nul(values: pa.Array, name: str, row: int, replacement: str | None) -> pa.Array:
-    if replacement is not None:
-        return pc.replace_substring(values, NUL, replacement)
+def _nul(batch: pa.RecordBatch, layout: Layout, place: int, row: int) -> BadValue:
+    values = batch.column(place)
     found = pc.index(pc.match_substring(values, NUL), True).as_py()
-    text = values[found].as_py()
-    raise BadValue(
-        f"column {name!r} of row {row + found} of the task has a NUL character, which PostgreSQL cannot keep in text: "
-        f"{text[:SHOWN_CHARACTERS]!r}. Write the column as binary, or set the option nul.replacement"
+    return BadValue(
+        f"column {layout.columns[place].name!r} of the row with {_described(batch, layout, found, place)} (row "
+        f"{row + found} of the task) has a NUL character, which PostgreSQL cannot keep in text: "
+        f"{values[found].as_py()[:SHOWN_CHARACTERS]!r}. Write the column as binary, or set the option nul.replacement"
     )
 
 
-def _refuse_nan(values: pa.Array, name: str, row: int) -> None:
-    found = pc.index(pc.is_nan(values), True).as_py()
-    if found >= 0:
-        raise BadValue(
-            f"column {name!r} of row {row + found} of the task is NaN, which SQLite turns into NULL: use nanvl() to "
-            "say what it should be"
-        )
+def _described(batch: pa.RecordBatch, layout: Layout, row: int, wrong: int) -> str:
+    """A row by its other columns, those that tell rows apart first."""
+    required = required_columns(layout.write)
+    places = [place for place in range(len(layout.columns)) if place != wrong]
+    places.sort(key=lambda place: layout.columns[place].name not in required)
+    shown = [f"{layout.columns[place].name}={_short(batch.column(place)[row])}" for place in places[:SHOWN_COLUMNS]]
+    rest = ", ..." if len(places) > SHOWN_COLUMNS else ""
+    return (", ".join(shown) + rest) or "no other column"
+
+
+def _short(value: pa.Scalar) -> str:
+    text = "null" if not value.is_valid else repr(value.as_py()) if _is_text(value.type) else str(value)
+    return text if len(text) <= SHOWN_OF_A_COLUMN else text[: SHOWN_OF_A_COLUMN - 3] + "..."
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_binary(kind))

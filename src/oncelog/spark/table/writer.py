@@ -110,7 +110,7 @@ def _stage(settings: Settings, plan: Plan, query: str, batch: int, batches: Iter
     staged = None
     first = next((one for one in batches if one.num_rows), None)
     if first is not None:
-        with closing(open_store(settings)) as store:
+        with closing(open_store(settings)) as store, store.explaining():
             rows = store.fill(plan.stage, plan.layout, attempt, chain([first], batches))
         staged = Staged(slot, attempt, rows)
         reach(Moment.TABLE_STAGED)
@@ -118,7 +118,7 @@ def _stage(settings: Settings, plan: Plan, query: str, batch: int, batches: Iter
 
 
 def _commit(settings: Settings, plan: Plan, found: Sequence[TableMessage], digest: str | None) -> None:
-    with closing(open_store(settings)) as store:
+    with closing(open_store(settings)) as store, store.explaining():
         for pause_s in (*COMMIT_PAUSES_S, None):
             try:
                 commit(store, plan, [one.report for one in found], digest)
