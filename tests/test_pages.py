@@ -65,16 +65,6 @@ def test_there_are_promises_and_examples(page: str) -> None:
     assert len(examples_of(page)) >= 4
 
 
-@pytest.mark.parametrize("page", PAGES)
-@pytest.mark.real
-def test_the_examples_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    with oncelog.Broker(config={"group.initial.rebalance.delay.ms": 0}) as broker:
-        for number, example in enumerate(examples_of(page), 1):
-            here = example.replace("127.0.0.1:9092", broker.bootstrap_servers)
-            exec(compile(here, f"{page}, example {number}", "exec"), {})
-
-
 def test_the_first_screen_of_the_readme_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
