@@ -10,7 +10,7 @@ import pytest
 SOURCE = Path(__file__).parent.parent / "src"
 
 FLOORS = [
-    {"types", "errors", "clock", "sqlite_file"},
+    {"types", "errors", "clock", "printable", "sqlite_file"},
     {"records"},
     {"wire"},
     {"log"},

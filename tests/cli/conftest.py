@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from oncelog.cli.main import main
+from oncelog.cli.main import actions_of, full_parser, main
 from tests.support.process import BrokerProcess
 
 
@@ -31,6 +31,21 @@ class Outcome:
 
 
 Run = Callable[..., Outcome]
+
+
+def leaf_paths() -> list[tuple[str, ...]]:
+    """Every command, as the words that lead to it."""
+    paths: list[tuple[str, ...]] = []
+    for name, parser in actions_of(full_parser()).items():
+        paths += [(name, action) for action in actions_of(parser)] or [(name,)]
+    return paths
+
+
+class Typed(io.StringIO):
+    """A terminal at which somebody types this."""
+
+    def isatty(self) -> bool:
+        return True
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 from oncelog.broker.server import data_folder_lock
 from oncelog.broker.state import BrokerState
 from oncelog.cli.doctor import _agreed
-from tests.cli.conftest import Run
+from tests.cli.conftest import Run, Typed
 from tests.doctor.test_checkup import flip, folder, open_broker
 
 __all__ = ["folder"]
@@ -42,6 +42,9 @@ def test_a_damaged_folder(oncelog: Run, folder: Path) -> None:
     assert "add --yes" in asked.err
     repaired = oncelog("doctor", str(folder), "--repair", "--yes")
     assert repaired.code == 0
+    assert repaired.lines[0].startswith("the metadata is rebuilt, with 2 topics: orders, paid")
+    assert repaired.lines[1].startswith("no record of any topic was changed")
+    assert repaired.lines[2] == "a broker can start on this folder"
     assert "orders" in open_broker(folder).controller.state.topics
 
 
@@ -89,10 +92,8 @@ def test_cut_metadata_is_told_once(oncelog: Run, folder: Path) -> None:
 
 
 def test_an_answer_that_is_none_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    answers = iter(["maybe", "Yes"])
-    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
-    monkeypatch.setattr("builtins.input", lambda _: next(answers))
-    assert _agreed("accept?")
+    monkeypatch.setattr("sys.stdin", Typed("maybe\nYes\n"))
+    assert _agreed("accept")
 
 
 def test_folders_of_others(oncelog: Run, tmp_path: Path) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Iterator
+from typing import Any
 
 import confluent_kafka as ck
 import pytest
 
 from oncelog.admin import Admin
+from oncelog.cli.group_lag import GroupLag, measure
+from oncelog.client.blocking import ConnectionLost
 from oncelog.types import TopicPartition
 from tests.cli.conftest import Run
 from tests.support.process import BrokerProcess
@@ -126,6 +130,41 @@ def test_watching_prints_again_and_again(at_broker: Run, group: str, committed: 
     assert "0 records/s" in out
 
 
+def test_watching_for_scripts_is_one_object_per_line(at_broker: Run, group: str, committed: None) -> None:
+    lines = at_broker("groups", "describe", group, "--watch", "0", "--times", "2", "--json").lines
+    first, second = map(json.loads, lines)
+    assert first["group_id"] == second["group_id"] == group
+    assert (first["lag"], first["records_per_second"]) == (6, None)
+    assert second["records_per_second"] == 0
+    assert second["wall_ms"] >= first["wall_ms"]
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_watching_says_that_the_broker_is_gone(
+    at_broker: Run, group: str, committed: None, monkeypatch: pytest.MonkeyPatch, as_json: bool
+) -> None:
+    looks = iter([True, False, True])
+
+    def measure_or_not(*arguments: Any, **more: Any) -> GroupLag:
+        if not next(looks):
+            raise ConnectionLost("the connection broke")
+        return measure(*arguments, **more)
+
+    monkeypatch.setattr("oncelog.cli.groups.measure", measure_or_not)
+    words = ("groups", "describe", group, "--watch", "0", "--times", "3")
+    if as_json:
+        _, gone, back = map(json.loads, at_broker(*words, "--json").lines)
+        assert gone["error"] == {
+            "type": "ConnectionLost", "name": None, "code": None, "message": "the connection broke"
+        }  # fmt: skip
+        assert back["lag"] == 6
+        return
+    out = at_broker(*words).out
+    assert out.count("no answer since ") == 1
+    assert "the connection broke; asking again. What was last known:" in out
+    assert out.count("lag 6") == 3
+
+
 @pytest.mark.parametrize(
     ("place", "expected"),
     [
@@ -177,4 +216,4 @@ def test_mistakes(at_broker: Run, group: str, topic: str) -> None:
     assert "name a --topic" in at_broker(*reset, "--all-topics", "--to-latest", code=1).err
     assert "nothing to shift" in at_broker(*reset, "--topic", topic, "--shift-by", "1", code=1).err
     assert "and no 9" in at_broker(*reset, "--topic", topic, "--partition", "9", "--to-latest", code=1).err
-    assert "is no time" in at_broker(*reset, "--topic", topic, "--to-datetime", "yesterday", code=2).err
+    assert "is not a time" in at_broker(*reset, "--topic", topic, "--to-datetime", "yesterday", code=2).err

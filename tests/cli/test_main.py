@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
 from oncelog.cli.main import COMMANDS, build_parser, chosen_command
-from tests.cli.conftest import Run
+from oncelog.cli.options import client_config
+from tests.cli.conftest import Run, leaf_paths
 
 UNREACHABLE = "127.0.0.1:1"
 
@@ -46,7 +49,7 @@ def test_every_command_has_help_with_a_line_in_the_overview(oncelog: Run, comman
     assert "--debug" in outcome.out or "ACTION" in outcome.out
 
 
-@pytest.mark.parametrize("command", ["broker", "topics", "produce", "consume", "producers"])
+@pytest.mark.parametrize("command", COMMANDS)
 def test_help_teaches_by_examples(oncelog: Run, command: str) -> None:
     assert "examples:\n  " in oncelog(command, "--help").out
 
@@ -124,3 +127,73 @@ def test_a_command_pays_only_for_itself() -> None:
     assert imported_by("broker") & (heavy | {"oncelog.client.blocking", "oncelog.admin", "oncelog.wire.codec"}) == set()
     assert imported_by("topics", "list") & (heavy | {"oncelog.broker"}) == set()
     assert imported_by() & (heavy | {"oncelog.cli.broker", "oncelog.cli.topics"}) == set()
+
+
+# --- errors for scripts -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("words", [["--json"], ["--json", "nonsense"], ["topics", "create", "--json"]])
+def test_wrong_usage_is_json_where_json_is_wanted(oncelog: Run, words: list[str]) -> None:
+    outcome = oncelog(*words)
+    assert (outcome.code, outcome.out) == (2, "")
+    error = json.loads(outcome.err)["error"]
+    assert (error["type"], error["name"], error["code"]) == ("WrongUsage", None, None)
+    assert error["message"]
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("words", [["--json", "topics", "list"], ["cluster", "--json"], ["produce", "t", "--json"]])
+def test_an_error_is_json_where_json_is_wanted(oncelog: Run, words: list[str]) -> None:
+    outcome = oncelog("-b", UNREACHABLE, *words)
+    assert (outcome.code, outcome.out) == (1, "")
+    error = json.loads(outcome.err)["error"]
+    assert error["type"] == "BrokersUnreachable"
+    assert "no broker answers" in error["message"]
+
+
+# --- settings of clients ----------------------------------------------------------------------------------------------
+
+
+def parsed(*words: str) -> Any:
+    return build_parser(chosen_command(words)).parse_args(list(words))
+
+
+def test_client_settings_are_collected_before_and_after_the_command() -> None:
+    args = parsed("-X", "request.timeout.ms=5000", "topics", "list", "-Xclient.id=me", "-X", "retry_backoff_ms=7")
+    assert client_config(args, client_id="oncelog", linger_ms=1) == {
+        "bootstrap.servers": "127.0.0.1:9092",
+        "request.timeout.ms": "5000",
+        "client.id": "me",
+        "linger_ms": 1,
+        "retry_backoff_ms": "7",
+    }
+
+
+def test_no_client_settings_are_left_from_an_earlier_command() -> None:
+    parsed("topics", "list", "-X", "client.id=me")
+    assert parsed("topics", "list").client_settings == []
+
+
+@pytest.mark.parametrize("path", [path for path in leaf_paths() if COMMANDS[path[0]].makes_client], ids=" ".join)
+def test_every_command_with_a_client_has_settings_and_uses_them(
+    oncelog: Run, monkeypatch: pytest.MonkeyPatch, path: tuple[str, ...]
+) -> None:
+    """A setting that nobody knows is refused before anybody is asked anything; so the command has looked at it."""
+    needed = {
+        "topics create": ["t"], "topics alter": ["t", "--partitions", "2"], "topics delete": ["t"], "produce": ["t"],
+        "consume": ["t"], "delete-records": ["t", "--all"], "groups members": ["g"], "groups delete": ["g"],
+        "groups reset-offsets": ["g", "--topic", "t", "--to-latest"], "groups delete-offsets": ["g", "--topic", "t"],
+        "configs describe": ["topic", "t"], "configs alter": ["topic", "t", "-o", "a=b"], "audit": ["t"],
+        "quotas describe": ["--user", "u"], "quotas alter": ["--user", "u", "-o", "producer_byte_rate=1"],
+        "producers describe": ["t"], "transactions describe": ["x"], "transactions producers": ["t"],
+        "transactions abort": ["x", "--yes"],
+    }  # fmt: skip
+    outcome = oncelog(*path, *needed.get(" ".join(path), []), "-X", "reqest.timeout.ms=1")
+    assert outcome.code == 1
+    assert "did you mean request.timeout.ms?" in outcome.err
+
+
+@pytest.mark.real
+def test_a_group_member_takes_consumer_settings(oncelog: Run) -> None:
+    outcome = oncelog("consume", "t", "--group", "g", "-X", "max.poll.record=1")
+    assert "did you mean max.poll.records?" in outcome.err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from pathlib import Path
 import confluent_kafka
 import pytest
 
+from oncelog.cli.consume import WaitNotice
 from oncelog.client.blocking import BlockingClient
 from oncelog.client.metadata import NO_LEADER, PartitionMetadata
 from oncelog.types import TopicPartition
@@ -172,6 +174,133 @@ def test_producers(at_broker: Run, topic: str) -> None:
     assert len(at_broker("producers", "describe", topic, "--partition", "0").lines) == 1
 
 
+# --- keys, tombstones, headers, JSON ----------------------------------------------------------------------------------
+
+
+def test_tombstones(at_broker: Run, topic: str) -> None:
+    words = ("--key-separator", ":", "--null-marker", "NULL")
+    at_broker("produce", topic, *words, stdin=b"a:1\na:NULL\nNULL:2\n")
+    records = [json.loads(line) for line in all_of(at_broker, topic, "--json")]
+    assert sorted((record["key"] or "", record["value"] or "") for record in records) == [
+        ("", "2"),
+        ("a", ""),
+        ("a", "1"),
+    ]
+    assert {record["value"] for record in records if record["key"] == "a"} == {"1", None}
+    assert sorted(all_of(at_broker, topic, *words)) == ["NULL:2", "a:1", "a:NULL"]
+
+
+@pytest.mark.on_both_brokers
+def test_what_consume_prints_produce_takes(broker: BrokerProcess, at_broker: Run, new_topic: NewTopic) -> None:
+    """A topic and its copy are the same: keys, values, headers, timestamps, partitions; null, binary, controls."""
+    original, copy = new_topic(), new_topic()
+    for name in (original, copy):
+        at_broker("topics", "create", name, "--partitions", "2")
+    producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap})
+    data = [
+        None,
+        b"",
+        b"plain",
+        "Gr\u00fc\u00dfe \u2028 \x9b \U0001f389".encode(),
+        b"\xff\x00\x1b[2J",
+        b'{"a": "b\\n"}',
+        b"two\nlines",
+    ]
+    for number, key in enumerate(data):
+        for value in data:
+            headers = [("one", key), ("two", value), ("\u202e", b"\x1b")]
+            producer.produce(original, value, key, number % 2, timestamp=1_700_000_000_000 + number, headers=headers)
+    assert producer.flush(60) == 0
+    printed = at_broker("consume", original, "--from-beginning", "--until-end", "--json").out
+    at_broker("produce", copy, "--from-json", "--keep-partitions", stdin=printed.encode())
+    assert by_partition(broker, copy) == by_partition(broker, original)
+    assert len(by_partition(broker, copy)) == len(data) ** 2
+
+
+def by_partition(broker: BrokerProcess, topic: str) -> list[tuple[object, ...]]:
+    """What a topic holds, as librdkafka reads it, partition by partition."""
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": broker.bootstrap, "group.id": topic})
+    found: list[tuple[object, ...]] = []
+    try:
+        for index in (0, 1):
+            partition = confluent_kafka.TopicPartition(topic, index, 0)
+            _, end = consumer.get_watermark_offsets(partition, 60)
+            consumer.assign([partition])
+            while sum(one[0] == index for one in found) < end:
+                message = consumer.poll(60)
+                assert message is not None
+                assert message.error() is None
+                found.append(
+                    (index, message.timestamp(), message.key(), message.value(), tuple(message.headers() or ()))
+                )
+    finally:
+        consumer.close()
+    return found
+
+
+def test_a_bad_line_of_json_stops_after_the_lines_before_it(at_broker: Run, topic: str) -> None:
+    lines = b'{"key": "a", "value": "1"}\n{"key": "a", "vlaue": "2"}\n{"key": "a", "value": "3"}\n'
+    refusal = at_broker("produce", topic, "--from-json", code=1, stdin=lines)
+    assert "line 2 has an unknown field 'vlaue'; did you mean 'value'?" in refusal.err
+    assert all_of(at_broker, topic) == ["1"]
+
+
+def test_options_that_do_not_go_together(at_broker: Run, topic: str) -> None:
+    produce = ("produce", topic)
+    assert "--from-json says itself" in at_broker(*produce, "--from-json", "--key-separator", ":", code=1).err
+    assert "is for --from-json" in at_broker(*produce, "--keep-partitions", code=1).err
+    both = (*produce, "--from-json", "--keep-partitions", "--partition", "0")
+    assert "give either" in at_broker(*both, code=1).err
+
+
+def test_settings_of_the_producer(at_broker: Run, topic: str) -> None:
+    at_broker("produce", topic, "-X", "compression.type=zstd", "-X", "linger.ms=1", stdin=b"a\n")
+    assert all_of(at_broker, topic, "-X", "request.timeout.ms=5000") == ["a"]
+    assert "did you mean linger.ms?" in at_broker("produce", topic, "-X", "lingr.ms=1", code=1).err
+
+
+# --- a terminal -------------------------------------------------------------------------------------------------------
+
+
+def test_a_terminal_is_shown_what_it_would_obey(at_broker: Run, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    at_broker("produce", topic, "--key-separator", ":", stdin=b"k\x1b[31m:v\x1b[2J\xff\n")
+    raw = ["k\x1b[31m:v\x1b[2J\ufffd"]
+    assert all_of(at_broker, topic, "--key-separator", ":") == raw, "a pipe gets the bytes"
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    assert all_of(at_broker, topic, "--key-separator", ":") == [r"k\x1b[31m:v\x1b[2J\xff"]
+    assert all_of(at_broker, topic, "--format", r"%k=%s\n") == [r"k\x1b[31m=v\x1b[2J\xff"]
+    assert all_of(at_broker, topic, "--key-separator", ":", "--raw") == raw
+
+
+@pytest.mark.parametrize(
+    ("left", "why", "said"),
+    [
+        (None, None, "at the end of orders; waiting for new records (Ctrl-C stops)"),
+        (1, None, "at the end of orders; waiting for 1 more record (Ctrl-C stops)"),
+        (2000, None, "at the end of orders; waiting for 2,000 more records (Ctrl-C stops)"),
+        (3, "no partition yet", "no partition yet; waiting for 3 more records (Ctrl-C stops)"),
+    ],
+)
+def test_whoever_waits_is_told_once(
+    capsys: pytest.CaptureFixture[str], left: int | None, why: str | None, said: str
+) -> None:
+    notice = WaitNotice("orders", patience_s=5)
+    notice.quiet_for(4.9, left, why)
+    assert capsys.readouterr().err == ""
+    notice.quiet_for(5.0, left, why)
+    notice.quiet_for(50.0, left, why)
+    assert capsys.readouterr().err == f"oncelog: {said}\n"
+
+
+def test_waiting_for_the_rest_is_said(at_broker: Run, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("oncelog.cli.consume.TERMINAL_PATIENCE_S", 0.0)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    at_broker("produce", topic, stdin=b"a\nb\n")
+    outcome = at_broker("consume", topic, "--from-beginning", "--max", "5", "--timeout", "1")
+    assert sorted(outcome.lines) == ["a", "b"]
+    assert outcome.err.endswith(f"oncelog: at the end of {topic}; waiting for 3 more records (Ctrl-C stops)\n")
+
+
 # --- as processes -------------------------------------------------------------------------------------------------
 
 
@@ -179,7 +308,7 @@ def command(broker: BrokerProcess, *words: str) -> list[str]:
     return [sys.executable, "-m", "oncelog", "-b", broker.bootstrap, *words]
 
 
-def test_a_reader_that_has_seen_enough_is_no_error_message(broker: BrokerProcess, at_broker: Run, topic: str) -> None:
+def test_a_reader_that_has_seen_enough_is_no_error(broker: BrokerProcess, at_broker: Run, topic: str) -> None:
     at_broker("produce", topic, stdin=b"x\n" * 100_000)
     consume = subprocess.Popen(
         command(broker, "consume", topic, "--from-beginning"), stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -188,9 +317,67 @@ def test_a_reader_that_has_seen_enough_is_no_error_message(broker: BrokerProcess
     assert consume.stderr is not None
     assert consume.stdout.readline() == b"x\n"
     consume.stdout.close()
-    assert consume.wait(60) == 1
+    assert consume.wait(60) == 0
     assert consume.stderr.read() == b""
     consume.stderr.close()
+
+
+@pytest.mark.parametrize("words", [(), ("--group", "{topic}")])
+def test_a_reader_that_leaves_is_noticed_while_nothing_comes(
+    broker: BrokerProcess, at_broker: Run, topic: str, words: tuple[str, ...]
+) -> None:
+    at_broker("produce", topic, stdin=b"only\n")
+    words = tuple(word.format(topic=topic) for word in words)
+    consume = subprocess.Popen(
+        command(broker, "consume", topic, "--from-beginning", *words), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert consume.stdout is not None
+    assert consume.stderr is not None
+    assert consume.stdout.readline() == b"only\n"
+    consume.stdout.close()
+    assert consume.wait(60) == 0
+    assert consume.stderr.read() == b""
+    consume.stderr.close()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("topics", "list"), ("topics", "describe", "--json"), ("cluster",), ("--help",), ("completion", "bash")],
+    ids=" ".join,
+)
+def test_every_command_may_be_cut_off(broker: BrokerProcess, topic: str, words: tuple[str, ...]) -> None:
+    """Nobody reads what it writes: by the time it writes, the other end is closed."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run(command(broker, *words), stdout=writing, stderr=subprocess.PIPE, timeout=60, check=False)
+    finally:
+        os.close(writing)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_produce_says_that_the_broker_is_gone_and_that_it_is_back(tmp_path: Path, oncelog: Run) -> None:
+    with OncelogBroker(tmp_path) as broker:
+        assert oncelog("-b", broker.bootstrap, "topics", "create", "lines").code == 0
+        produce = subprocess.Popen(
+            command(broker, "produce", "lines"), stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        assert produce.stdin is not None
+        assert produce.stderr is not None
+        produce.stdin.write("first\n")
+        produce.stdin.flush()
+        assert oncelog("-b", broker.bootstrap, "consume", "lines", "--from-beginning", "--max", "1").lines == ["first"]
+        broker.kill()
+        produce.stdin.write("second\n")
+        produce.stdin.flush()
+        said = next(line for line in produce.stderr if "records are stored; nothing for" in line)
+        assert re.match("oncelog: [01] of 2 records are stored; nothing for ", said), "the first may be in doubt"
+        assert f"no broker answers ({broker.bootstrap}: Connection refused)" in said
+        broker.start()
+        assert any(line.startswith("oncelog: records are stored again: ") for line in produce.stderr)
+        produce.stdin.close()
+        assert produce.wait(60) == 0
+        produce.stderr.close()
 
 
 def test_new_records_are_printed_as_they_arrive_until_ctrl_c(broker: BrokerProcess, at_broker: Run, topic: str) -> None:

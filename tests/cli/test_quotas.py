@@ -48,7 +48,7 @@ def test_json(at_broker: Run, client_id: str) -> None:
         (("alter", "--client-id", "web"), "nothing to alter: give -o KEY=VALUE or --unset KEY"),
         (("alter", "-o", "producer_byte_rate=1"), "whose limits? Give --user"),
         (("describe",), "whose limits? Give --user"),
-        (("alter", "--client-id", "web", "-o", "producer_byte_rate=fast"), "must be a number, and 'fast' is none"),
+        (("alter", "--client-id", "web", "-o", "producer_byte_rate=fast"), "must be a number, not 'fast'"),
         (("alter", "--client-id", "web", "-o", "producer_byte_rate=-5"), "must be greater than 0 (INVALID_REQUEST)"),
         (("alter", "--client-id", "web", "-o", "producer_rate=5"), "producer_rate (INVALID_REQUEST)"),
         (("alter", "--user", "", "-o", "producer_byte_rate=5"), "Empty user not supported (INVALID_REQUEST)"),

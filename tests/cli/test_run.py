@@ -126,7 +126,7 @@ def test_without_java_one_line_names_the_package(
     ("words", "expected"),
     [
         ([], "oncelog: which pipeline? oncelog run PIPELINE.toml"),
-        (["gone.toml"], "oncelog: [Errno 2] No such file or directory: 'gone.toml'"),
+        (["gone.toml"], "oncelog: gone.toml: No such file or directory"),
         (["latin.toml"], "oncelog: latin.toml is not a text in UTF-8"),
     ],
 )

@@ -49,7 +49,7 @@ def test_it_says_where_it_listens_and_in_the_end_what_it_did(
     ("words", "complaint"),
     [
         (("--rule", "drop Produce"), "oncelog: unknown fault 'drop'"),
-        (("--listen", "nowhere"), "oncelog: --listen nowhere is no address; write HOST:PORT"),
+        (("--listen", "nowhere"), "oncelog: --listen nowhere is not an address; write HOST:PORT"),
     ],
 )
 def test_mistakes_are_told_in_one_line(words: tuple[str, ...], complaint: str) -> None:

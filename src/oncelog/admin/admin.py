@@ -232,6 +232,13 @@ class Admin(GroupAdmin, TransactionAdmin):
             answer["cluster_id"], answer["controller_id"], tuple(sorted(nodes, key=lambda node: node.node_id))
         )
 
+    def describe_features(self, node: Node | None = None) -> dict[str, int]:
+        """The finalized feature levels, as one broker tells them: `admin.describe_features()["transaction.version"]`.
+
+        Of the given broker, or of whichever answers. Raises ConnectionLost.
+        """
+        return self._client.features_of(node)
+
     # --- partitions, through their leaders --------------------------------------------------------------------
 
     def list_offsets(

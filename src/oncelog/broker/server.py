@@ -41,6 +41,7 @@ from oncelog.errors import OncelogError
 from oncelog.log.folder_lock import FolderInUse, FolderLock
 from oncelog.log.open_files import OpenFiles
 from oncelog.log.storage import FileStorage
+from oncelog.printable import printable
 from oncelog.wire.buffer_shelf import BufferShelf
 from oncelog.wire.frame import RequestHeader
 
@@ -67,6 +68,13 @@ LOCK_CHECK_INTERVAL_MS = 10_000
 SWITCH_INTERVAL_S = 0.0005
 """How long a compacting thread may keep the interpreter from the loop; Python's own 5 ms would show in every p99."""
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+class LogLines(logging.Formatter):
+    """One line per message: what clients call themselves must not look like another, nor move a terminal's cursor."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 (logging's name)
+        return printable(super().formatMessage(record))
 
 
 class DataFolderInUse(OncelogError):
@@ -294,7 +302,9 @@ def run(config: BrokerConfig) -> int:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=LOG_FORMAT)
+    to_stderr = logging.StreamHandler(sys.stderr)
+    to_stderr.setFormatter(LogLines(LOG_FORMAT))
+    logging.basicConfig(level=logging.INFO, handlers=[to_stderr])
     steady_time = SteadyTime(wall_ms, time.monotonic_ns)
     threads = max(BACKGROUND_THREADS, config.num_recovery_threads_per_data_dir)
     with (

@@ -8,11 +8,14 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from oncelog.audit.account import Audit, Ledger
 from oncelog.audit.bounds import bins_of, bounds_of
 from oncelog.audit.ids import ID_HEADER, RecordId, id_of_record
 from oncelog.audit.spread import SpreadCounter, TopicAudit, all_partitions
+from oncelog.cli.options import client_config
+from oncelog.cli.output import print_json
 from oncelog.cli.reader import Start, TopicReader
 from oncelog.client.blocking import BlockingClient
 from oncelog.client.config import ClientConfig
@@ -63,6 +66,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     topics = list(dict.fromkeys(args.topics))
+    if args.client_settings and (args.spark or args.master):
+        raise OncelogError("-X is for the client of this process; a Spark job has clients of its own")
     audits = _audit_on_spark(args, topics) if args.spark or args.master else _audit_here(args, topics)
     total = all_partitions(audits).total
     if total.unnumbered and not total.stored:
@@ -71,9 +76,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _show(args: argparse.Namespace, audits: list[TopicAudit]) -> int:
-    from rich.console import Console
-
-    from oncelog.cli.audit_table import print_report, to_json
+    from oncelog.cli.audit_table import print_report, to_dict
 
     report = all_partitions(audits)
     if args.html:
@@ -82,15 +85,15 @@ def _show(args: argparse.Namespace, audits: list[TopicAudit]) -> int:
         sent = f" against what {args.sent} holds" if args.sent else ""
         args.html.write_text(audit_page(audits, subtitle=f"{args.bootstrap_server}, {args.isolation}{sent}"))
     if args.json:
-        print(to_json(report))
+        print_json(to_dict(report))
     else:
-        print_report(report, Console())
+        print_report(report)
     return 0 if report.clean else 1
 
 
 def _audit_here(args: argparse.Namespace, topics: list[str]) -> list[TopicAudit]:
     isolation = ISOLATION[args.isolation]
-    with audit_client(args.bootstrap_server) as client:
+    with audit_client(client_config(args)) as client:
         ledger = None if args.sent is None else ledger_of_topic(client, args.sent, isolation)
         return [audit_topic(client, topic, isolation, ledger) for topic in topics]
 
@@ -158,5 +161,7 @@ def _records(
             yield from reader.poll()
 
 
-def audit_client(bootstrap_servers: str) -> BlockingClient:
-    return BlockingClient(ClientConfig.of(bootstrap_servers, client_id="oncelog-audit"))
+def audit_client(servers: str | dict[str, Any]) -> BlockingClient:
+    """At these addresses, or as these settings say."""
+    settings = servers if isinstance(servers, dict) else {"bootstrap.servers": servers}
+    return BlockingClient(ClientConfig.of({"client.id": "oncelog-audit", **settings}))

@@ -4,38 +4,30 @@ from __future__ import annotations
 
 import dataclasses
 import json
-
-from rich.console import Console
-from rich.table import Table
+from typing import Any
 
 from oncelog.audit.account import AuditReport, Counts
+from oncelog.cli.output import print_table, say
 
-COLUMNS = ("sent", "stored", "lost", "duplicated", "out of order")
+COLUMNS = ("partition", "sent", "stored", "lost", "duplicated", "out of order")
+FINDINGS = COLUMNS[3:]
+RED, GREEN = "31", "32"
 
 
-def print_report(report: AuditReport, console: Console) -> None:
-    table = Table()
-    table.add_column("partition")
-    for column in COLUMNS:
-        table.add_column(column, justify="right")
-    for entry in report.partitions:
-        table.add_row(str(entry.partition), *_cells(entry.counts))
-    table.add_section()
-    table.add_row("total", *_cells(report.total), style="bold")
-    console.print(table)
+def print_report(report: AuditReport) -> None:
+    rows = [(entry.partition, *_cells(entry.counts)) for entry in report.partitions]
+    print_table(COLUMNS, [*rows, ("total", *_cells(report.total))], has_total=True, colour_of=_colour_of)
     total = report.total
     if total.misplaced:
-        console.print(
-            f"{total.misplaced:,} records stand at another offset than the one their sender was told", style="red"
-        )
+        say(f"{total.misplaced:,} records stand at another offset than the one their sender was told")
     if total.unnumbered:
-        console.print(f"{total.unnumbered:,} records carry no id and say nothing about loss or order")
+        say(f"{total.unnumbered:,} records carry no id and say nothing about loss or order")
     for entry in report.partitions:
         for example in entry.examples:
-            console.print(f"{entry.partition}: {example}", style="red", highlight=False)
+            say(f"{entry.partition}: {example}")
 
 
-def to_json(report: AuditReport, **more: object) -> str:
+def to_dict(report: AuditReport, **more: object) -> dict[str, Any]:
     partitions = [
         {
             "topic": entry.partition.topic,
@@ -46,9 +38,19 @@ def to_json(report: AuditReport, **more: object) -> str:
         for entry in report.partitions
     ]
     total = dataclasses.asdict(report.total)
-    return json.dumps({"clean": report.clean, "total": total, "partitions": partitions, **more}, indent=2)
+    return {"clean": report.clean, "total": total, "partitions": partitions, **more}
+
+
+def to_json(report: AuditReport, **more: object) -> str:
+    return json.dumps(to_dict(report, **more), indent=2)
+
+
+def _colour_of(column: int, text: str) -> str | None:
+    if COLUMNS[column] not in FINDINGS:
+        return None
+    return GREEN if text == "0" else RED
 
 
 def _cells(counts: Counts) -> list[str]:
-    findings = (counts.lost, counts.duplicated, counts.out_of_order)
-    return [f"{counts.sent:,}", f"{counts.stored:,}", *(f"[red]{n:,}[/]" if n else "[green]0[/]" for n in findings)]
+    numbers = (counts.sent, counts.stored, counts.lost, counts.duplicated, counts.out_of_order)
+    return [f"{number:,}" for number in numbers]

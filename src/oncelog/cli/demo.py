@@ -42,12 +42,20 @@ SEED = 7
 REPORT = Path("demo-report")
 INTERRUPTED_EXIT_CODE = 130
 
+EPILOG = """\
+examples:
+  oncelog demo                                      about a minute; the report is demo-report/index.html
+  oncelog demo --without-spark --records 10000
+  oncelog demo --seed 12 --report my-report --json
+"""
+
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser(
         "demo",
         help="kill broker, processors, consumers and a Spark driver under load, break connections, then audit",
         description=__doc__,
+        epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from uuid import uuid4
 
-from oncelog.cli.output import print_json
+from oncelog.cli.output import agreed, detail, print_json, say
 from oncelog.clock import wall_ms
 from oncelog.doctor.checkup import Diagnosis, Kind, check_up, kind_of
 from oncelog.doctor.repairs import AcceptLoss, Folder, RebuildMetadata, Repair
@@ -27,6 +27,9 @@ INDENT = max(map(len, COLUMNS)) + len(": ")
 
 SOUND = 0
 DAMAGED = 1
+
+MAX_NAMED = 20
+"""Topics that are named one by one."""
 
 UNREAD = "the checksums of records were not read (--deep does)"
 
@@ -113,7 +116,7 @@ def _not_in_use(path: str, *, only_looks: bool) -> Iterator[None]:
 
 def _look(path: str, args: argparse.Namespace) -> list[Diagnosis]:
     if args.deep and sys.stderr.isatty():
-        print("reading every record; that takes as long as the disk needs to read them ...", file=sys.stderr)
+        detail("reading every record; that takes as long as the disk needs to read them ...")
     return list(check_up(FileStorage(), path, deep=args.deep))
 
 
@@ -144,6 +147,8 @@ def _as_json(diagnosis: Diagnosis) -> dict[str, object]:
 
 
 def _repair_as_json(repair: Repair) -> dict[str, object]:
+    if isinstance(repair, RebuildMetadata):
+        return {"repair": repair.text, "lost": repair.salvaged.lost, "topics": sorted(repair.salvaged.state.topics)}
     if not isinstance(repair, AcceptLoss):
         return {"repair": repair.text}
     lost = [each._asdict() for each in repair.lost]
@@ -152,36 +157,52 @@ def _repair_as_json(repair: Repair) -> dict[str, object]:
 
 def _show_findings(path: str, found: list[Diagnosis]) -> None:
     for finding, _ in found:
-        print(f"{finding.severity.value}: {finding.path.removeprefix(f'{path}/')}")
+        say(f"{finding.severity.value}: {finding.path.removeprefix(f'{path}/')}")
         for column, text in zip(COLUMNS, _words(finding), strict=True):
-            print(f"  {column + ':':<{INDENT}}{text}")
+            say(f"  {column + ':':<{INDENT}}{text}")
 
 
 def _show_verdict(args: argparse.Namespace, path: str, found: list[Diagnosis], done: Sequence[Repair]) -> None:
     """The last line, or lines."""
     accepted = [each for each in done if isinstance(each, AcceptLoss)]
     for each in accepted:
-        print(f"{each.topic_partition}: {in_words(each.lost)} lost, as accepted")
+        say(f"{each.topic_partition}: {in_words(each.lost)} lost, as accepted")
+    rebuilt = [each for each in done if isinstance(each, RebuildMetadata)]
+    for line in (line for repair in rebuilt for line in _rebuilt_in_words(repair)):
+        say(line)
     deep = " --deep" if args.deep else ""
     lost = _losses(found)
     if any(each.repair is not None for each in lost):
-        print(f"`oncelog doctor {path}{deep} --repair` goes through what can be repaired")
+        say(f"`oncelog doctor {path}{deep} --repair` goes through what can be repaired")
     if lost:
         return
     if kind_of(FileStorage(), path) is Kind.EMPTY:
-        print(f"{path} is {Kind.EMPTY.value}")
-    elif accepted or any(isinstance(each, RebuildMetadata) for each in done):
-        print("a broker can start on this folder, and serves what is left")
+        say(f"{path} is {Kind.EMPTY.value}")
+    elif accepted:
+        say("a broker can start on this folder, and serves what is left")
+    elif rebuilt:
+        say("a broker can start on this folder")
     elif found:
-        print(
+        say(
             "nothing else is wrong: a broker can start on this folder"
             if args.deep
             else f"a broker can start on this folder; {UNREAD}"
         )
     elif args.deep:
-        print(f"{path} is sound: nothing is damaged or missing")
+        say(f"{path} is sound: nothing is damaged or missing")
     else:
-        print(f"{path} is sound, as far as a start looks; {UNREAD}")
+        say(f"{path} is sound, as far as a start looks; {UNREAD}")
+
+
+def _rebuilt_in_words(repair: RebuildMetadata) -> list[str]:
+    topics = sorted(repair.salvaged.state.topics)
+    named = ", ".join(topics[:MAX_NAMED]) + (" ..." if len(topics) > MAX_NAMED else "")
+    return [
+        f"the metadata is rebuilt, with {len(topics)} topic{'' if len(topics) == 1 else 's'}"
+        + (f": {named}" if topics else ""),
+        "no record of any topic was changed; what the lost metadata said last (topics without records, topic settings, "
+        "quotas) may be missing: compare `oncelog topics describe` with what you expect",
+    ]
 
 
 def _words(finding: Finding) -> tuple[str, str, str]:
@@ -202,10 +223,10 @@ def _repair(path: str, found: list[Diagnosis], args: argparse.Namespace) -> list
             repairs.append((each.finding.path, repair))
     done = []
     for where, repair in repairs:
-        if not args.yes and not _agreed(f"{where}: {repair.text}?"):
+        if not args.yes and not _agreed(f"{where}: {repair.text}"):
             continue
         for line in repair.perform(folder):
-            print(f"{where}: {line}", file=sys.stderr)
+            detail(f"{where}: {line}")
         done.append(repair)
     return done
 
@@ -213,10 +234,4 @@ def _repair(path: str, found: list[Diagnosis], args: argparse.Namespace) -> list
 def _agreed(question: str) -> bool:
     if not sys.stdin.isatty():
         raise OncelogError("--repair asks before each repair, and there is nobody to ask; add --yes to repair all")
-    while True:
-        answer = input(f"{question} [y/N] ").strip().lower()
-        if answer in ("y", "yes"):
-            return True
-        if answer in ("", "n", "no"):
-            return False
-        print("please answer y or n", file=sys.stderr)
+    return agreed(question)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 import signal
-import sys
 import threading
 
+from oncelog.cli.output import detail, print_json_line, say, say_now
 from oncelog.errors import InvalidConfig
 from oncelog.faults.proxy import FaultProxy
 from oncelog.faults.rules import RULE_NAMES, Rule
@@ -47,15 +46,19 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def run(args: argparse.Namespace) -> int:
     host, _, port = args.listen.rpartition(":")
     if not host or not port.isdecimal():
-        raise InvalidConfig(f"--listen {args.listen} is no address; write HOST:PORT")
+        raise InvalidConfig(f"--listen {args.listen} is not an address; write HOST:PORT")
     rules = [Rule.parse(text) for text in args.rules]
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.set())
     with FaultProxy(args.bootstrap_server, rules, seed=args.seed, host=host, port=int(port)) as proxy:
-        print(proxy, file=sys.stderr)
-        print(f"ready {proxy.bootstrap_servers}", flush=True)
+        detail(str(proxy))
+        say_now(f"ready {proxy.bootstrap_servers}")
         stopped.wait()
     report = proxy.report()
-    print(json.dumps(report.to_dict()) if args.json else report)
+    if args.json:
+        print_json_line(report.to_dict())
+    else:
+        for line in str(report).splitlines():
+            say(line)
     return 0

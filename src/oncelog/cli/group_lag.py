@@ -5,6 +5,7 @@ Nobody but its members knows whether a group reads committed records only; whoev
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,11 @@ from oncelog.admin import Admin, GroupMember, Lag, OffsetSpec
 from oncelog.admin.lag import OnRead
 from oncelog.errors import UnknownTopicOrPartition
 from oncelog.types import IsolationLevel, TopicPartition
+
+WINDOW_S = 30.0
+"""Longer than the five seconds after which clients commit by default, so that a steady group has a steady rate."""
+MAX_LOOKS = 1_000
+"""How many are kept of a window, whatever the interval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,17 +59,15 @@ class GroupLag:
         lags = [one.lag for one in self.partitions if one.lag is not None]
         return Lag(sum(lag.records for lag in lags), 0, all(lag.is_exact for lag in lags))
 
-    def rate_since(self, earlier: GroupLag | None, elapsed_s: float) -> float | None:
-        """Records per second that the group committed since then."""
-        if earlier is None or elapsed_s <= 0:
-            return None
+    def moved_since(self, earlier: GroupLag) -> int:
+        """How many offsets the group went forward since then; what was not committed at that time does not count."""
         before = {(one.topic, one.partition): one.committed for one in earlier.partitions}
         moved = 0
         for one in self.partitions:
             was = before.get((one.topic, one.partition))
             if was is not None and one.committed is not None:
                 moved += max(0, one.committed - was)
-        return moved / elapsed_s
+        return moved
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -74,6 +78,29 @@ class GroupLag:
             "lag_is_exact": self.total.is_exact,
             "partitions": [one.as_dict() for one in self.partitions],
         }
+
+
+class RateWindow:
+    """How fast a group commits, over the last while: consumers commit every few seconds, so what was committed between
+    two looks is nothing most of the time, and then everything at once."""
+
+    def __init__(self, window_s: float = WINDOW_S) -> None:
+        self._window_s = window_s
+        self._seen: deque[tuple[float, GroupLag]] = deque()
+
+    def rate(self, now_s: float, lag: GroupLag) -> float | None:
+        """In records per second; None at the first look."""
+        seen = self._seen
+        if len(seen) == MAX_LOOKS:
+            seen.popleft()
+        seen.append((now_s, lag))
+        while len(seen) > 2 and now_s - seen[1][0] >= self._window_s:
+            seen.popleft()
+        began_s = seen[0][0]
+        if now_s <= began_s:
+            return None
+        steps = zip(seen, list(seen)[1:], strict=False)
+        return sum(later.moved_since(earlier) for (_, earlier), (_, later) in steps) / (now_s - began_s)
 
 
 def measure(

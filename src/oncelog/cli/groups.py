@@ -6,15 +6,31 @@ import argparse
 import sys
 import time
 from collections.abc import Iterable
-from datetime import UTC, datetime
 from typing import Any
 
 from oncelog.admin import Admin, GroupDescription, ListedOffset, OffsetSpec
-from oncelog.cli.group_lag import GroupLag, measure
-from oncelog.cli.options import not_negative, seconds, whole_number
-from oncelog.cli.output import print_json, print_table
-from oncelog.errors import OncelogError
+from oncelog.cli.group_lag import GroupLag, RateWindow, measure
+from oncelog.cli.options import add_yes, client_config, moment, not_negative, seconds, whole_number
+from oncelog.cli.output import (
+    clear_progress,
+    clear_screen,
+    confirm,
+    describe_error,
+    error_as_json,
+    print_json,
+    print_json_line,
+    print_table,
+    reader_is_gone,
+    say,
+    show_progress,
+)
+from oncelog.client.blocking import ConnectionLost, is_worth_a_retry
+from oncelog.clock import wall_ms
+from oncelog.errors import KafkaError, OncelogError
 from oncelog.types import NO_OFFSET, IsolationLevel, TopicPartition
+
+ASK_MS = 5_000
+"""How long --watch waits for an answer before it says that there is none."""
 
 ISOLATION = {level.name.lower(): level for level in IsolationLevel}
 
@@ -23,7 +39,8 @@ examples:
   oncelog groups list
   oncelog groups list --state Empty
   oncelog groups describe billing                        lag of every partition, and who reads it
-  oncelog groups describe billing --watch 2              the same, every two seconds, with the rate
+  oncelog groups describe billing --watch 2              the same, every two seconds, with its rate
+  oncelog groups describe billing --watch 10 --json | jq -c '[.wall_ms, .lag]'
   oncelog groups describe billing --isolation read_uncommitted --exact
   oncelog groups members billing
   oncelog groups reset-offsets billing --topic orders --to-earliest             shows what it would do
@@ -31,7 +48,7 @@ examples:
   oncelog groups reset-offsets billing --topic orders --partition 3 --shift-by -100 --execute
   oncelog groups reset-offsets billing --all-topics --to-datetime 2026-03-01T00:00:00 --execute
   oncelog groups delete-offsets billing --topic orders
-  oncelog groups delete billing
+  oncelog groups delete billing                          asks first; --yes does not
 
 Lag is what is left to read: records, without markers and, for readers of committed records, aborted ones. Where more
 than a few megabytes are left it is a bound, as in "<= 5000", unless --exact reads all of it.
@@ -79,9 +96,11 @@ def add_parser(subparsers: Subparsers[argparse.ArgumentParser]) -> None:
     forget.add_argument("group", metavar="GROUP")
     forget.add_argument("--topic", action="append", required=True, metavar="T")
     forget.add_argument("--partition", type=not_negative, action="append", metavar="P", help="default: all")
+    add_yes(forget)
     forget.set_defaults(run=run_delete_offsets)
     delete = actions.add_parser("delete", help="delete groups and all their offsets")
     delete.add_argument("groups", nargs="+", metavar="GROUP")
+    add_yes(delete)
     delete.set_defaults(run=run_delete)
 
 
@@ -103,20 +122,11 @@ def _add_reset(actions: Subparsers[argparse.ArgumentParser]) -> None:
     reset.set_defaults(run=run_reset)
 
 
-def moment(text: str) -> int:
-    """A point in time as milliseconds since the epoch."""
-    try:
-        parsed = datetime.fromisoformat(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time, such as 2026-03-01T12:00:00") from None
-    return int((parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp() * 1000)
-
-
 # --- looking ----------------------------------------------------------------------------------------------------------
 
 
 def run_list(args: argparse.Namespace) -> int:
-    with Admin(args.bootstrap_server) as admin:
+    with Admin(client_config(args)) as admin:
         groups = admin.list_groups(states=args.state, types=args.type)
     if args.json:
         print_json(
@@ -131,54 +141,85 @@ def run_list(args: argparse.Namespace) -> int:
 
 
 def run_describe(args: argparse.Namespace) -> int:
-    with Admin(args.bootstrap_server) as admin:
-        if args.watch is None:
-            _print_lags(args, _measure_all(admin, args))
-            return 0
-        _watch(admin, args)
+    if args.watch is not None:
+        return _watch(args)
+    with Admin(client_config(args)) as admin:
+        lags = _measure_all(admin, args)
+    if args.json:
+        print_json([lag.as_dict() for lag in lags])
+    else:
+        _print_lags(lags)
     return 0
 
 
 def _measure_all(admin: Admin, args: argparse.Namespace) -> list[GroupLag]:
     chosen = args.groups or [group.group_id for group in admin.list_groups()]
-    on_read = _show_progress if args.exact and sys.stderr.isatty() else None
+    on_read = _show_progress if args.exact else None
     lags = [measure(admin, name, ISOLATION[args.isolation], exact=args.exact, on_read=on_read) for name in chosen]
-    if on_read is not None:
-        print("\x1b[2K\r", end="", file=sys.stderr)
+    clear_progress()
     return lags
 
 
 def _show_progress(partition: TopicPartition, offset: int, end: int) -> None:
-    print(f"\x1b[2K\r{partition}: {offset:,} of {end:,}", end="", file=sys.stderr, flush=True)
+    show_progress(f"{partition}: {offset:,} of {end:,}")
 
 
-def _watch(admin: Admin, args: argparse.Namespace) -> None:
-    """Until Ctrl-C. A terminal is redrawn in place; a pipe gets one table after the other."""
-    earlier: dict[str, GroupLag] = {}
-    at = time.monotonic()
+def _watch(args: argparse.Namespace) -> int:
+    """Until Ctrl-C. A terminal is redrawn in place; a pipe gets one table after the other, or JSON line by line. A
+    broker that goes away is said to be gone, and asked again; one that never was there is an error."""
+    windows: dict[str, RateWindow] = {}
+    lags: list[GroupLag] | None = None
+    gone_since: float | None = None
     left = args.times
-    while left is None or left > 0:
-        lags = _measure_all(admin, args)
-        now = time.monotonic()
-        rates = {lag.group_id: lag.rate_since(earlier.get(lag.group_id), now - at) for lag in lags}
-        if sys.stdout.isatty() and not args.json:
-            print("\x1b[H\x1b[2J", end="")
-        _print_lags(args, lags, rates)
-        sys.stdout.flush()
-        earlier, at = {lag.group_id: lag for lag in lags}, now
-        left = None if left is None else left - 1
-        if left != 0:
-            time.sleep(args.watch)
+    with Admin(client_config(args, default_api_timeout_ms=ASK_MS, request_timeout_ms=ASK_MS)) as admin:
+        while left is None or left > 0:
+            try:
+                lags = _measure_all(admin, args)
+            except (ConnectionLost, KafkaError) as error:
+                if lags is None or not is_worth_a_retry(error):
+                    raise
+                gone_since = gone_since or time.time()
+                _show_gone(args, lags, gone_since, error)
+            else:
+                gone_since = None
+                now = time.monotonic()
+                rates = {lag.group_id: windows.setdefault(lag.group_id, RateWindow()).rate(now, lag) for lag in lags}
+                _show_lags(args, lags, rates)
+            left = None if left is None else left - 1
+            if left != 0:
+                time.sleep(args.watch)
+            if reader_is_gone():
+                break
+    return 0
 
 
-def _print_lags(args: argparse.Namespace, lags: list[GroupLag], rates: dict[str, float | None] | None = None) -> None:
+def _show_lags(args: argparse.Namespace, lags: list[GroupLag], rates: dict[str, float | None]) -> None:
     if args.json:
-        print_json([lag.as_dict() for lag in lags])
+        now_ms = wall_ms()
+        for lag in lags:
+            print_json_line({"wall_ms": now_ms, **lag.as_dict(), "records_per_second": rates[lag.group_id]})
         return
+    clear_screen()
+    _print_lags(lags, rates)
+    sys.stdout.flush()
+
+
+def _show_gone(args: argparse.Namespace, lags: list[GroupLag], since: float, error: Exception) -> None:
+    if args.json:
+        print_json_line({"wall_ms": wall_ms(), "error": error_as_json(error)})
+        return
+    clear_screen()
+    at = time.strftime("%H:%M:%S", time.localtime(since))
+    say(f"no answer since {at}: {describe_error(error)}; asking again. What was last known:")
+    _print_lags(lags)
+    sys.stdout.flush()
+
+
+def _print_lags(lags: list[GroupLag], rates: dict[str, float | None] | None = None) -> None:
     columns = ("topic", "partition", "committed", "end", "lag", "client", "host", "member")
     for number, lag in enumerate(lags):
         if number:
-            print()
+            say()
         title = f"{lag.group_id}  {lag.type} {lag.state}  lag {lag.total}"
         rate = (rates or {}).get(lag.group_id)
         if rate is not None:
@@ -191,7 +232,7 @@ def _print_lags(args: argparse.Namespace, lags: list[GroupLag], rates: dict[str,
 
 
 def run_members(args: argparse.Namespace) -> int:
-    with Admin(args.bootstrap_server) as admin:
+    with Admin(client_config(args)) as admin:
         group = admin.describe_group(args.group)
     if args.json:
         print_json(_members_json(group))
@@ -237,7 +278,7 @@ def _members_json(group: GroupDescription) -> dict[str, Any]:
 
 
 def run_reset(args: argparse.Namespace) -> int:
-    with Admin(args.bootstrap_server) as admin:
+    with Admin(client_config(args)) as admin:
         committed = {partition: one.offset for partition, one in admin.list_group_offsets(args.group).items()}
         topics = args.topic or sorted({partition.topic for partition in committed})
         if not topics:
@@ -257,7 +298,7 @@ def run_reset(args: argparse.Namespace) -> int:
     rows = [(one.topic, one.partition, committed.get(one), offset) for one, offset in planned.items()]
     print_table(("topic", "partition", "committed", "new offset"), rows)
     if not args.execute:
-        print("nothing was changed; add --execute to do it")
+        say("nothing was changed; add --execute to do it")
     return 0
 
 
@@ -302,23 +343,33 @@ def _partitions(admin: Admin, topics: Iterable[str], numbers: list[int] | None) 
 
 
 def run_delete_offsets(args: argparse.Namespace) -> int:
-    with Admin(args.bootstrap_server) as admin:
+    with Admin(client_config(args)) as admin:
         partitions = _partitions(admin, args.topic, args.partition)
+        confirm(f"forget what group {args.group} has committed for {_named(partitions)}", yes=args.yes)
         admin.delete_group_offsets(args.group, partitions)
-    return _tell(args, args.group, f"has no offsets of {', '.join(map(str, partitions))} any more")
+    return _tell(args, args.group, f"has no offsets of {_named(partitions)} any more")
 
 
 def run_delete(args: argparse.Namespace) -> int:
-    with Admin(args.bootstrap_server) as admin:
+    with Admin(client_config(args)) as admin:
+        confirm(f"delete {_named_groups(args.groups)} with all committed offsets", yes=args.yes)
         for group in args.groups:
             admin.delete_group(group)
             _tell(args, group, "deleted")
     return 0
 
 
+def _named(partitions: list[TopicPartition]) -> str:
+    return ", ".join(map(str, partitions))
+
+
+def _named_groups(groups: list[str]) -> str:
+    return f"group {groups[0]}" if len(groups) == 1 else f"the groups {', '.join(groups)}"
+
+
 def _tell(args: argparse.Namespace, group: str, what: str) -> int:
     if args.json:
         print_json({"group_id": group, "done": what})
     else:
-        print(f"group {group} {what}")
+        say(f"group {group} {what}")
     return 0

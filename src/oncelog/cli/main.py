@@ -9,11 +9,12 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
-from oncelog.errors import KafkaError, OncelogError
+from oncelog.cli import output
+from oncelog.cli.options import key_value
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 BOOTSTRAP_VARIABLE = "ONCELOG_BOOTSTRAP"
@@ -22,28 +23,42 @@ FAILURE = 1
 WRONG_USAGE = 2
 INTERRUPTED = 130
 
-NO_TERMINAL_COLUMNS = 80
+WITH_VALUE = ("-b", "--bootstrap-server", "-X")
+"""Options that may stand before the command and take the next word."""
 
 
 class Command(NamedTuple):
     help: str
     needs_bootstrap: bool = True
+    """Whether it talks to brokers: it then has -b."""
+    makes_client: bool = True
+    """Whether it does so as one of our clients: it then has -X."""
 
 
 COMMANDS = {
-    "broker": Command("start a broker in the foreground", needs_bootstrap=False),
+    "broker": Command("start a broker in the foreground", needs_bootstrap=False, makes_client=False),
+    "cluster": Command("what there is: brokers, controller, features, topics, what is offline"),
     "topics": Command("create, list, describe, alter and delete topics"),
     "produce": Command("send lines from stdin to a topic"),
     "consume": Command("print the records of a topic"),
+    "delete-records": Command("delete the oldest records of a topic"),
     "groups": Command("consumer groups: members, lag, offsets"),
+    "configs": Command("describe and alter the settings of topics, brokers, groups and clients"),
     "quotas": Command("list, describe and alter the limits of users and client ids"),
     "producers": Command("who writes to a topic: producer ids, epochs, sequences"),
     "transactions": Command("list, describe and abort transactions, find those that hang"),
     "audit": Command("lost, duplicated and out of order records of topics"),
-    "doctor": Command("check a data folder, and repair what can be repaired", needs_bootstrap=False),
-    "run": Command("run a pipeline on Spark from a file: topics, SQL, tables, exactly once"),
-    "faults": Command("a proxy that breaks connections to a cluster by a seeded script"),
-    "demo": Command("the whole system at work, faults included, in about a minute", needs_bootstrap=False),
+    "doctor": Command(
+        "check a data folder, and repair what can be repaired", needs_bootstrap=False, makes_client=False
+    ),
+    "run": Command("run a pipeline on Spark from a file: topics, SQL, tables, exactly once", makes_client=False),
+    "faults": Command("a proxy that breaks connections to a cluster by a seeded script", makes_client=False),
+    "demo": Command(
+        "the whole system at work, faults included, in about a minute", needs_bootstrap=False, makes_client=False
+    ),
+    "completion": Command(
+        "completion of commands and options for bash, zsh or fish", needs_bootstrap=False, makes_client=False
+    ),
 }
 
 EPILOG = """\
@@ -60,9 +75,15 @@ Each command has its own help and examples: oncelog COMMAND --help
 
 def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
-    parser = build_parser(chosen_command(words))
+    output.speak_json("--json" in words)  # wrong usage is told before all words are understood
+    command = chosen_command(words)
+    parser = build_parser(command)
     args = parser.parse_args(words)
+    output.speak_json(args.json)
+    args.talks_to_brokers = command in COMMANDS and COMMANDS[command].needs_bootstrap
     if not hasattr(args, "run"):
+        if args.json:
+            parser.error("which command? `oncelog --help` lists them")
         parser.print_help(sys.stderr)
         return WRONG_USAGE
     return run_command(args)
@@ -70,28 +91,37 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run_command(args: argparse.Namespace) -> int:
     try:
-        code: int = args.run(args)
+        code = _run(args)
         sys.stdout.flush()
     except KeyboardInterrupt:
+        output.clear_progress()
         return INTERRUPTED
-    except BrokenPipeError:
+    except BrokenPipeError as error:
+        if not output.reader_is_gone():
+            return _fail(args, error)
         # Whoever read our output has seen enough (`| head`). Python would complain once more while it exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return FAILURE
+        return 0
     except Exception as error:
-        if args.debug:
-            raise
-        print(f"oncelog: {describe_error(error)}", file=sys.stderr)
-        return FAILURE
+        return _fail(args, error)
     return code
 
 
-def describe_error(error: Exception) -> str:
-    if isinstance(error, KafkaError):
-        return f"{error.message} ({error.name})"
-    if isinstance(error, OncelogError | OSError):
-        return str(error)
-    return f"unexpected {type(error).__name__}: {error}; run it again with --debug and report what it shows"
+def _run(args: argparse.Namespace) -> int:
+    run: Callable[[argparse.Namespace], int] = args.run
+    if not args.talks_to_brokers:
+        return run(args)
+    from oncelog.cli.client_warnings import told
+
+    with told():
+        return run(args)
+
+
+def _fail(args: argparse.Namespace, error: Exception) -> int:
+    if args.debug:
+        raise error
+    output.show_error(error)
+    return FAILURE
 
 
 def chosen_command(words: Sequence[str]) -> str | None:
@@ -100,7 +130,7 @@ def chosen_command(words: Sequence[str]) -> str | None:
     for word in words:
         if takes_value:
             takes_value = False
-        elif word in ("-b", "--bootstrap-server"):
+        elif word in WITH_VALUE:
             takes_value = True
         elif not word.startswith("-"):
             return word
@@ -112,22 +142,24 @@ class Parser(argparse.ArgumentParser):
     every argument that is added, and a broker would keep it in memory."""
 
     def _get_formatter(self) -> argparse.HelpFormatter:
-        return self.formatter_class(self.prog, width=_terminal_columns() - 2)  # type: ignore[call-arg]
+        return self.formatter_class(self.prog, width=output.terminal_columns() - 2)  # type: ignore[call-arg]
 
-
-def _terminal_columns() -> int:
-    try:
-        return int(os.environ.get("COLUMNS", "")) or NO_TERMINAL_COLUMNS
-    except ValueError:
-        pass
-    try:
-        return os.get_terminal_size(1).columns or NO_TERMINAL_COLUMNS
-    except OSError:
-        return NO_TERMINAL_COLUMNS
+    def error(self, message: str) -> NoReturn:
+        output.show_wrong_usage(self.format_usage(), self.prog, message)
+        sys.exit(WRONG_USAGE)
 
 
 def build_parser(command: str | None) -> argparse.ArgumentParser:
     """A parser that knows all commands by name and help, and the arguments of the chosen one."""
+    return _parser_with(() if command is None else (command,))
+
+
+def full_parser() -> argparse.ArgumentParser:
+    """One that knows the arguments of every command, and takes its time to learn them."""
+    return _parser_with(COMMANDS)
+
+
+def _parser_with(chosen: Collection[str]) -> argparse.ArgumentParser:
     parser = Parser(
         prog="oncelog",
         description="A Kafka-compatible log and broker, and the tools to use it.",
@@ -135,45 +167,70 @@ def build_parser(command: str | None) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"oncelog {import_module('oncelog').__version__}")
-    _add_common(parser, with_bootstrap=True, with_defaults=True)
+    common = _CommonOptions()
+    common.add_to(parser, Command(""), with_defaults=True)
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND")
-    for name, (text, needs_bootstrap) in COMMANDS.items():
-        if name != command:
-            subparsers.add_parser(name, help=text)
+    for name, command in COMMANDS.items():
+        if name not in chosen:
+            subparsers.add_parser(name, help=command.help)
             continue
-        import_module(f"oncelog.cli.{name}").add_parser(subparsers)
-        for leaf in _leaves(subparsers.choices[name]):
-            _add_common(leaf, with_bootstrap=needs_bootstrap, with_defaults=False)
+        import_module(f"oncelog.cli.{name.replace('-', '_')}").add_parser(subparsers)
+        for leaf in leaves_of(subparsers.choices[name]):
+            common.add_to(leaf, command, with_defaults=False)
     return parser
 
 
-def _add_common(parser: argparse.ArgumentParser, *, with_bootstrap: bool, with_defaults: bool) -> None:
+class _CommonOptions:
     """The options that may stand before or after the command. Only the first place sets defaults: a second default
-    would hide what was given at the first."""
-    group = parser.add_argument_group("everywhere")
+    would hide what was given at the first. Those that may be repeated are collected from both places."""
 
-    def add(*flags: str, default: object, **more: Any) -> None:
-        own = parser._option_string_actions.get(flags[-1])
-        if own is not None:
-            own.default = argparse.SUPPRESS
-            return
-        group.add_argument(*flags, default=default if with_defaults else argparse.SUPPRESS, **more)
+    def __init__(self) -> None:
+        self._client_settings: list[tuple[str, str]] = []
 
-    if with_bootstrap:
-        add(
-            "-b",
-            "--bootstrap-server",
-            metavar="HOST:PORT[,...]",
-            default=os.environ.get(BOOTSTRAP_VARIABLE) or DEFAULT_BOOTSTRAP,
-            help=f"brokers to ask first (default: ${BOOTSTRAP_VARIABLE} or {DEFAULT_BOOTSTRAP})",
-        )
-    add("--json", action="store_true", default=False, help="JSON for scripts")
-    add("--debug", action="store_true", default=False, help="show tracebacks")
+    def add_to(self, parser: argparse.ArgumentParser, command: Command, *, with_defaults: bool) -> None:
+        group = parser.add_argument_group("everywhere")
+
+        def add(*flags: str, default: object, **more: Any) -> None:
+            own = parser._option_string_actions.get(flags[-1])
+            if own is not None:
+                own.default = argparse.SUPPRESS
+                return
+            group.add_argument(*flags, default=default if with_defaults else argparse.SUPPRESS, **more)
+
+        if command.needs_bootstrap:
+            add(
+                "-b",
+                "--bootstrap-server",
+                metavar="HOST:PORT[,...]",
+                default=os.environ.get(BOOTSTRAP_VARIABLE) or DEFAULT_BOOTSTRAP,
+                help=f"brokers to ask first (default: ${BOOTSTRAP_VARIABLE} or {DEFAULT_BOOTSTRAP})",
+            )
+        if command.makes_client:
+            add(
+                "-X",
+                dest="client_settings",
+                metavar="KEY=VALUE",
+                type=self._client_setting,
+                default=self._client_settings,
+                help="any setting of the client, by Kafka's name, such as request.timeout.ms=5000; may be repeated",
+            )
+        add("--json", action="store_true", default=False, help="JSON for scripts")
+        add("--debug", action="store_true", default=False, help="show tracebacks")
+
+    def _client_setting(self, text: str) -> list[tuple[str, str]]:
+        self._client_settings.append(key_value(text))
+        return self._client_settings
 
 
-def _leaves(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
+def leaves_of(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
     """The parser, or those of its actions (`topics create`, `topics list`, ...)."""
+    actions = actions_of(parser)
+    return [leaf for choice in actions.values() for leaf in leaves_of(choice)] or [parser]
+
+
+def actions_of(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """By the words that choose them; empty if there are none."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
-            return [leaf for choice in set(action.choices.values()) for leaf in _leaves(choice)]
-    return [parser]
+            return dict(action.choices)
+    return {}

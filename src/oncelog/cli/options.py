@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable
+from typing import Any
 
 
 def key_value(text: str) -> tuple[str, str]:
@@ -16,6 +17,18 @@ def key_value(text: str) -> tuple[str, str]:
 def settings_of(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
     """Of a key that is given twice the last value counts."""
     return dict(pairs)
+
+
+def client_config(args: argparse.Namespace, **own: Any) -> dict[str, Any]:
+    """What a command's client is told: the brokers, what the command itself wants, and over both what -X says."""
+    chosen: dict[str, tuple[str, Any]] = {"bootstrap_servers": ("bootstrap.servers", args.bootstrap_server)}
+    for key, value in (*own.items(), *args.client_settings):
+        chosen[key.replace(".", "_")] = (key, value)
+    return dict(chosen.values())
+
+
+def add_yes(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--yes", action="store_true", help="do not ask (without a terminal nobody is asked)")
 
 
 def positive(text: str) -> int:
@@ -47,6 +60,17 @@ def seconds(text: str) -> float:
     if not 0 <= value < float("inf"):
         raise argparse.ArgumentTypeError(f"{text} is not a number of seconds")
     return value
+
+
+def moment(text: str) -> int:
+    """A point in time as milliseconds since the epoch."""
+    from datetime import UTC, datetime
+
+    try:
+        parsed = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time, such as 2026-03-01T12:00:00") from None
+    return int((parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 def separator(text: str) -> str:

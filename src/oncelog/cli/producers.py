@@ -7,7 +7,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 
 from oncelog.admin import Admin, ProducerState
-from oncelog.cli.options import not_negative
+from oncelog.cli.options import client_config, not_negative
 from oncelog.cli.output import print_json, print_table
 from oncelog.types import NO_TIMESTAMP, TopicPartition
 
@@ -44,7 +44,7 @@ def add_describe(actions: argparse._SubParsersAction[argparse.ArgumentParser], n
 
 
 def run_list(args: argparse.Namespace) -> int:
-    with Admin(args.bootstrap_server) as admin:
+    with Admin(client_config(args)) as admin:
         topics = args.topics or [topic.name for topic in admin.list_topics(include_internal=True)]
         states = admin.describe_producers(_partitions(admin, topics))
     producers = summarise(states)
@@ -88,7 +88,7 @@ def summarise(states: dict[TopicPartition, tuple[ProducerState, ...]]) -> list[d
 
 
 def run_describe(args: argparse.Namespace) -> int:
-    with Admin(args.bootstrap_server) as admin:
+    with Admin(client_config(args)) as admin:
         if args.partition is None:
             partitions = _partitions(admin, [args.topic])
         else:

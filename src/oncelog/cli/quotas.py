@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 from oncelog.admin import Admin, ClientQuota
 from oncelog.admin.values import EntityName
-from oncelog.cli.options import key_value, settings_of
-from oncelog.cli.output import print_json, print_table
+from oncelog.cli.options import client_config, key_value, settings_of
+from oncelog.cli.output import print_json, print_table, say
 from oncelog.errors import OncelogError
 
 EPILOG = """\
@@ -66,7 +66,7 @@ def _add_entity(parser: argparse.ArgumentParser) -> None:
 
 
 def run_list(args: argparse.Namespace) -> int:
-    with Admin(args.bootstrap_server) as admin:
+    with Admin(client_config(args)) as admin:
         quotas = admin.describe_client_quotas()
     _print(args, quotas)
     return 0
@@ -74,10 +74,10 @@ def run_list(args: argparse.Namespace) -> int:
 
 def run_describe(args: argparse.Namespace) -> int:
     entity = _entity(args)
-    with Admin(args.bootstrap_server) as admin:
+    with Admin(client_config(args)) as admin:
         quotas = admin.describe_client_quotas(entity, strict=True)
     if not quotas and not args.json:
-        print(f"{_name(entity)} has no limit of its own; see `oncelog quotas list`")
+        say(f"{_name(entity)} has no limit of its own; see `oncelog quotas list`")
         return 0
     _print(args, quotas)
     return 0
@@ -88,12 +88,12 @@ def run_alter(args: argparse.Namespace) -> int:
     limits = {key: _number(key, text) for key, text in settings_of(args.settings).items()}
     if not (limits or args.unset):
         raise OncelogError("nothing to alter: give -o KEY=VALUE or --unset KEY")
-    with Admin(args.bootstrap_server) as admin:
+    with Admin(client_config(args)) as admin:
         admin.alter_client_quotas(entity, assign=limits, remove=args.unset)
     if args.json:
         print_json({"entity": entity, "altered": True})
     else:
-        print(f"limits of {_name(entity)} altered")
+        say(f"limits of {_name(entity)} altered")
     return 0
 
 
@@ -112,7 +112,7 @@ def _number(key: str, text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise OncelogError(f"{key} must be a number, and {text!r} is none") from None
+        raise OncelogError(f"{key} must be a number, not {text!r}") from None
 
 
 def _name(entity: Mapping[str, EntityName]) -> str:

@@ -6,12 +6,12 @@ its start when it has one.
 
 from __future__ import annotations
 
-import sys
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from oncelog.cli.output import note
 from oncelog.client.blocking import BlockingClient
 from oncelog.client.leaders import EARLIEST_OFFSET, LATEST_OFFSET, list_offsets
 from oncelog.client.metadata import NO_LEADER, Node
@@ -102,7 +102,7 @@ class TopicReader:
             raise LeaderNotAvailable(f"{partition} has no leader, so its end cannot be reached; its broker may be down")
         if partition not in self._named:
             self._named.add(partition)
-            print(f"oncelog: {partition} has no leader; waiting for it", file=sys.stderr, flush=True)
+            note(f"{partition} has no leader; waiting for it")
 
     @property
     def finished(self) -> bool:

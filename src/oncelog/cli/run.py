@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 from oncelog.cli.options import key_value
+from oncelog.cli.output import say_text
 from oncelog.errors import OncelogError
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
     from oncelog.spark.pipeline.running import StopRequest
 
     if args.example:
-        print(EXAMPLE, end="")
+        say_text(EXAMPLE)
         return 0
     if args.file is None:
         raise OncelogError("which pipeline? oncelog run PIPELINE.toml (oncelog run --example prints one to start from)")

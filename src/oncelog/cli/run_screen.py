@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
+from oncelog.cli.output import detail, print_json_line, say_now
+from oncelog.printable import printable
 from oncelog.spark.pipeline.plan import plan_event, plan_lines
 from oncelog.spark.pipeline.progress import Progress
 
@@ -55,13 +56,13 @@ class JsonScreen:
         self._print(progress.event())
 
     def _print(self, event: Mapping[str, Any]) -> None:
-        print(json.dumps(event), flush=True)
+        print_json_line(event)
 
 
 class LineScreen:
     def problems(self, problems: Iterable[Problem]) -> None:
         for one in problems:
-            print(one, file=sys.stderr)
+            detail(str(one))
 
     def plan(self, pipeline: Pipeline, columns: Mapping[str, Columns]) -> None:
         for line in plan_lines(pipeline, columns):
@@ -75,7 +76,7 @@ class LineScreen:
         self._print(progress.line())
 
     def _print(self, line: str) -> None:
-        print(line, flush=True)
+        say_now(line)
 
 
 class TerminalScreen(LineScreen):
@@ -101,8 +102,8 @@ class TerminalScreen(LineScreen):
             lag = "-" if one.lag is None else f"{one.lag:,}"
             counts = (one.batch, self._rows[name], one.rows, round(one.rows_per_second))
             times = (one.duration_ms, one.write_ms, one.commit_ms)
-            table.add_row(name, *(f"{count:,}" for count in counts), lag, *(f"{took:,}" for took in times))
+            table.add_row(printable(name), *(f"{count:,}" for count in counts), lag, *(f"{took:,}" for took in times))
         return table
 
     def _print(self, line: str) -> None:
-        self._live.console.print(line, markup=False, highlight=False)
+        self._live.console.print(printable(line), markup=False, highlight=False)

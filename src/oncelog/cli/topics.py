@@ -15,8 +15,8 @@ from oncelog.admin import (
     ResourceType,
     TopicDescription,
 )
-from oncelog.cli.options import key_value, positive, settings_of
-from oncelog.cli.output import print_json, print_table
+from oncelog.cli.options import add_yes, client_config, key_value, positive, settings_of
+from oncelog.cli.output import confirm, print_json, print_table, say
 from oncelog.errors import OncelogError, TopicAlreadyExists, UnknownTopicOrPartition
 from oncelog.types import TopicPartition
 
@@ -26,7 +26,7 @@ examples:
   oncelog topics list
   oncelog topics describe orders
   oncelog topics alter orders --partitions 6 -o cleanup.policy=compact --unset retention.ms
-  oncelog topics delete orders
+  oncelog topics delete orders                       asks first; --yes does not
 """
 
 Subparsers = argparse._SubParsersAction
@@ -52,6 +52,7 @@ def add_parser(subparsers: Subparsers[argparse.ArgumentParser]) -> None:
     delete = actions.add_parser("delete", help="delete topics and all their records")
     delete.add_argument("names", nargs="+", metavar="NAME")
     delete.add_argument("--if-exists", action="store_true", help="a topic that is not there is no error")
+    add_yes(delete)
     delete.set_defaults(run=run_delete)
 
 
@@ -85,7 +86,7 @@ def _add_settings(parser: argparse.ArgumentParser, text: str) -> None:
 
 
 def run_create(args: argparse.Namespace) -> int:
-    with Admin(args.bootstrap_server) as admin:
+    with Admin(client_config(args)) as admin:
         try:
             created = admin.create_topic(
                 args.name,
@@ -103,7 +104,7 @@ def run_create(args: argparse.Namespace) -> int:
 
 
 def run_list(args: argparse.Namespace) -> int:
-    with Admin(args.bootstrap_server) as admin:
+    with Admin(client_config(args)) as admin:
         topics = admin.list_topics(include_internal=args.internal)
     if args.json:
         print_json(
@@ -125,7 +126,7 @@ def run_list(args: argparse.Namespace) -> int:
 
 
 def run_describe(args: argparse.Namespace) -> int:
-    with Admin(args.bootstrap_server) as admin:
+    with Admin(client_config(args)) as admin:
         names = args.names or [topic.name for topic in admin.list_topics()]
         described = [_describe(admin, name) for name in names]
     if args.json:
@@ -133,7 +134,7 @@ def run_describe(args: argparse.Namespace) -> int:
         return 0
     for number, topic in enumerate(described):
         if number:
-            print()
+            say()
         _print_topic(topic)
     return 0
 
@@ -190,7 +191,7 @@ def _print_topic(topic: dict[str, Any]) -> None:
 def run_alter(args: argparse.Namespace) -> int:
     if not (args.partitions or args.settings or args.unset):
         raise OncelogError("nothing to alter: give --partitions, -o KEY=VALUE or --unset KEY")
-    with Admin(args.bootstrap_server) as admin:
+    with Admin(client_config(args)) as admin:
         if args.settings or args.unset:
             admin.alter_configs(ResourceType.TOPIC, args.name, assign=settings_of(args.settings), remove=args.unset)
         if args.partitions:
@@ -199,7 +200,8 @@ def run_alter(args: argparse.Namespace) -> int:
 
 
 def run_delete(args: argparse.Namespace) -> int:
-    with Admin(args.bootstrap_server) as admin:
+    with Admin(client_config(args)) as admin:
+        confirm(f"delete {_named(args.names)} with all records", yes=args.yes)
         for name in args.names:
             try:
                 admin.delete_topic(name)
@@ -211,9 +213,13 @@ def run_delete(args: argparse.Namespace) -> int:
     return 0
 
 
+def _named(names: list[str]) -> str:
+    return f"topic {names[0]}" if len(names) == 1 else f"the topics {', '.join(names)}"
+
+
 def _tell(args: argparse.Namespace, what: str, name: str, **facts: object) -> int:
     if args.json:
         print_json({"name": name, **facts})
     else:
-        print(f"topic {name} {what}")
+        say(f"topic {name} {what}")
     return 0

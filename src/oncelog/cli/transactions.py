@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from dataclasses import asdict
 from typing import Any
 
 from oncelog import clock
 from oncelog.admin import Admin, HangingTransaction, ProducerState, TransactionDescription, TransactionState
-from oncelog.cli.options import not_negative, seconds
-from oncelog.cli.output import print_json, print_table
+from oncelog.cli.options import client_config, not_negative, seconds
+from oncelog.cli.output import confirm, print_json, print_table, say
 from oncelog.cli.producers import add_describe as add_producers
 from oncelog.cli.producers import when
 from oncelog.errors import OncelogError
@@ -117,7 +116,7 @@ def run_list(args: argparse.Namespace) -> int:
     older_than_ms = None if args.older_than is None else int(args.older_than * 1000)
     # To a broker what ended long ago is old as well; to a person "older than" means that it is still open.
     states = args.state or (() if older_than_ms is None else OPEN_STATES)
-    with Admin(args.bootstrap_server) as admin:
+    with Admin(client_config(args)) as admin:
         listed = admin.list_transactions(
             states=states, producer_ids=args.producer_id, older_than_ms=older_than_ms, pattern=args.pattern
         )
@@ -130,7 +129,7 @@ def run_list(args: argparse.Namespace) -> int:
 
 
 def run_describe(args: argparse.Namespace) -> int:
-    with Admin(args.bootstrap_server) as admin:
+    with Admin(client_config(args)) as admin:
         described = admin.describe_transactions(args.transactional_ids)
     now_ms = clock.wall_ms()
     if args.json:
@@ -174,7 +173,7 @@ def _as_json(one: TransactionDescription, now_ms: int) -> dict[str, Any]:
 def run_find_hanging(args: argparse.Namespace) -> int:
     if args.partition is not None and args.topic is None:
         raise OncelogError("--partition is a partition of which --topic?")
-    with Admin(args.bootstrap_server) as admin:
+    with Admin(client_config(args)) as admin:
         hanging = admin.find_hanging_transactions(
             _searched(admin, args), max_transaction_timeout_ms=int(args.max_transaction_timeout * 60_000)
         )
@@ -182,7 +181,7 @@ def run_find_hanging(args: argparse.Namespace) -> int:
         print_json([_hanging_json(one) for one in hanging])
         return 0
     if not hanging:
-        print("no transaction hangs")
+        say("no transaction hangs")
         return 0
     columns = (
         "topic", "partition", "start offset", "producer id", "epoch", "coordinator epoch", "transactional id",
@@ -236,7 +235,7 @@ def run_abort(args: argparse.Namespace) -> int:
     if args.topic is None or args.partition is None:
         raise OncelogError("which one? Give the ID of its producer, or the --topic and --partition where it hangs")
     partition = TopicPartition(args.topic, args.partition)
-    with Admin(args.bootstrap_server) as admin:
+    with Admin(client_config(args)) as admin:
         if args.start_offset is not None and claimed == (None, None, None):
             producer = _hanging_at(admin, partition, args.start_offset)
             coordinator_epoch = producer.coordinator_epoch
@@ -249,7 +248,7 @@ def run_abort(args: argparse.Namespace) -> int:
         names = ("producer_id", "producer_epoch", "coordinator_epoch")
         print_json({**partition._asdict(), **dict(zip(names, claimed, strict=True)), "aborted": True})
     else:
-        print(f"the transaction of producer {claimed[0]} in {partition} is aborted")
+        say(f"the transaction of producer {claimed[0]} in {partition} is aborted")
     return 0
 
 
@@ -280,7 +279,7 @@ def _hanging_at(admin: Admin, partition: TopicPartition, start_offset: int) -> P
 
 def _abort_by_fencing(args: argparse.Namespace) -> int:
     name = args.transactional_id
-    with Admin(args.bootstrap_server) as admin:
+    with Admin(client_config(args)) as admin:
         description = admin.describe_transactions([name])[name]  # InitProducerId would create what is not there
         _confirm(args, f"fence the producer of {name!r} ({description.state}) and abort what it has open")
         fenced = admin.fence_producers([name])[name]
@@ -288,15 +287,9 @@ def _abort_by_fencing(args: argparse.Namespace) -> int:
         print_json({"transactional_id": name, "state": description.state, **asdict(fenced)})
     else:
         was_open = description.state == TransactionState.ONGOING
-        print(f"the producer of {name} is fenced; {'its transaction is aborted' if was_open else 'it had none open'}")
+        say(f"the producer of {name} is fenced; {'its transaction is aborted' if was_open else 'it had none open'}")
     return 0
 
 
 def _confirm(args: argparse.Namespace, what: str) -> None:
-    if args.yes:
-        return
-    if not sys.stdin.isatty():
-        raise OncelogError(f"about to {what}; nothing was done: add --yes to do it")
-    print(f"{what}? [y/N] ", end="", file=sys.stderr, flush=True)
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise OncelogError("nothing was done")
+    confirm(what, yes=args.yes, alone=f"about to {what}; nothing was done: add --yes to do it")

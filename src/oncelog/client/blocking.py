@@ -179,7 +179,15 @@ class BlockingClient:
             self._forget(address)
             raise
         except OSError as error:
-            raise ConnectionLost(f"{address[0]}:{address[1]} is not reachable: {error}") from None
+            raise ConnectionLost(f"{address[0]}:{address[1]} is not reachable: {_reason(error)}") from None
+
+    def features_of(self, node: Node | None = None) -> dict[str, int]:
+        """What a broker said when it was connected to. Raises ConnectionLost and BrokersUnreachable."""
+        address = (node.host, node.port) if node else self._any_address()
+        try:
+            return self.connection_to(address).features
+        except OSError as error:
+            raise ConnectionLost(f"{address[0]}:{address[1]} is not reachable: {_reason(error)}") from None
 
     def _any_address(self) -> tuple[str, int]:
         """One that is connected, or the first that answers: of those we learned of, then of those we were given."""

@@ -69,14 +69,14 @@ def salvage(storage: Storage, directory: str, noted: Noted) -> Salvaged:
         batches = good_batches(path, data)
         unusable = len(data) - sum(batch.header.size_bytes for batch in batches)
         if unusable:
-            found.lost.append(f"{unusable} bytes of {path} are no whole batches")
+            found.lost.append(f"{unusable} bytes of {path} cannot be read")
         for batch in batches:
             found.end_offset = max(found.end_offset, batch.header.next_offset)
             found.epoch = max(found.epoch, batch.header.leader_epoch)
             if batch.header.base_offset >= start_offset and not batch.header.is_control:
                 _replay_batch(batch, data, transaction, found)
     if noted.end is not None and noted.end.end_offset > found.end_offset:
-        found.lost.append(f"offsets {found.end_offset} to {noted.end.end_offset - 1} are missing")
+        found.lost.append(f"the metadata's offsets {found.end_offset} to {noted.end.end_offset - 1} are missing")
         found.end_offset, found.epoch = noted.end.end_offset, max(noted.end.epoch, found.epoch)
     return found
 

@@ -1,0 +1,30 @@
+"""Text from elsewhere on its way to a terminal: the one function that makes it safe to show.
+
+Names, keys, values and messages come from clients and brokers, and may hold anything: an escape sequence that
+recolours, clears or retitles a terminal, a newline that looks like another row, a mark that turns the direction of
+reading. They are shown as Python would write them (`\\x1b`, `\\n`, `\\u202e`) instead of being obeyed. Everything else
+stays as it is.
+"""
+
+from __future__ import annotations
+
+import re
+
+UNSAFE = re.compile(
+    "["
+    "\x00-\x1f\x7f-\x9f"  # control characters, of which 0x9b begins an escape sequence as well
+    "\xad\u061c\u180e\u200b\u200e\u200f\u2060-\u206f\ufeff\ufff9-\ufffb"  # invisible, or turning the direction
+    "\u2028-\u202e"  # line ends that some terminals obey; more turns of the direction
+    "\ud800-\udfff"  # halves of characters, which cannot be written
+    "\U000e0000-\U000e0fff"  # tags, which nobody sees
+    "]"
+)
+
+
+def printable(text: object) -> str:
+    """Always one line: `printable("a\\x1b[2Jb\\n") == r"a\\x1b[2Jb\\n"`, with four visible characters for ESC."""
+    return UNSAFE.sub(_escaped, str(text))
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return found[0].encode("unicode_escape", "surrogatepass").decode()

@@ -1,0 +1,38 @@
+"""Text from elsewhere is shown, never obeyed."""
+
+from __future__ import annotations
+
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oncelog.printable import printable
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("orders-7", "orders-7"),
+        ("Grüße, 世界 🎉 \\n", "Grüße, 世界 🎉 \\n"),
+        ("a\x1b[2Jb", r"a\x1b[2Jb"),
+        ("a\nb\tc\rd\0", r"a\nb\tc\rd\x00"),
+        ("\x7f\x9b31m", r"\x7f\x9b31m"),
+        ("abc\u202edef\u2066", r"abc\u202edef\u2066"),
+        ("one\u2028two", r"one\u2028two"),
+        ("\ud800", r"\ud800"),
+        ("\ufeff\U000e0041", r"\ufeff\U000e0041"),
+        (7, "7"),
+    ],
+)
+def test_what_a_terminal_would_obey_is_written_out(text: object, shown: str) -> None:
+    assert printable(text) == shown
+
+
+@given(st.text(st.characters(exclude_categories=())))
+def test_nothing_is_left_to_obey(text: str) -> None:
+    shown = printable(text)
+    assert not any(unicodedata.category(one) in ("Cc", "Cs", "Zl", "Zp") for one in shown)
+    assert len(shown.splitlines()) <= 1
+    assert printable(shown) == shown
