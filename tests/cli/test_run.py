@@ -148,15 +148,15 @@ def test_a_terminal_shows_one_row_for_each_sink() -> None:
     with Live(console=console, auto_refresh=False) as live:
         screen = TerminalScreen(live)
         for batch in range(2):
-            screen.progress(Progress("paid", batch, 1500, 2000.4, 750, 600, 50, 12_345))
-        screen.progress(Progress("files", 7, 1, 1.0, 10, 5, 2, None))
+            screen.progress(Progress("paid", batch, 1500, 2000.4, 750, 600, 50, 12_345, 1600))
+        screen.progress(Progress("files", 7, None, 0.0, 10, 5, 2, None, 1))
     table = Console(file=io.StringIO(), width=120)
     table.print(screen.table())
     assert isinstance(table.file, io.StringIO)
     rows = [line.strip("│").split("│") for line in table.file.getvalue().splitlines() if line.startswith("│")]
     assert [[cell.strip() for cell in row] for row in rows] == [
-        ["paid", "1", "3,000", "1,500", "2,000", "12,345", "750", "600", "50"],
-        ["files", "7", "1", "1", "1", "-", "10", "5", "2"],
+        ["paid", "1", "1,600", "3,000", "1,500", "2,000", "12,345", "750", "600", "50"],
+        ["files", "7", "1", "0", "-", "0", "-", "10", "5", "2"],
     ]
 
 

@@ -12,7 +12,9 @@ from oncelog.errors import OncelogError
 
 if TYPE_CHECKING:
     from oncelog.cli.run_screen import Screen
+    from oncelog.spark.pipeline.document import Problem
     from oncelog.spark.pipeline.functions import Function
+    from oncelog.spark.pipeline.reading import Reading
     from oncelog.spark.pipeline.running import StopRequest
     from oncelog.spark.pipeline.values import Pipeline
 
@@ -60,6 +62,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--example", action="store_true", help="print a pipeline file with comments")
     parser.add_argument("--master", metavar="URL", help="Spark's master, instead of the file's (default: local[*])")
     parser.add_argument(
+        "--metrics", metavar="HOST:PORT", help="serve lag, rows and times of each sink there, for Prometheus"
+    )
+    parser.add_argument(
         "-o", dest="overrides", metavar="SECTION.KEY=VALUE", type=key_value, action="append", default=[],
         help="any key of the file; SECTION.NAME.KEY where there are several",
     )  # fmt: skip
@@ -89,20 +94,25 @@ def run(args: argparse.Namespace) -> int:
 def _check_and_run(args: argparse.Namespace, screen: Screen, stop: StopRequest) -> None:
     from oncelog.spark.pipeline import building, running, session, world
     from oncelog.spark.pipeline.document import InvalidPipeline
+    from oncelog.spark.watch.endpoint import serve
 
     session.check_parts()
-    pipeline = _read(args)
-    functions = _checked_outside(pipeline, os.path.dirname(os.path.abspath(args.file)))
-    log = session.log_file(pipeline, only_check=args.check)
+    if args.check:
+        _check(args, screen, stop)
+        return
+    pipeline = _read(args).sound()
+    functions, problems = _checked_outside(pipeline, args)
+    if problems:
+        raise InvalidPipeline(problems)
+    if args.metrics is not None:
+        screen.note("serving metrics", url=f"http://{serve(args.metrics).address}/metrics")
+    log = session.log_file(pipeline, only_check=False)
     screen.note("starting Spark", log=log)
     with session.open_session(pipeline, log) as spark, stop.on_signals():
         frames = building.build(spark, pipeline, functions)
         if frames.problems:
             raise InvalidPipeline(frames.problems)
         screen.plan(pipeline, frames.columns())
-        if args.check:
-            screen.note("everything is in order; nothing was started")
-            return
         for made in world.prepare(pipeline):
             screen.note(f"made {made}")
         try:
@@ -112,9 +122,31 @@ def _check_and_run(args: argparse.Namespace, screen: Screen, stop: StopRequest) 
         screen.note("stopped; the next run goes on here" if stop.count else "done: all that was there is processed")
 
 
-def _read(args: argparse.Namespace) -> Pipeline:
+def _check(args: argparse.Namespace, screen: Screen, stop: StopRequest) -> None:
+    """All that can be found in one round: whatever is wrong, what does not depend on it is still looked at."""
+    from oncelog.spark.pipeline import building, session, world
+    from oncelog.spark.pipeline.document import InvalidPipeline, in_order
+
+    reading = _read(args)
+    pipeline = reading.pipeline
+    functions, problems = _checked_outside(pipeline, args, is_startable=reading.is_startable)
+    problems += reading.problems
+    if not reading.is_startable or list(world.master_problems(pipeline)):
+        raise InvalidPipeline(in_order(problems))
+    log = session.log_file(pipeline, only_check=True)
+    screen.note("starting Spark", log=log)
+    with session.open_session(pipeline, log) as spark, stop.on_signals():
+        frames = building.build(spark, pipeline, functions, reading.unknown)
+        problems += frames.problems
+        if problems:
+            raise InvalidPipeline(in_order(problems))
+        screen.plan(pipeline, frames.columns())
+        screen.note("everything is in order; nothing was started")
+
+
+def _read(args: argparse.Namespace) -> Reading:
     from oncelog.spark.pipeline.document import read_document
-    from oncelog.spark.pipeline.reading import read_pipeline
+    from oncelog.spark.pipeline.reading import read_leniently
 
     try:
         with open(args.file, encoding="utf-8") as file:
@@ -123,25 +155,27 @@ def _read(args: argparse.Namespace) -> Pipeline:
         raise OncelogError(f"{args.file} is not a text in UTF-8") from None
     overrides = [*args.overrides, *([("pipeline.master", args.master)] if args.master else [])]
     document = read_document(text, args.file, overrides)
-    folder = os.path.dirname(os.path.abspath(args.file))
-    return read_pipeline(document, folder=folder, bootstrap_servers=args.bootstrap_server)
+    return read_leniently(document, folder=_folder(args), bootstrap_servers=args.bootstrap_server)
 
 
-def _checked_outside(pipeline: Pipeline, folder: str) -> dict[str, Function]:
-    """The functions of its steps by their names, or all that is wrong before Spark is needed."""
-    from oncelog.spark.pipeline.document import InvalidPipeline
+def _folder(args: argparse.Namespace) -> str:
+    return os.path.dirname(os.path.abspath(str(args.file)))
+
+
+def _checked_outside(
+    pipeline: Pipeline, args: argparse.Namespace, *, is_startable: bool = True
+) -> tuple[dict[str, Function], list[Problem]]:
+    """The functions of its steps by their names, and all that is wrong outside the file before Spark is needed."""
     from oncelog.spark.pipeline.functions import NoFunction, load_function
     from oncelog.spark.pipeline.values import FunctionStep
     from oncelog.spark.pipeline.world import problems_outside
 
     functions: dict[str, Function] = {}
-    problems = problems_outside(pipeline)
+    problems = problems_outside(pipeline, is_startable=is_startable)
     for step in pipeline.steps:
         if isinstance(step, FunctionStep):
             try:
-                functions[step.name] = load_function(step, folder)
+                functions[step.name] = load_function(step, _folder(args))
             except NoFunction as error:
                 problems.append(step.section.problem(str(error), step.key))
-    if problems:
-        raise InvalidPipeline(problems)
-    return functions
+    return functions, problems

@@ -89,20 +89,40 @@ class TerminalScreen(LineScreen):
 
     def progress(self, progress: Progress) -> None:
         self._last[progress.sink] = progress
-        self._rows[progress.sink] = self._rows.get(progress.sink, 0) + progress.rows
+        self._rows[progress.sink] = self._rows.get(progress.sink, 0) + (progress.rows or 0)
         self._live.update(self.table(), refresh=True)
 
     def table(self) -> Table:
         from rich.table import Table
 
         table = Table()
-        for title in ("sink", "batch", "rows in all", "rows", "rows/s", "lag", "took ms", "write ms", "commit ms"):
+        for title in (
+            "sink",
+            "batch",
+            "read",
+            "rows in all",
+            "rows",
+            "rows/s",
+            "lag",
+            "took ms",
+            "write ms",
+            "commit ms",
+        ):
             table.add_column(title, justify="left" if title == "sink" else "right")
         for name, one in self._last.items():
             lag = "-" if one.lag is None else f"{one.lag:,}"
-            counts = (one.batch, self._rows[name], one.rows, round(one.rows_per_second))
+            rows = "-" if one.rows is None else f"{one.rows:,}"
             times = (one.duration_ms, one.write_ms, one.commit_ms)
-            table.add_row(printable(name), *(f"{count:,}" for count in counts), lag, *(f"{took:,}" for took in times))
+            table.add_row(
+                printable(name),
+                f"{one.batch:,}",
+                f"{one.rows_read:,}",
+                f"{self._rows[name]:,}",
+                rows,
+                f"{one.rows_per_second:,.0f}",
+                lag,
+                *(f"{took:,}" for took in times),
+            )
         return table
 
     def _print(self, line: str) -> None:

@@ -9,7 +9,7 @@ every Python process of Spark imports this module.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         latest_version,
         reject_out_of_order,
     )
+    from oncelog.spark.watch.lag import OffsetsBehind
 
 __all__ = [
     "dead_letter_split",
@@ -35,6 +36,7 @@ __all__ = [
     "deduplicate",
     "encode_avro",
     "encode_json",
+    "lag",
     "latest_version",
     "register",
     "reject_out_of_order",
@@ -44,23 +46,44 @@ FILTER_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 """Off by default: without it a batch read of one partition reads them all."""
 
 
-def register(spark: SparkSession) -> None:
-    """Make oncelog's data sources known to a session, and check their sinks when a query starts.
+def register(spark: SparkSession, *, metrics: str | None = None) -> None:
+    """Make oncelog's data sources known to a session, check their sinks when a query starts, and follow its queries.
 
-    Raises WorkersLackOncelog if Spark's workers cannot import oncelog."""
+        register(spark)
+        register(spark, metrics="127.0.0.1:9464")      # lag, rows and times of all queries, for Prometheus
+
+    Raises WorkersLackOncelog if Spark's workers cannot import oncelog, BadAddress if `metrics` cannot be served there.
+    """
     from oncelog.spark.datasource import OncelogSource
     from oncelog.spark.start_check import check_at_start
     from oncelog.spark.table import OncelogTable
+    from oncelog.spark.watch.listener import listen
     from oncelog.spark.workers import settle_python
 
     context = getattr(spark, "_sc", None)
     if context is not None:  # a client of Spark Connect has none: its workers are the server's
         settle_python(context)
         check_at_start()
+        listen(spark)
     with _environment_for_many_threads(spark):
         spark.dataSource.register(OncelogSource)
         spark.dataSource.register(OncelogTable)
     spark.conf.set(FILTER_PUSHDOWN, "true")
+    if metrics is not None:
+        from oncelog.spark.watch.endpoint import serve
+
+        serve(metrics)
+
+
+def lag(progress: Mapping[str, Any] | None) -> dict[str, OffsetsBehind]:
+    """How far each source of a query is behind its topics, by the source's description, from the query's progress.
+
+        lag(query.lastProgress)      # {"...OncelogSource": OffsetsBehind(min=0, max=12, avg=3.0, total=12)}
+
+    Sources that are not topics are left out."""
+    from oncelog.spark.watch.lag import lag_by_source
+
+    return lag_by_source(progress)
 
 
 @contextmanager

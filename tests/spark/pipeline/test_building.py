@@ -120,3 +120,22 @@ def test_the_complete_example_of_the_page_is_analysed(session: SparkSession, tmp
     frames = built(session, tmp_path, here)
     assert frames.problems == []
     assert frames.columns()["per_hour"] == [("key", "string"), ("value", "string")]
+
+
+def test_one_round_finds_all_that_does_not_depend_on_something_wrong(session: SparkSession, tmp_path: Path) -> None:
+    lines = (
+        RATE
+        + '[[step]]\nname = "bad"\nsql = "SELECT valu FROM ticks"\n'
+        + '[[step]]\nname = "after_bad"\nsql = "SELECT * FROM bad"\n'
+        + '[[step]]\nname = "tool_after_bad"\ntool = "decode_json"\nfrom = "bad"\nwith = { schema = "id BIGINT" }\n'
+        + '[[step]]\nname = "of_spoiled"\nsql = "SELECT * FROM spoiled"\n'
+        + '[[step]]\nname = "also_bad"\nsql = "SELECT 1 FROM nowhere"\n'
+        + '[[sink]]\nname = "one"\ntype = "topic"\ntopic = "paid"\nfrom = "ticks"\n'
+        + '[[sink]]\nname = "two"\ntype = "console"\nfrom = "after_bad"\n'
+    )
+    document = read_document(HEAD + lines, FILE)
+    pipeline = read_pipeline(document, folder=str(tmp_path), bootstrap_servers="127.0.0.1:1")
+    frames = build(session, pipeline, {}, unknown=["spoiled"])
+    told = [str(problem).partition(": ")[2] for problem in frames.problems]
+    assert [text.split("]")[0] for text in told] == ["[step bad", "[step also_bad", "[sink one"]
+    assert frames.unknown == {"bad", "after_bad", "tool_after_bad", "of_spoiled", "also_bad", "spoiled"}

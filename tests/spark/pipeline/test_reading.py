@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from oncelog.spark.pipeline.document import read_document
 from oncelog.spark.pipeline.example import EXAMPLE
+from oncelog.spark.pipeline.reading import read_leniently
 from oncelog.spark.pipeline.values import FunctionStep, SqlStep, Trigger
-from tests.spark.pipeline.support import HEAD, SINK, SOURCE, problems, read
+from tests.spark.pipeline.support import FILE, HEAD, SINK, SOURCE, problems, read
 
 
 def test_a_pipeline_of_ten_lines_has_good_defaults() -> None:
@@ -195,3 +197,24 @@ def test_the_pipelines_of_the_page_are_pipelines() -> None:
     page = (Path(__file__).parents[3] / "docs" / "pipelines.md").read_text()
     blocks = re.findall(r"^```toml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     assert [len(read(text).sinks) for text in blocks if "[pipeline]" in text] == [1, 3]
+
+
+def test_what_is_right_is_read_beside_what_is_wrong() -> None:
+    text = (
+        HEAD
+        + '[[source]]\nname = "good"\nsubscribe = "a"\n'
+        + '[[source]]\nname = "bad"\nsubscribe = "b"\nstartingOffset = "earliest"\n'
+        + '[[step]]\nname = "one"\nsql = "SELECT 1"\nfrom = "good"\n'
+        + '[[sink]]\nname = "x"\ntype = "console"\nfrom = "good"\n'
+        + '[[sink]]\nname = "y"\ntype = "console"\nfrom = "godo"\n'
+    )
+    found = read_leniently(read_document(text, FILE), folder="/home/me", bootstrap_servers="broker:9092")
+    assert [one.name for one in found.pipeline.sources] == ["good"]
+    assert [one.name for one in found.pipeline.steps] == []
+    assert [one.name for one in found.pipeline.sinks] == ["x"]
+    assert found.unknown == {"bad", "one"}
+    assert found.is_startable
+    assert [problem.where.line for problem in found.problems] == [10, 14, 22]
+    headless = read_leniently(read_document(SOURCE + SINK, FILE), folder="/", bootstrap_servers="broker:9092")
+    assert not headless.is_startable
+    assert len(headless.pipeline.sinks) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +24,8 @@ from oncelog.spark.pipeline.reading import read_pipeline
 from oncelog.spark.pipeline.running import QueryFailed, StopRequest, run_queries
 from oncelog.spark.pipeline.values import FunctionStep
 from oncelog.spark.pipeline.world import prepare
+from oncelog.spark.watch.listener import QUERIES
+from oncelog.spark.watch.queries import prometheus_text
 from oncelog.types import IsolationLevel
 from tests.spark.pipeline.support import FILE
 from tests.support.process import BrokerProcess
@@ -77,8 +80,13 @@ def test_good_rows_become_a_table_and_bad_ones_records(
         rows = database.execute("SELECT id, version, item FROM items ORDER BY id").fetchall()
     assert rows == [(number, number + 20, f"item {number + 20}") for number in range(20)]
     assert values(bootstrap, letters) == [b"not JSON at all"]
-    totals = {name: sum(one.rows for one in shown if one.sink == name) for name in ("table", "letters")}
-    assert totals == {"table": 41, "letters": 41}
+    totals = {name: sum(one.rows or 0 for one in shown if one.sink == name) for name in ("table", "letters")}
+    assert totals == {"table": 40, "letters": 1}
+    assert sum(one.rows_read for one in shown if one.sink == "letters") >= 41
+    assert shown[-1].lag == 0
+    page = prometheus_text(QUERIES.states())
+    assert re.search(r'oncelog_spark_max_offsets_behind_latest\{query="letters",id="[^"]+"\} 0', page)
+    assert re.search(r'oncelog_spark_output_rows_total\{query="table",id="[^"]+"\} 40', page)
     assert spark.streams.active == []
 
 

@@ -1,14 +1,15 @@
 """Data frames from values: sources are loaded and steps analysed, which Spark does without running anything.
 
-A shell over Spark's session. Problems carry lines of the file; a step after a wrong one is not looked at, for what it
-takes is not known.
+A shell over Spark's session. Problems carry lines of the file; a step or sink that takes what a wrong one gives is not
+looked at, and every other one is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from oncelog.errors import OncelogError
 from oncelog.spark.pipeline.columns import Columns, missing_folder_column
@@ -23,12 +24,17 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+NOT_FOUND: Final = re.compile(r"TABLE_OR_VIEW_NOT_FOUND[^`]*`(?P<name>[^`]+)`")
+
+
 @dataclass(slots=True)
 class Frames:
     """By the name of their source or output."""
 
     by_name: dict[str, DataFrame] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
+    unknown: set[str] = field(default_factory=set)
+    """Names of sources and outputs that could not be built, and of all that take them."""
 
     def columns(self) -> dict[str, Columns]:
         return {name: frame.dtypes for name, frame in self.by_name.items()}
@@ -38,18 +44,20 @@ class Frames:
         self.by_name[name] = frame
 
 
-def build(spark: SparkSession, pipeline: Pipeline, functions: Mapping[str, Function]) -> Frames:
-    """`functions` by the name of their step."""
-    frames = Frames()
+def build(
+    spark: SparkSession, pipeline: Pipeline, functions: Mapping[str, Function], unknown: Iterable[str] = ()
+) -> Frames:
+    """`functions` by the name of their step; `unknown` are names whose sections are wrong."""
+    frames = Frames(unknown=set(unknown))
     for source in pipeline.sources:
         _add_source(spark, source, frames)
     for step in pipeline.steps:
-        if frames.problems:
-            return frames
         _add_step(spark, step, functions, frames)
-    for sink in pipeline.sinks if not frames.problems else ():
-        problem = _sink_problem(spark, sink, frames.by_name[sink.input])
-        frames.problems += [] if problem is None else [problem]
+        frames.unknown |= {name for name in step.outputs if name not in frames.by_name}
+    for sink in pipeline.sinks:
+        if sink.input in frames.by_name:
+            problem = _sink_problem(spark, sink, frames.by_name[sink.input])
+            frames.problems += [] if problem is None else [problem]
     return frames
 
 
@@ -61,6 +69,7 @@ def _add_source(spark: SparkSession, source: Source, frames: Frames) -> None:
         frames.add(source.name, reader.load())
     except Exception as error:  # Spark's, and whatever a data source raises in a worker
         frames.problems.append(source.section.problem(sentence(str(error)), "schema", "format"))
+        frames.unknown.add(source.name)
 
 
 def _add_step(spark: SparkSession, step: Step, functions: Mapping[str, Function], frames: Frames) -> None:
@@ -68,8 +77,11 @@ def _add_step(spark: SparkSession, step: Step, functions: Mapping[str, Function]
         try:
             frames.add(step.name, spark.sql(step.sql.value))
         except Exception as error:
-            frames.problems.append(_sql_problem(step, str(error), frames))
+            if not _takes_what_is_unknown(str(error), frames):
+                frames.problems.append(_sql_problem(step, str(error), frames))
         return
+    if step.name not in functions or not all(name in frames.by_name for name in step.inputs):
+        return  # what is wrong was told already
     key = step.key
     try:
         result = functions[step.name](*(frames.by_name[name] for name in step.inputs), **step.arguments)
@@ -85,9 +97,15 @@ def _add_step(spark: SparkSession, step: Step, functions: Mapping[str, Function]
         frames.problems.append(step.section.problem(problem, "outputs", key))
 
 
+def _takes_what_is_unknown(message: str, frames: Frames) -> bool:
+    """Whether a query fails only because something before it does."""
+    found = NOT_FOUND.search(message)
+    return found is not None and found["name"].lower() in {name.lower() for name in frames.unknown}
+
+
 def _sql_problem(step: SqlStep, message: str, frames: Frames) -> Problem:
     text = sentence(message)
-    if "TABLE_OR_VIEW_NOT_FOUND" in message:
+    if NOT_FOUND.search(message):
         text += f" Sources and earlier steps are {', '.join(frames.by_name)}."
     where = step.sql.line_of(line_in_query(message) or 0)
     return Problem(where, f"{step.section.label} {text}")

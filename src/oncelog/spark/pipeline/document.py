@@ -51,6 +51,11 @@ class InvalidPipeline(OncelogError):
         super().__init__("\n".join(map(str, self.problems)))
 
 
+def in_order(problems: Iterable[Problem]) -> list[Problem]:
+    """Of the file; each once."""
+    return sorted(dict.fromkeys(problems), key=lambda problem: problem.where.line or 0)
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     value: Any

@@ -1,20 +1,21 @@
 """From sections to a pipeline: defaults, names, references, and keys that must stand together or must not.
 
-Owns every rule that needs nothing but the file. Collects all problems before it refuses, so that a file is mended in
+Owns every rule that needs nothing but the file. Collects all problems before it refuses, so that a file is fixed in
 one go. Never asks a broker, a disk or Spark.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from oncelog.spark.pipeline import schema
 from oncelog.spark.pipeline.data_sources import source_problem
-from oncelog.spark.pipeline.document import Document, Entry, InvalidPipeline, Section
+from oncelog.spark.pipeline.document import Document, Entry, InvalidPipeline, Problem, Section, in_order
 from oncelog.spark.pipeline.reading_sinks import read_sinks
 from oncelog.spark.pipeline.section_reader import SectionReader, as_options
-from oncelog.spark.pipeline.values import OUR_FORMAT, FunctionStep, Pipeline, Source, SqlStep, Step, Trigger
+from oncelog.spark.pipeline.values import OUR_FORMAT, FunctionStep, Pipeline, Sink, Source, SqlStep, Step, Trigger
 
 DEFAULT_MASTER: Final = "local[*]"
 DEFAULT_TRIGGER: Final = "processing-time 1 second"
@@ -26,11 +27,44 @@ def read_pipeline(document: Document, *, folder: str, bootstrap_servers: str) ->
     """`folder` is the file's own: its paths are relative to it. The servers are those of who names none.
 
     Raises InvalidPipeline, with all that is wrong."""
+    return read_leniently(document, folder=folder, bootstrap_servers=bootstrap_servers).sound()
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """`pipeline` is made of the sections without problems; the names in `unknown` are those of what was left out."""
+
+    pipeline: Pipeline
+    problems: tuple[Problem, ...]
+    unknown: frozenset[str]
+    is_startable: bool
+    """Whether the section [pipeline] is right: where Spark runs, and how."""
+
+    def sound(self) -> Pipeline:
+        """Raises InvalidPipeline, with all that is wrong."""
+        if self.problems:
+            raise InvalidPipeline(self.problems)
+        return self.pipeline
+
+
+def read_leniently(document: Document, *, folder: str, bootstrap_servers: str) -> Reading:
+    """As `read_pipeline`, but goes on with what is right, so that it can be checked further."""
     reader = SectionReader(document, folder, bootstrap_servers)
-    pipeline = _read(reader, document)
-    if reader.problems:
-        raise InvalidPipeline(sorted(reader.problems, key=lambda problem: problem.where.line or 0))
-    return pipeline
+    whole = _read(reader, document)
+
+    def is_right(member: Source | Step | Sink) -> bool:
+        return all(section is not member.section for section in reader.spoiled)
+
+    left_out = {one.name for one in whole.sources if not is_right(one)}
+    left_out |= {name for step in whole.steps if not is_right(step) for name in step.outputs}
+    pipeline = replace(
+        whole,
+        sources=tuple(filter(is_right, whole.sources)),
+        steps=tuple(filter(is_right, whole.steps)),
+        sinks=tuple(filter(is_right, whole.sinks)),
+    )
+    is_startable = all(section is not whole.section for section in reader.spoiled)
+    return Reading(pipeline, tuple(in_order(reader.problems)), frozenset(left_out), is_startable)
 
 
 def _read(reader: SectionReader, document: Document) -> Pipeline:
@@ -83,7 +117,7 @@ def _read_source(reader: SectionReader, section: Section, *, alone: bool) -> Sou
     options = reader.client_settings(section) | reader.options_of(section, schema.TOPIC_SOURCE)
     source = Source(section, name, spark_format, streaming is not False, options)
     if has_good_keys:
-        reader.note(source_problem(source))
+        reader.note(section, source_problem(source))
     return source
 
 

@@ -49,9 +49,9 @@ def _read_sink(reader: SectionReader, section: Section, pipeline: str, latest: S
         create_partitions=_create_partitions(reader, section) if kind == "topic" else None,
     )
     if has_good_keys and kind == "topic":
-        reader.note(topic_sink_problem(sink))
+        reader.note(section, topic_sink_problem(sink))
     elif has_good_keys and kind == "table":
-        reader.note(table_sink_problem(sink))
+        reader.note(section, table_sink_problem(sink))
     elif kind == "files" and sink.output_mode != "append":
         reader.wrong(section, f'files only grow: "output_mode" is "append", not "{sink.output_mode}"', "output_mode")
     return sink

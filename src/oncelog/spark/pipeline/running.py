@@ -19,6 +19,7 @@ from oncelog.errors import OncelogError
 from oncelog.spark.pipeline.progress import Progress, read_progress
 from oncelog.spark.pipeline.sql_errors import sentence
 from oncelog.spark.pipeline.values import Pipeline, Sink
+from oncelog.spark.watch.queries import ROWS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -96,6 +97,8 @@ def run_queries(
 
 
 def _start(pipeline: Pipeline, sink: Sink, frame: DataFrame) -> StreamingQuery:
+    if sink.type == "files":
+        frame = _counted(frame)
     writer = frame.writeStream.format(sink.format).outputMode(sink.output_mode).options(**sink.options)
     writer = writer.queryName(sink.name).option("checkpointLocation", pipeline.checkpoint_of(sink))
     if sink.partition_by:
@@ -105,6 +108,13 @@ def _start(pipeline: Pipeline, sink: Sink, frame: DataFrame) -> StreamingQuery:
         return writer.trigger(**trigger).start()
     except Exception as error:  # Spark's, and whatever a data source raises in a worker
         raise QueryFailed(f"sink {sink.name} did not start: {sentence(str(error))}") from error
+
+
+def _counted(frame: DataFrame) -> DataFrame:
+    """Spark's file sink is the one that does not count the rows that it writes."""
+    from pyspark.sql import functions
+
+    return frame.observe(ROWS, functions.count(functions.lit(1)).alias("rows"))
 
 
 class _Queries:

@@ -29,6 +29,8 @@ class SectionReader:
     folder: str
     bootstrap_servers: str
     problems: list[Problem] = field(default_factory=list)
+    spoiled: list[Section] = field(default_factory=list)
+    """Those with a problem: what was read from them is not what was meant."""
     views: dict[str, str] = field(default_factory=dict)
     """Names that SQL may use so far, by their lower-case form: Spark does not tell them apart by case."""
 
@@ -80,7 +82,8 @@ class SectionReader:
     def check_keys(self, section: Section, keys: schema.Keys) -> bool:
         """False: it makes no sense to look at the section as a whole."""
         found = schema.problems_of(section, keys)
-        self.problems += found
+        for problem in found:
+            self.note(section, problem)
         return not found
 
     def file_name(self, section: Section, name: str) -> str:
@@ -89,12 +92,13 @@ class SectionReader:
         self.wrong(section, f'"name" has letters, digits, ".", "_" and "-", not {name!r}', "name")
         return MISSING
 
-    def note(self, problem: Problem | None) -> None:
+    def note(self, section: Section, problem: Problem | None) -> None:
         if problem is not None:
             self.problems.append(problem)
+            self.spoiled.append(section)
 
     def wrong(self, section: Section, text: str, *keys: str) -> None:
-        self.problems.append(section.problem(text, *keys))
+        self.note(section, section.problem(text, *keys))
 
     def inputs(self, section: Section, latest: Sequence[str]) -> tuple[str, ...]:
         named = schema.listed(self.value(section, "from"))

@@ -30,10 +30,11 @@ DEFAULT_MASTER_PORT: Final = 7077
 MASTER_SCHEME: Final = "spark://"
 
 
-def problems_outside(pipeline: Pipeline) -> list[Problem]:
+def problems_outside(pipeline: Pipeline, *, is_startable: bool = True) -> list[Problem]:
+    """If the section [pipeline] is wrong, what it says is not looked at."""
     return [
-        *_checkpoint_problems(pipeline),
-        *_master_problems(pipeline),
+        *(_checkpoint_problems(pipeline) if is_startable else ()),
+        *(master_problems(pipeline) if is_startable else ()),
         *_path_problems(pipeline.sources),
         *_topic_problems(pipeline),
     ]
@@ -104,7 +105,7 @@ def _making_problem(folder: str) -> str | None:
 # --- the master, and files that are read ------------------------------------------------------------------------------
 
 
-def _master_problems(pipeline: Pipeline) -> Iterator[Problem]:
+def master_problems(pipeline: Pipeline) -> Iterator[Problem]:
     """Spark itself would try for minutes."""
     if not pipeline.master.startswith(MASTER_SCHEME):
         return
