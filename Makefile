@@ -1,4 +1,4 @@
-# make demo | check | test | bench | lint | conformance | faults: each sets up what it needs first, into .venv, from pinned
+# make demo | check | test | bench | lint | conformance | faults | pythons: each sets up what it needs first, into .venv, from pinned
 # versions. `make check` is for every commit: lint, types and the deterministic tests. `make test` runs all tests; a real one
 # that fails is run again alone, and if it then passes the run ends with `FLAKY: ...` (`make test STRICT=1` fails on those).
 # CONTRIBUTING.md says more.
@@ -15,7 +15,7 @@ CORES := $(shell nproc 2>/dev/null || sysctl -n hw.ncpu)
 WORKERS ?= $(shell expr $(CORES) + 1)
 STRICT ?=
 
-.PHONY: setup demo check test bench lint style types deterministic conformance faults native collected classes parts clean
+.PHONY: setup demo check test bench lint style types deterministic conformance faults pythons native collected classes parts clean
 
 setup: $(STAMP)
 
@@ -73,6 +73,10 @@ conformance: native parts
 faults: native classes
 	@ONCELOG_SOAK=1 $(BIN)/python -m pytest -s tests/client tests/consumer tests/controller tests/coordinator tests/faults \
 		tests/hostile tests/interop tests/log tests/once tests/producer tests/records tests/sim tests/spark tests/wire
+
+# Minutes for each: source distribution and wheel, with and without a compiler, on every Python from 3.11 on that is there.
+pythons: setup
+	@ONCELOG_SOAK=1 $(BIN)/python -m pytest -v tests/test_install.py
 
 clean:
 	rm -rf $(VENV) build src/oncelog/*/_*.c src/oncelog/*/_*.so

@@ -1,12 +1,17 @@
 """Builds the native parts. Everything else is in pyproject.toml."""
 
 import os
+import sysconfig
+from copy import copy
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from Cython.Build import cythonize
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 from setuptools.errors import BaseError, CCompilerError
+
+from distutils.ccompiler import new_compiler  # isort: skip  (setuptools', which brings it along)
+from distutils.sysconfig import customize_compiler  # isort: skip
 
 # The Makefile installs the package in place, and compiles afterwards: only what has changed.
 COMPILES_LATER = "ONCELOG_COMPILE_LATER" in os.environ
@@ -72,26 +77,50 @@ def native(name: str, suffix: str, optimize: str = "-O2", depends: tuple[str, ..
 
 
 def natives() -> list[Extension]:
-    return cythonize(
-        [
-            native("records._appender", ".pyx"),
-            native("records._placing", ".pyx"),
-            native("records._native", ".pyx", "-O3", KERNEL_PARTS),
-            native("wire._quick", ".pyx"),
-            native("client._lock", ".pyx"),
-            native("client._records", ".pyx"),
-            native("client._recycling", ".pyx"),
-            native("client._settled", ".pyx"),
-            native("client._clock", ".pyx"),
-            native("broker._allocator", ".pyx"),
-            *(native(name, ".py") for name in COMPILED),
-        ],
+    if os.name != "posix":  # they are written for gcc and clang
+        return []
+    return [
+        native("records._appender", ".pyx"),
+        native("records._placing", ".pyx"),
+        native("records._native", ".pyx", "-O3", KERNEL_PARTS),
+        native("wire._quick", ".pyx"),
+        native("client._lock", ".pyx"),
+        native("client._records", ".pyx"),
+        native("client._recycling", ".pyx"),
+        native("client._settled", ".pyx"),
+        native("client._clock", ".pyx"),
+        native("broker._allocator", ".pyx"),
+        *(native(name, ".py") for name in COMPILED),
+    ]
+
+
+def translate(extensions: list[Extension]) -> None:
+    """To C, which takes a minute and is wanted by nobody who asks only for metadata or a source distribution."""
+    from Cython.Build import cythonize
+
+    translated = cythonize(
+        [copy(extension) for extension in extensions],
         # Annotations are for people and mypy: an `int` there has no bound, as C's has.
         compiler_directives={"language_level": "3", "annotation_typing": False},
         build_dir="build",
         quiet=True,
         nthreads=AT_ONCE,
     )
+    by_name = {extension.name: extension for extension in extensions}
+    for extension in translated:
+        by_name[extension.name].sources = extension.sources
+        by_name[extension.name].depends = extension.depends
+
+
+def check_compiler() -> None:
+    """Raises CCompilerError if there is none, or if it does not find Python's headers."""
+    with TemporaryDirectory() as folder:
+        probe = Path(folder, "probe.c")
+        probe.write_text("#include <Python.h>\n")
+        compiler = new_compiler()
+        customize_compiler(compiler)
+        headers = sorted({sysconfig.get_path("include"), sysconfig.get_path("platinclude")})
+        compiler.compile([str(probe)], output_dir=folder, include_dirs=headers)
 
 
 class AllOrNothing(build_ext):
@@ -100,8 +129,11 @@ class AllOrNothing(build_ext):
 
     def run(self) -> None:
         try:
+            if self.extensions:
+                check_compiler()
+                translate(self.extensions)
             super().run()
-        except (CCompilerError, BaseError) as error:
+        except (CCompilerError, BaseError, ImportError) as error:
             if self.inplace and not self.editable_mode:
                 raise
             self.warn(f"oncelog is installed without its compiled parts, and slower for it: {error}")

@@ -13,7 +13,7 @@ import errno
 import logging
 import socket
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
 logger = logging.getLogger(__name__)
 
@@ -161,3 +161,16 @@ def _listening(family: int, address: Address) -> socket.socket:
         listening.close()
         raise OSError(error.errno, f"cannot listen on {address[0]}:{address[1]}: {error.strerror}") from None
     return listening
+
+
+class _Buffered(asyncio.BufferedProtocol):
+    """Stands for a protocol that has the methods of a BufferedProtocol without being one."""
+
+    def __init__(self, inner: Any) -> None:
+        for name in ("connection_made", "connection_lost", "get_buffer", "buffer_updated", "eof_received"):
+            setattr(self, name, getattr(inner, name))
+
+
+def protocol_for(loop: asyncio.AbstractEventLoop, buffered: object) -> asyncio.BaseProtocol:
+    """What the loop takes for such a protocol. uvloop asks for its methods, asyncio's own loop for its class."""
+    return _Buffered(buffered) if isinstance(loop, asyncio.BaseEventLoop) else cast(asyncio.BaseProtocol, buffered)

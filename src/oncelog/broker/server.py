@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
 from oncelog.broker.config import BrokerConfig, Endpoint
@@ -29,7 +29,7 @@ from oncelog.broker.dispatch import Dispatcher, api_name
 from oncelog.broker.group_commit import GroupCommit
 from oncelog.broker.held_answers import HeldAnswers
 from oncelog.broker.housekeeping import Housekeeping
-from oncelog.broker.listener import Listener
+from oncelog.broker.listener import Listener, protocol_for
 from oncelog.broker.lookout import Lookout
 from oncelog.broker.off_loop import OffLoop
 from oncelog.broker.state import BrokerState
@@ -108,7 +108,7 @@ class Server:
         self._connections: set[KafkaConnection] = set()
         self._listener = Listener(
             loop,
-            lambda: cast(asyncio.BaseProtocol, KafkaConnection(self)),
+            lambda: protocol_for(loop, KafkaConnection(self)),
             may_keep=is_for_clients,
             refused=self._out_of_descriptors,
         )
@@ -291,10 +291,17 @@ def data_folder_lock(directory: str) -> Iterator[FolderLock]:
         lock.release()
 
 
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """uvloop's, which serves more, where it is installed: there is none for every Python."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
 def run(config: BrokerConfig) -> int:
     """Serve until SIGTERM or SIGINT; the process's exit code."""
-    import uvloop
-
     with contextlib.suppress(ImportError):  # not compiled: then threads keep memory each for itself
         from oncelog.broker._allocator import use_one_arena
 
@@ -312,7 +319,7 @@ def run(config: BrokerConfig) -> int:
         contextlib.ExitStack() as at_the_end,
         # Leaving the pool waits for what runs in it: only then may the logs be closed.
         ThreadPoolExecutor(threads) as pool,
-        contextlib.closing(uvloop.new_event_loop()) as loop,
+        contextlib.closing(new_event_loop()) as loop,
     ):
         now_ms = steady_time.now_ms()
         broker = BrokerState.open(

@@ -6,23 +6,15 @@ wait to be awaited would cost as much as a few hundred more of them."""
 from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_SET_ITEM
 
+from oncelog.records._named_tuple cimport new_raw_named_tuple
 
 cdef extern from "Python.h":
     void PyObject_GC_Track(object one)
     void PyObject_GC_UnTrack(object one)
     int PyObject_GC_IsTracked(object one)
 
-cdef extern from *:
-    """
-    static PyObject *oncelog_new_tuple(PyObject *kind, Py_ssize_t count) {
-        return (PyObject *)PyObject_GC_NewVar(PyTupleObject, (PyTypeObject *)kind, count);
-    }
-    """
-    object oncelog_new_tuple(object kind, Py_ssize_t count)
-
-
 cpdef object new_metadata(object kind, object topic, object partition, object offset, object timestamp_ms):
-    cdef object metadata = oncelog_new_tuple(kind, 4)
+    cdef object metadata = new_raw_named_tuple(kind, 4)
     Py_INCREF(topic)
     PyTuple_SET_ITEM(metadata, 0, topic)
     Py_INCREF(partition)

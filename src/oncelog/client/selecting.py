@@ -23,6 +23,7 @@ from oncelog.client.driven import Driven, advance, is_done, sleep_ms
 from oncelog.client.network_events import Close, Connect, Effect, Event, Write
 from oncelog.client.sockets import (
     ADDRESS_PATIENCE_MS,
+    CAN_GATHER,
     CLOSED_BY_BROKER,
     MAX_GATHERED,
     SYSTEM_DEFAULTS,
@@ -35,12 +36,10 @@ from oncelog.client.sockets import (
     reason_of,
     unsent,
 )
-from oncelog.client.turn import READABLE, WRITABLE, Turn, new_watch
+from oncelog.client.turn import READABLE, WRITABLE, PipeBell, SocketBell, Turn, new_bell, new_watch
 from oncelog.records.model import Buffer
 
-MAX_WAKE_BYTES = 4096
-
-_CONNECT_PENDING = (0, errno.EINPROGRESS)
+_CONNECT_PENDING = (0, errno.EINPROGRESS, errno.EWOULDBLOCK)
 
 
 class Channel:
@@ -88,11 +87,9 @@ class SelectingDriver:
         self._found: deque[_Found] = deque()
         self._is_closing = False
         self._is_running = False
-        self._lock = threading.Lock()  # who ends the loop, and the ends of the pipe
-        self.wake_reader, self._wake_writer = os.pipe()
-        os.set_blocking(self.wake_reader, False)
-        os.set_blocking(self._wake_writer, False)
-        self.watch.register(self.wake_reader, READABLE)
+        self._lock = threading.Lock()  # who ends the loop, and the bell
+        self._bell: PipeBell | SocketBell | None = new_bell()
+        self.watch.register(self._bell.reader, READABLE)
 
     # --- from any thread --------------------------------------------------------------------------------------------
 
@@ -124,9 +121,9 @@ class SelectingDriver:
             self._release()
 
     def _ring(self) -> None:
-        with self._lock, contextlib.suppress(BlockingIOError):  # a full pipe wakes as well
-            if self._wake_writer >= 0:
-                os.write(self._wake_writer, b"\0")
+        with self._lock, contextlib.suppress(BlockingIOError):  # one that is ringing wakes as well
+            if self._bell is not None:
+                self._bell.ring()
 
     # --- the loop ---------------------------------------------------------------------------------------------------
 
@@ -206,8 +203,8 @@ class SelectingDriver:
     def _attend(self, fd: int, mask: int, now_ms: int) -> None:
         channel = self.channels_by_fd.get(fd)
         if channel is None:
-            if fd == self.wake_reader:
-                os.read(fd, MAX_WAKE_BYTES)
+            if self._bell is not None and fd == self._bell.reader:
+                self._bell.hush()
         elif not channel.is_open:
             self._connected(channel, now_ms)
         else:
@@ -244,7 +241,8 @@ class SelectingDriver:
         left = channel.backlog + buffers if was_behind else buffers
         try:
             while left:
-                sent = channel.socket.send(left[0]) if len(left) == 1 else channel.socket.sendmsg(left[:MAX_GATHERED])
+                alone = len(left) == 1 or not CAN_GATHER
+                sent = channel.socket.send(left[0]) if alone else channel.socket.sendmsg(left[:MAX_GATHERED])
                 left = unsent(left, sent)
         except BlockingIOError:
             pass
@@ -357,8 +355,7 @@ class SelectingDriver:
             self._discard(channel)
         self.channels_by_link.clear()
         with self._lock:
-            if self._wake_writer >= 0:
+            if self._bell is not None:
                 self.watch.close()
-                os.close(self.wake_reader)
-                os.close(self._wake_writer)
-                self.wake_reader = self._wake_writer = -1
+                self._bell.close()
+                self._bell = None

@@ -15,6 +15,9 @@ MAX_PORT = 2**16 - 1
 MAX_GATHERED = 1024
 """How many buffers Linux takes in one write (IOV_MAX)."""
 
+CAN_GATHER = hasattr(socket.socket, "sendmsg")
+"""Whether a socket takes several buffers in one write: not on Windows."""
+
 ADDRESS_PATIENCE_MS = 1_000
 """How long an address of a host may keep silent while the host has others to try."""
 

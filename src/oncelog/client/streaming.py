@@ -22,6 +22,7 @@ from oncelog.client.driven import Driven, advance, is_done, sleep_ms
 from oncelog.client.network_events import Connect, Effect, Event, Write
 from oncelog.client.sockets import (
     ADDRESS_PATIENCE_MS,
+    CAN_GATHER,
     CLOSED_BY_BROKER,
     MAX_GATHERED,
     SYSTEM_DEFAULTS,
@@ -51,7 +52,7 @@ class _Channel(asyncio.BufferedProtocol):
 
     def write(self, buffers: list[Buffer]) -> None:
         assert self._transport is not None, "written to before it was opened"
-        if not self._transport.get_write_buffer_size():
+        if CAN_GATHER and not self._transport.get_write_buffer_size():
             buffers = self._write_now(buffers)
         if buffers:
             self._transport.writelines(buffers)

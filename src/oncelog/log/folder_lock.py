@@ -14,12 +14,16 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 from collections.abc import Callable
 from typing import Final
 
 from oncelog.errors import OncelogError
+
+try:
+    import fcntl
+except ImportError:  # on Windows, whose clients need none of this
+    fcntl = None  # type: ignore[assignment]
 
 LOCK_FILE: Final = ".lock"
 FILE_MODE: Final = 0o644
@@ -27,6 +31,8 @@ MAX_OWNER_BYTES: Final = 32
 """What is read of the file: it holds a process id."""
 UNKNOWN_OWNER: Final = "unknown"
 TAKEN: Final = frozenset({errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES})
+
+NOT_HERE: Final = "a broker, and a producer with spool_dir, need Linux or macOS, where folders can be locked"
 
 Inode = tuple[int, int]
 
@@ -53,6 +59,8 @@ class FolderLock:
     def __init__(self, directory: str, *, only_looks: bool = False) -> None:
         """Makes the folder if it is not there. Whoever `only_looks` writes nothing, and locks what there is. Raises
         FolderInUse, or OSError with words for a user."""
+        if fcntl is None:
+            raise OSError(errno.ENOTSUP, NOT_HERE)
         if not only_looks:
             _make_folder(directory)
         self._only_looks = only_looks

@@ -94,5 +94,6 @@ def _end_all() -> None:
         sender.thread.join(sender.patience_s + JOIN_GRACE_S)
 
 
-os.register_at_fork(after_in_child=_disown_in_child)
+if hasattr(os, "register_at_fork"):  # not on Windows, where nobody forks
+    os.register_at_fork(after_in_child=_disown_in_child)
 atexit.register(_end_all)

@@ -19,6 +19,7 @@ from libc.string cimport memcpy, memset
 cimport cython
 
 from oncelog.records._appender cimport Appender
+from oncelog.records._named_tuple cimport new_named_tuple
 from oncelog.records._placing cimport murmur2_of
 from oncelog.errors import CorruptMessage, InvalidRecord, MessageTooLarge, UnsupportedCompressionType
 from oncelog.records import compression, model
@@ -48,14 +49,6 @@ cdef extern from *:
     static CYTHON_INLINE void store64(uint8_t *at, uint64_t value) {
         store32(at, (uint32_t)(value >> 32)); store32(at + 4, (uint32_t)value);
     }
-
-    /* An instance of a NamedTuple class, empty. The caller sets every item (the reference is stolen) before anything
-       else sees it. The collector need not know it: what it will hold can be part of no cycle. */
-    static CYTHON_INLINE PyObject *new_named_tuple(PyObject *type, Py_ssize_t size) {
-        PyObject *made = ((PyTypeObject *)type)->tp_alloc((PyTypeObject *)type, size);
-        if (made != NULL) PyObject_GC_UnTrack(made);
-        return made;
-    }
     static CYTHON_INLINE int set_item(PyObject *made, Py_ssize_t index, PyObject *item) {
         PyTuple_SET_ITEM(made, index, item);
         return item == NULL ? -1 : 0;
@@ -68,7 +61,6 @@ cdef extern from *:
     void store16(uint8_t *at, uint32_t value) noexcept nogil
     void store32(uint8_t *at, uint32_t value) noexcept nogil
     void store64(uint8_t *at, uint64_t value) noexcept nogil
-    PyObject *new_named_tuple(PyObject *type, Py_ssize_t size) except NULL
     int set_item(PyObject *made, Py_ssize_t index, PyObject *item) except -1
 
 cdef extern from "Python.h":

@@ -15,6 +15,7 @@ from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_DecodeUTF8
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
+from oncelog.records._named_tuple cimport new_named_tuple
 from oncelog.wire import hot, primitives, produce
 from oncelog.wire.api import SUPPORTED, ApiKey, flexible
 from oncelog.wire.frame import RequestHeader
@@ -31,19 +32,11 @@ from oncelog.wire.schema import ZERO_UUID
 
 cdef extern from *:
     """
-    /* An instance of a NamedTuple class, empty. The caller sets every item (the reference is stolen) before anything
-       else sees it. The collector need not know it: what it will hold can be part of no cycle. */
-    static CYTHON_INLINE PyObject *new_named_tuple(PyObject *type, Py_ssize_t size) {
-        PyObject *made = ((PyTypeObject *)type)->tp_alloc((PyTypeObject *)type, size);
-        if (made != NULL) PyObject_GC_UnTrack(made);
-        return made;
-    }
     static CYTHON_INLINE void give_item(PyObject *made, Py_ssize_t index, PyObject *item) {
         Py_INCREF(item);
         PyTuple_SET_ITEM(made, index, item);
     }
     """
-    PyObject *new_named_tuple(PyObject *type, Py_ssize_t size) except NULL
     void give_item(PyObject *made, Py_ssize_t index, PyObject *item) noexcept
 
 cdef extern from "Python.h":
