@@ -126,8 +126,17 @@ def test_send_goes_the_long_way_with_the_same_arguments() -> None:
     assert scene.intake.send(TOPIC, b"v", partition=0).index == 1
     arguments = ("unknown", b"v", b"k", [("h", b"")], 1, 5, print)
     assert scene.intake.send(*arguments) == "slow"
-    assert scene.intake.send(TOPIC, b"v", on_delivery=5) == "slow"
-    assert scene.slow == [arguments, (TOPIC, b"v", None, None, None, None, 5)]
+    assert scene.slow == [arguments]
+
+
+def test_a_callback_that_would_misunderstand_is_refused_before_anything_is_taken() -> None:
+    scene = Scene()
+    for callback in (5, lambda err, msg: None):
+        for _ in range(2):
+            with pytest.raises(TypeError, match="on_delivery is"):
+                scene.intake.send(TOPIC, b"v", partition=0, on_delivery=callback)  # type: ignore[arg-type]
+    assert scene.intake.send(TOPIC, b"v", partition=0, on_delivery=lambda metadata, error: None).index == 1
+    assert not scene.slow
 
 
 def test_callbacks_come_along() -> None:

@@ -71,7 +71,7 @@ def test_headers_of_a_generator_are_kept() -> None:
     assert checks.checked_headers((name, b"") for name in "ab") == (("a", b""), ("b", b""))
 
 
-@pytest.mark.parametrize("given", [{"ab": b"1"}, "ab", b"ab", 5, ["ab"], [("a",)], [("a", b"1", b"2")], [{"a", b"1"}]])
+@pytest.mark.parametrize("given", ["ab", b"ab", 5, ["ab"], [("a",)], [("a", b"1", b"2")], [{"a", b"1"}]])
 def test_headers_that_are_no_pairs(given: Any) -> None:
     with pytest.raises(TypeError, match="pair"):
         checks.checked_headers(given)
@@ -81,7 +81,7 @@ def test_headers_that_are_no_pairs(given: Any) -> None:
     ("given", "fault"),
     [
         ([(b"a", b"1")], "name is text"),
-        ([("a", "1")], "value of header 'a' is bytes or None"),
+        ([("a", 1.5)], "value of header 'a' is bytes, text or None"),
         ([("a", 5)], "encode it"),
     ],
 )
@@ -95,8 +95,19 @@ def test_header_names_that_utf8_cannot_hold() -> None:
         checks.checked_headers([("\ud800", b"1")])
 
 
-def test_callbacks() -> None:
-    checks.check_callback(None)
-    checks.check_callback(print)
-    with pytest.raises(TypeError, match=r"on_delivery is a function of \(metadata, error\), not 5"):
-        checks.check_callback(5)
+@pytest.mark.parametrize(
+    "given", [{"trace": "1", "none": None}, [("trace", "1"), ("none", None)]], ids=["dict", "pairs"]
+)
+def test_headers_as_a_mapping_and_with_text(given: Any) -> None:
+    assert checks.checked_headers(given) == (("trace", b"1"), ("none", None))
+
+
+def test_a_header_that_is_no_utf_8() -> None:
+    with pytest.raises(ValueError, match="header 'trace' has text that UTF-8 cannot hold"):
+        checks.checked_headers({"trace": "\ud800"})
+
+
+@pytest.mark.parametrize("given", [b"abc", "abc", {"a": b"1"}, 3, None], ids=repr)
+def test_one_record_in_the_place_of_many(given: Any) -> None:
+    with pytest.raises(TypeError, match=r"records are many values or \(key, value\) pairs"):
+        checks.checked_records(given)

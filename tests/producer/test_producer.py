@@ -156,8 +156,7 @@ class TestResults:
             producer.send(TOPIC, b"").add_done_callback(linger)
         scripted.gate.set()
         assert begun.wait(PATIENCE_S)
-        with pytest.raises(NotDeliveredYet):
-            producer.flush(0.05)
+        assert producer.flush(0.05) == 1
         threading.Timer(0.05, may_end.set).start()
         producer.flush(PATIENCE_S)
         assert ended == [True]
@@ -240,14 +239,14 @@ class TestFlush:
             producer.flush(PATIENCE_S)
             assert future.done()
 
-    def test_says_if_it_did_not_finish_in_time(self, scripted: ScriptedBroker, producer: Producer) -> None:
+    def test_tells_how_many_are_left(self, scripted: ScriptedBroker, producer: Producer) -> None:
         scripted.hold()
-        future = producer.send(TOPIC, b"")
-        with pytest.raises(NotDeliveredYet, match="still on their way"):
-            producer.flush(0.05)
+        futures = [producer.send(TOPIC, b"") for _ in range(3)]
+        assert producer.flush(0.05) == 3
+        assert producer.flush(0) == 3
         scripted.gate.set()
-        producer.flush(PATIENCE_S)
-        assert future.done()
+        assert producer.flush(PATIENCE_S) == 0
+        assert all(future.done() for future in futures)
 
     def test_waits_for_failures_and_does_not_raise_them(self, scripted: ScriptedBroker, producer: Producer) -> None:
         scripted.produce_codes = [29]
@@ -598,8 +597,8 @@ class TestBadRecords:
             ({"timestamp_ms": "now"}, TypeError, "timestamp_ms is a whole number"),
             ({"timestamp_ms": 1.5}, TypeError, "timestamp_ms is a whole number"),
             ({"timestamp_ms": 2**63}, ValueError, "since 1970"),
-            ({"headers": {"ab": b"1"}}, TypeError, "headers are pairs"),
-            ({"headers": [("a", "1")]}, TypeError, "encode it first"),
+            ({"headers": "ab"}, TypeError, "headers are pairs"),
+            ({"headers": [("a", 1)]}, TypeError, "encode it first"),
             ({"headers": [(b"a", b"1")]}, TypeError, "name is text"),
             ({"headers": ["ab"]}, TypeError, "a header is a pair"),
             ({"headers": [("\ud800", b"1")]}, ValueError, "UTF-8"),

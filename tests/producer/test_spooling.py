@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from oncelog.admin import Admin
-from oncelog.client.delivery import NotDeliveredYet
 from oncelog.client.leaders import LATEST_OFFSET
 from oncelog.client.producer_errors import ProducerClosed
 from oncelog.client.spool.errors import SpoolError, SpoolFateUnknown, SpoolFull, SpoolInUse, SpoolWriteFailed
@@ -222,8 +221,7 @@ def test_records_are_accepted_while_the_broker_is_away(
         producer.send(topic, b"0").result(WAIT_S)
         mortal_broker.kill()
         futures = [producer.send(topic, value) for value in numbers(1, 2_000)]
-        with pytest.raises(NotDeliveredYet):
-            producer.flush(0.05)
+        assert producer.flush(0.05) > 0
         mortal_broker.start()
         assert futures[-1].result(WAIT_S).offset == 1_999
     assert values(mortal_broker, topic, 2_000) == numbers(0, 2_000)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any
 
+from oncelog.admin.arguments import Configs, checked_entity, checked_limits, resource_of, spec_of
 from oncelog.admin.groups import GroupAdmin
 from oncelog.admin.hearing import await_end_of_topic, await_name, await_topic
 from oncelog.admin.lag import Budget, Lag, OnRead, measure_lags
@@ -27,6 +28,7 @@ from oncelog.admin.values import (
     ResourceType,
     TopicDescription,
 )
+from oncelog.client import arguments as checked
 from oncelog.client.blocking import BlockingClient
 from oncelog.client.config import ClientConfig
 from oncelog.client.leaders import ListedOffset, ask_leaders, by_topic, list_offsets, raise_error
@@ -54,8 +56,10 @@ class Admin(GroupAdmin, TransactionAdmin):
     (`Admin({"bootstrap.servers": "127.0.0.1:9092", "request.timeout.ms": 5000})`). Not thread-safe.
     """
 
-    def __init__(self, bootstrap_servers: str | Iterable[str] | Mapping[str, Any], **settings: Any) -> None:
-        self._config = ClientConfig.of(bootstrap_servers, **settings)
+    def __init__(
+        self, bootstrap_servers: str | Iterable[str] | Mapping[str, Any] | None = None, **settings: Any
+    ) -> None:
+        self._config = ClientConfig.of(bootstrap_servers if bootstrap_servers is not None else {}, **settings)
         self._client = BlockingClient(self._config)
 
     def __enter__(self) -> Admin:
@@ -79,6 +83,7 @@ class Admin(GroupAdmin, TransactionAdmin):
 
     def describe_topic(self, name: str) -> TopicDescription:
         """Raises UnknownTopicOrPartition."""
+        checked.a_text(name, "the name of the topic")
         self._client.refresh_metadata([name])
         return _described(self._client.topic(name))
 
@@ -88,18 +93,20 @@ class Admin(GroupAdmin, TransactionAdmin):
         *,
         partitions: int = BROKER_DEFAULT,
         replication_factor: int = BROKER_DEFAULT,
-        configs: Mapping[str, str] | None = None,
+        configs: Configs | None = None,
         validate_only: bool = False,
     ) -> CreatedTopic:
         """Returns when every broker knows it.
 
+        `create_topic("orders", partitions=3, configs={"retention.ms": 86_400_000})`.
+
         Raises TopicAlreadyExists (then, too, every broker knows it), InvalidTopicException, InvalidConfig, ...
         """
         topic = {
-            "name": name,
-            "num_partitions": partitions,
-            "replication_factor": replication_factor,
-            "configs": [{"name": key, "value": value} for key, value in (configs or {}).items()],
+            "name": checked.a_text(name, "the name of the topic"),
+            "num_partitions": checked.whole_number(partitions, "partitions"),
+            "replication_factor": checked.whole_number(replication_factor, "replication_factor"),
+            "configs": [{"name": key, "value": value} for key, value in checked.config_texts(configs).items()],
         }
         answer = self._change(ApiKey.CREATE_TOPICS, {"topics": [topic], "validate_only": validate_only})
         (result,) = answer["topics"]
@@ -118,6 +125,7 @@ class Admin(GroupAdmin, TransactionAdmin):
 
     def delete_topic(self, name: str) -> None:
         """Returns when no broker knows it any more. Raises UnknownTopicOrPartition."""
+        checked.a_text(name, "the name of the topic")
         answer = self._change(ApiKey.DELETE_TOPICS, {"topics": [{"name": name}], "topic_names": [name]})
         (result,) = answer["responses"]
         raise_error(result, name, "topic")
@@ -128,7 +136,8 @@ class Admin(GroupAdmin, TransactionAdmin):
 
         Raises InvalidPartitions.
         """
-        topic = {"name": name, "count": total_count, "assignments": None}
+        count = checked.whole_number(total_count, "total_count")
+        topic = {"name": checked.a_text(name, "the name of the topic"), "count": count, "assignments": None}
         answer = self._change(ApiKey.CREATE_PARTITIONS, {"topics": [topic], "validate_only": validate_only})
         (result,) = answer["results"]
         raise_error(result, name, "topic")
@@ -138,9 +147,11 @@ class Admin(GroupAdmin, TransactionAdmin):
     # --- configs ----------------------------------------------------------------------------------------------
 
     def describe_configs(
-        self, resource_type: ResourceType, name: str, *, include_documentation: bool = False
+        self, resource_type: ResourceType | str, name: str | int, *, include_documentation: bool = False
     ) -> dict[str, ConfigEntry]:
-        """All settings of a topic or a broker (whose name is its node id), by key."""
+        """All settings of a topic, a broker (whose name is its node id) or a group, by key:
+        `describe_configs("topic", "orders")["retention.ms"].value`."""
+        resource_type, name = resource_of(resource_type, name)
         resource = {"resource_type": resource_type, "resource_name": name, "configuration_keys": None}
         request = {"resources": [resource], "include_documentation": include_documentation}
         answer = self._ask(ApiKey.DESCRIBE_CONFIGS, request, self._home_of(resource_type, name))
@@ -150,24 +161,30 @@ class Admin(GroupAdmin, TransactionAdmin):
 
     def alter_configs(
         self,
-        resource_type: ResourceType,
-        name: str,
+        resource_type: ResourceType | str,
+        name: str | int,
         *,
-        assign: Mapping[str, str] | None = None,
-        remove: Iterable[str] = (),
-        append: Mapping[str, str] | None = None,
-        subtract: Mapping[str, str] | None = None,
+        assign: Configs | None = None,
+        remove: str | Iterable[str] = (),
+        append: Configs | None = None,
+        subtract: Configs | None = None,
         validate_only: bool = False,
     ) -> None:
         """Change some settings and leave the others. `append` and `subtract` are for lists, such as cleanup.policy.
 
         Raises InvalidConfig, UnknownTopicOrPartition.
         """
+        resource_type, name = resource_of(resource_type, name)
+        operations = (
+            (_SET, checked.config_texts(assign, "assign")),
+            (_DELETE, dict.fromkeys(checked.texts(remove, "remove"))),
+            (_APPEND, checked.config_texts(append, "append")),
+            (_SUBTRACT, checked.config_texts(subtract, "subtract")),
+        )
         changes = [
-            *({"name": key, "config_operation": _SET, "value": value} for key, value in (assign or {}).items()),
-            *({"name": key, "config_operation": _DELETE, "value": None} for key in remove),
-            *({"name": key, "config_operation": _APPEND, "value": value} for key, value in (append or {}).items()),
-            *({"name": key, "config_operation": _SUBTRACT, "value": value} for key, value in (subtract or {}).items()),
+            {"name": key, "config_operation": operation, "value": value}
+            for operation, values in operations
+            for key, value in values.items()
         ]
         resource = {"resource_type": resource_type, "resource_name": name, "configs": changes}
         answer = self._change(
@@ -194,7 +211,7 @@ class Admin(GroupAdmin, TransactionAdmin):
         `{"user": "alice"}` finds alice's and those of her client ids, `{"client-id": None}` the default of client ids,
         `{"user": ANY_NAME}` all users. None finds all quotas.
         """
-        components = [_quota_filter(kind, name) for kind, name in (entity or {}).items()]
+        components = [_quota_filter(kind, name) for kind, name in checked_entity(entity or {}).items()]
         answer = self._ask(ApiKey.DESCRIBE_CLIENT_QUOTAS, {"components": components, "strict": strict})
         raise_error(answer, _described_entity(entity or {}), "quota")
         quotas = [_client_quota(entry) for entry in answer["entries"] or ()]
@@ -205,7 +222,7 @@ class Admin(GroupAdmin, TransactionAdmin):
         entity: Mapping[str, EntityName],
         *,
         assign: Mapping[str, float] | None = None,
-        remove: Iterable[str] = (),
+        remove: str | Iterable[str] = (),
         validate_only: bool = False,
     ) -> None:
         """Set some limits of one entity, take others away, and leave the rest.
@@ -213,10 +230,10 @@ class Admin(GroupAdmin, TransactionAdmin):
         `alter_client_quotas({"client-id": "importer"}, assign={"producer_byte_rate": 1_000_000})`. Raises
         InvalidRequest.
         """
-        parts = [{"entity_type": kind, "entity_name": name} for kind, name in entity.items()]
+        parts = [{"entity_type": kind, "entity_name": name} for kind, name in checked_entity(entity).items()]
         changes = [
-            *({"key": key, "value": float(value), "remove": False} for key, value in (assign or {}).items()),
-            *({"key": key, "value": 0.0, "remove": True} for key in remove),
+            *({"key": key, "value": value, "remove": False} for key, value in checked_limits(assign or {}).items()),
+            *({"key": key, "value": 0.0, "remove": True} for key in checked.texts(remove, "remove")),
         ]
         request = {"entries": [{"entity": parts, "ops": changes}], "validate_only": validate_only}
         (result,) = self._change(ApiKey.ALTER_CLIENT_QUOTAS, request)["entries"]
@@ -243,18 +260,21 @@ class Admin(GroupAdmin, TransactionAdmin):
 
     def list_offsets(
         self,
-        specs: Mapping[TopicPartition, int],
+        specs: Mapping[TopicPartition, int | str] | Mapping[tuple[str, int], int | str],
         *,
-        isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+        isolation_level: IsolationLevel | str = IsolationLevel.READ_UNCOMMITTED,
     ) -> dict[TopicPartition, ListedOffset]:
-        """The offset of each partition at an `OffsetSpec`, or of its first record at or after a timestamp."""
-        return list_offsets(self._client, specs, isolation_level)
+        """The offset of each partition at an `OffsetSpec` (or its name, such as "latest"), or of its first record at or
+        after a timestamp: `list_offsets({("orders", 0): "latest"})`."""
+        wanted = checked.by_partition(specs, "an OffsetSpec or a timestamp in milliseconds")
+        asked = {partition: spec_of(spec) for partition, spec in wanted.items()}
+        return list_offsets(self._client, asked, checked.isolation_level(isolation_level))
 
     def list_lags(
         self,
-        offsets: Mapping[TopicPartition, int],
+        offsets: Mapping[TopicPartition, int] | Mapping[tuple[str, int], int],
         *,
-        isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED,
+        isolation_level: IsolationLevel | str = IsolationLevel.READ_COMMITTED,
         exact: bool = False,
         on_read: OnRead | None = None,
     ) -> dict[TopicPartition, Lag]:
@@ -265,22 +285,27 @@ class Admin(GroupAdmin, TransactionAdmin):
         Raises UnknownTopicOrPartition.
         """
         budget = Budget(None, None) if exact else Budget()
-        return measure_lags(self._client, offsets, isolation_level, budget, on_read)
+        wanted = checked.by_partition(offsets, "an offset")
+        begins = {partition: checked.offset(offset).offset for partition, offset in wanted.items()}
+        return measure_lags(self._client, begins, checked.isolation_level(isolation_level), budget, on_read)
 
-    def delete_records(self, before_offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Delete what lies before the given offsets (or `ALL_RECORDS`); the new first offset of each partition.
-
-        Raises OffsetOutOfRange, PolicyViolation.
+    def delete_records(
+        self, before_offsets: Mapping[TopicPartition, int] | Mapping[tuple[str, int], int]
+    ) -> dict[TopicPartition, int]:
+        """Delete what lies before the given offsets (or `ALL_RECORDS`); the new first offset of each partition:
+        `delete_records({("orders", 0): 6})`. Raises OffsetOutOfRange, PolicyViolation.
         """
+        wanted = checked.by_partition(before_offsets, "the offset of the first record to keep")
+        before = {partition: _first_kept(offset) for partition, offset in wanted.items()}
 
         def request(partitions: list[TopicPartition]) -> Message:
             return {
                 "timeout_ms": self._config.request_timeout_ms,
-                "topics": by_topic(partitions, lambda partition: {"offset": before_offsets[partition]}),
+                "topics": by_topic(partitions, lambda partition: {"offset": before[partition]}),
             }
 
         # Repeating this is harmless: what is deleted stays deleted.
-        answers = ask_leaders(self._client, ApiKey.DELETE_RECORDS, before_offsets, request)
+        answers = ask_leaders(self._client, ApiKey.DELETE_RECORDS, before, request)
         return {partition: one["low_watermark"] for partition, one in answers.items()}
 
     # --- asking -----------------------------------------------------------------------------------------------
@@ -293,6 +318,12 @@ class Admin(GroupAdmin, TransactionAdmin):
         timed = request if api_key in _UNTIMED else {**request, "timeout_ms": self._config.request_timeout_ms}
         answer: Message = self._client.request(api_key, timed, node=node)
         return answer
+
+
+def _first_kept(offset: Any) -> int:
+    if isinstance(offset, int) and offset == ALL_RECORDS:
+        return ALL_RECORDS
+    return checked.offset(offset).offset
 
 
 def _described(topic: TopicMetadata) -> TopicDescription:

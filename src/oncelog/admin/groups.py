@@ -6,11 +6,13 @@ cannot be changed by anyone but its members: the coordinator answers UNKNOWN_MEM
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from typing import TypeVar
 
 from oncelog.admin.coordinators import CoordinatorAdmin, KeyType
 from oncelog.admin.values import GroupDescription, GroupListing, GroupMember
+from oncelog.client import arguments as checked
+from oncelog.client.arguments import OffsetsInput, Partitions
 from oncelog.client.consumer_records import OffsetAndMetadata
 from oncelog.client.leaders import by_topic, raise_error
 from oncelog.client.metadata import Node
@@ -33,9 +35,14 @@ ASSIGNMENT_VERSION_BYTES = 2
 
 
 class GroupAdmin(CoordinatorAdmin):
-    def list_groups(self, *, states: Collection[str] = (), types: Collection[str] = ()) -> list[GroupListing]:
+    def list_groups(
+        self, *, states: str | Collection[str] = (), types: str | Collection[str] = ()
+    ) -> list[GroupListing]:
         """Every group of the cluster, by name; only those of the given states and types, if any are given."""
-        request: Message = {"states_filter": list(states), "types_filter": list(types)}
+        request: Message = {
+            "states_filter": checked.texts(states, "states"),
+            "types_filter": checked.texts(types, "types"),
+        }
 
         def ask() -> list[GroupListing]:
             found = []
@@ -92,12 +99,10 @@ class GroupAdmin(CoordinatorAdmin):
 
         return self._at_group(group_id, ask)
 
-    def alter_group_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]) -> None:
-        """Commit offsets in the name of a group that nobody reads at the moment. Creates the group if need be."""
-        wanted = {
-            partition: OffsetAndMetadata(offset) if isinstance(offset, int) else offset
-            for partition, offset in offsets.items()
-        }
+    def alter_group_offsets(self, group_id: str, offsets: OffsetsInput) -> None:
+        """Commit offsets in the name of a group that nobody reads at the moment. Creates the group if need be:
+        `alter_group_offsets("billing", {("orders", 0): 5})`."""
+        wanted = checked.offsets(offsets)
         request: Message = {
             "group_id": group_id,
             "generation_id_or_member_epoch": NO_GENERATION,
@@ -120,9 +125,9 @@ class GroupAdmin(CoordinatorAdmin):
 
         self._at_group(group_id, ask)  # an offset commit may be repeated: it says the same again
 
-    def delete_group_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
+    def delete_group_offsets(self, group_id: str, partitions: Partitions) -> None:
         """Forget what a group has committed for some partitions. Raises GroupSubscribedToTopic while it is read."""
-        request: Message = {"group_id": group_id, "topics": by_topic(partitions, lambda _: {})}
+        request: Message = {"group_id": group_id, "topics": by_topic(checked.partitions(partitions), lambda _: {})}
 
         def ask(coordinator: Node) -> None:
             answer = self._client.request(ApiKey.OFFSET_DELETE, request, node=coordinator)
@@ -141,9 +146,10 @@ class GroupAdmin(CoordinatorAdmin):
 
         self._at_group(group_id, ask)
 
-    def remove_static_members(self, group_id: str, instance_ids: Iterable[str]) -> None:
+    def remove_static_members(self, group_id: str, instance_ids: str | Iterable[str]) -> None:
         """Let static members go at once, before their sessions end."""
-        members = [{"member_id": "", "group_instance_id": one, "reason": "removed by Admin"} for one in instance_ids]
+        names = checked.texts(instance_ids, "instance_ids")
+        members = [{"member_id": "", "group_instance_id": one, "reason": "removed by Admin"} for one in names]
 
         def ask(coordinator: Node) -> None:
             answer = self._client.request(
@@ -156,6 +162,7 @@ class GroupAdmin(CoordinatorAdmin):
         self._at_group(group_id, ask)
 
     def _at_group(self, group_id: str, ask: Callable[[Node], T]) -> T:
+        checked.text(group_id, "group_id")
         return self._at_coordinator(KeyType.GROUP, group_id, ask)
 
     @staticmethod

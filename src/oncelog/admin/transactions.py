@@ -21,6 +21,8 @@ from oncelog.admin.values import (
     TransactionListing,
     TransactionState,
 )
+from oncelog.client import arguments as checked
+from oncelog.client.arguments import PartitionInput, Partitions
 from oncelog.client.blocking import BrokersUnreachable, ConnectionLost
 from oncelog.client.leaders import ask_leaders, raise_error
 from oncelog.client.metadata import Node
@@ -57,15 +59,14 @@ MAX_TRANSACTION_TIMEOUT_MS = 15 * 60 * 1000
 class TransactionAdmin(CoordinatorAdmin):
     # --- looking ----------------------------------------------------------------------------------------------
 
-    def describe_producers(
-        self, partitions: Iterable[TopicPartition]
-    ) -> dict[TopicPartition, tuple[ProducerState, ...]]:
+    def describe_producers(self, partitions: Partitions) -> dict[TopicPartition, tuple[ProducerState, ...]]:
         """The producers that each partition's leader remembers, by producer id."""
+        wanted = checked.partitions(partitions)
 
         def request(some: list[TopicPartition]) -> Message:
             return {"topics": _indexes_by_topic(some)}
 
-        answers = ask_leaders(self._client, ApiKey.DESCRIBE_PRODUCERS, partitions, request)
+        answers = ask_leaders(self._client, ApiKey.DESCRIBE_PRODUCERS, wanted, request)
         return {
             partition: tuple(
                 sorted(map(_producer_state, one["active_producers"]), key=lambda producer: producer.producer_id)
@@ -76,7 +77,7 @@ class TransactionAdmin(CoordinatorAdmin):
     def list_transactions(
         self,
         *,
-        states: Collection[str] = (),
+        states: str | Collection[str] = (),
         producer_ids: Collection[int] = (),
         older_than_ms: int | None = None,
         pattern: str | None = None,
@@ -89,10 +90,12 @@ class TransactionAdmin(CoordinatorAdmin):
         broker cannot filter so.
         """
         request: Message = {
-            "state_filters": list(states),
-            "producer_id_filters": list(producer_ids),
-            "duration_filter": NO_DURATION if older_than_ms is None else older_than_ms,
-            "transactional_id_pattern": pattern,
+            "state_filters": checked.texts(states, "states"),
+            "producer_id_filters": [checked.whole_number(one, "each of producer_ids") for one in producer_ids],
+            "duration_filter": NO_DURATION
+            if older_than_ms is None
+            else checked.whole_number(older_than_ms, "older_than_ms", least=0),
+            "transactional_id_pattern": None if pattern is None else checked.text(pattern, "pattern"),
         }
         needed = LIST_BY_PATTERN if pattern is not None else LIST_BY_DURATION if older_than_ms is not None else 0
 
@@ -126,9 +129,9 @@ class TransactionAdmin(CoordinatorAdmin):
             for one in answer["transaction_states"]
         ]
 
-    def describe_transactions(self, transactional_ids: Iterable[str]) -> dict[str, TransactionDescription]:
+    def describe_transactions(self, transactional_ids: str | Iterable[str]) -> dict[str, TransactionDescription]:
         """What the coordinators know of transactional ids. Raises TransactionalIdNotFound."""
-        found = self._describe_known(transactional_ids)
+        found = self._describe_known(checked.texts(transactional_ids, "transactional_ids"))
         for name, description in found.items():
             if description is None:
                 raise TransactionalIdNotFound(f"there is no transactional id {name!r}; see `oncelog transactions list`")
@@ -166,15 +169,16 @@ class TransactionAdmin(CoordinatorAdmin):
 
     def find_hanging_transactions(
         self,
-        partitions: Iterable[TopicPartition],
+        partitions: Partitions,
         *,
         max_transaction_timeout_ms: int = MAX_TRANSACTION_TIMEOUT_MS,
     ) -> list[HangingTransaction]:
         """Transactions that partitions have open, that wrote nothing for so long, and that no coordinator will end."""
-        before_ms = clock.wall_ms() - max_transaction_timeout_ms
+        timeout_ms = checked.whole_number(max_transaction_timeout_ms, "max_transaction_timeout_ms", least=0)
+        before_ms = clock.wall_ms() - timeout_ms
         silent = {
             (partition, producer)
-            for partition, producer in self._open_in(partitions)
+            for partition, producer in self._open_in(checked.partitions(partitions))
             if producer.last_timestamp_ms < before_ms
         }
         if not silent:
@@ -203,33 +207,35 @@ class TransactionAdmin(CoordinatorAdmin):
     # --- ending -----------------------------------------------------------------------------------------------
 
     def abort_hanging(
-        self, partition: TopicPartition, producer_id: int, producer_epoch: int, coordinator_epoch: int
+        self, partition: PartitionInput, producer_id: int, producer_epoch: int, coordinator_epoch: int
     ) -> None:
         """Write an abort marker to one partition, past the coordinator. For transactions that hang, and no others: one
         that its coordinator commits later would be committed without this partition.
 
         Raises InvalidProducerEpoch, TransactionCoordinatorFenced.
         """
+        place = checked.partition(partition)
         marker: Message = {
-            "producer_id": producer_id,
-            "producer_epoch": producer_epoch,
+            "producer_id": checked.whole_number(producer_id, "producer_id"),
+            "producer_epoch": checked.whole_number(producer_epoch, "producer_epoch"),
             "transaction_result": False,
-            "topics": _indexes_by_topic([partition]),
-            "coordinator_epoch": coordinator_epoch,
+            "topics": _indexes_by_topic([place]),
+            "coordinator_epoch": checked.whole_number(coordinator_epoch, "coordinator_epoch"),
         }
 
         def attempt() -> None:
-            leader = self._client.leader_of(partition)
+            leader = self._client.leader_of(place)
             answer = self._client.request(ApiKey.WRITE_TXN_MARKERS, {"markers": [marker]}, node=leader)
             ((result,),) = [topic["partitions"] for one in answer["markers"] for topic in one["topics"]]
-            raise_error(result, str(partition), "partition")
+            raise_error(result, str(place), "partition")
 
         self._client.retrying(attempt)
 
-    def fence_producers(self, transactional_ids: Iterable[str]) -> dict[str, FencedProducer]:
+    def fence_producers(self, transactional_ids: str | Iterable[str]) -> dict[str, FencedProducer]:
         """Take transactional ids away from their producers, whose open transactions are aborted. They cannot write in
         another one until they are started anew."""
-        return {name: self._fence(name) for name in dict.fromkeys(transactional_ids)}
+        names = checked.texts(transactional_ids, "transactional_ids")
+        return {name: self._fence(name) for name in dict.fromkeys(names)}
 
     def _fence(self, transactional_id: str) -> FencedProducer:
         request: Message = {
@@ -256,8 +262,10 @@ class TransactionAdmin(CoordinatorAdmin):
         ended, and nobody can tell how: a successor has taken the transactional id), NothingToEnd, OutcomeUnknown (no
         answer in time: call it again), or what the coordinator refuses for good.
         """
+        checked.of_kind(prepared, PreparedTransaction, "what Producer.prepare() returned, a PreparedTransaction,")
         ending = Ending(prepared, Ended.COMMITTED if commit else Ended.ABORTED)
-        timeout_ms = self._client.config.default_api_timeout_ms if timeout is None else max(int(timeout * 1000), 1)
+        given_ms = checked.timeout_ms(timeout)
+        timeout_ms = self._client.config.default_api_timeout_ms if given_ms is None else max(given_ms, 1)
         deadline = time.monotonic() + timeout_ms / 1000
         try:
             return self._client.retrying(lambda: self._try_to_end(ending, deadline), timeout_ms=timeout_ms)
@@ -274,6 +282,10 @@ class TransactionAdmin(CoordinatorAdmin):
     ) -> dict[PreparedTransaction, Ended | TransactionError]:
         """Commit many prepared transactions: what `end_transaction` returns or raises for each. All of a coordinator
         are asked for at once; for those about which its first answer leaves a doubt, singly."""
+        if isinstance(prepared, PreparedTransaction):  # a tuple, which looks like several
+            prepared = [prepared]
+        for one in prepared:
+            checked.of_kind(one, PreparedTransaction, "what Producer.prepare() returned, a PreparedTransaction,")
         ended: dict[PreparedTransaction, Ended | TransactionError] = {}
         try:
             for one in self._commit_at_once(prepared):

@@ -48,7 +48,7 @@ class _TrappedConsumer(Consumer):
         self._has_booked = False
         self.is_leaving = threading.Event()
 
-    def poll(self, timeout: float = 1.0, *, max_records: int | None = None) -> list[ConsumerRecord]:
+    def poll(self, timeout: float | None = 1.0, *, max_records: int | None = None) -> list[ConsumerRecord]:
         if self._has_booked and self._kill_trap.step_in(os.getpid()):
             self.is_leaving.wait()  # for ever, unless the demo itself was killed: it kills whoever is caught
         records = super().poll(timeout, max_records=max_records)

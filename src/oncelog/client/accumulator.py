@@ -369,6 +369,14 @@ class Accumulator:
         finally:
             self._release()
 
+    def undelivered_count(self) -> int:
+        """How many records those are."""
+        self._acquire()
+        try:
+            return sum([batch.record_count for batch in self.incomplete])
+        finally:
+            self._release()
+
     def ripe_bytes(self, count: int) -> int:
         """How large a batch should become where so many partitions share the memory: most of what it may, or a little
         more than its share, since those that still grow are half as large on average."""

@@ -12,6 +12,8 @@ cdef class Intake:
     cdef Placement _placement
     cdef object _clock
     cdef object _send_slowly
+    cdef object _callbacks
+    cdef object _last_callback
     cdef public object begin_batch
     cdef public bint is_open
 

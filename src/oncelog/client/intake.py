@@ -12,15 +12,20 @@ from collections.abc import Callable
 from typing import Any
 
 from oncelog.client.accumulator import Accumulator
+from oncelog.client.callbacks import DeliveryCallbacks
 from oncelog.client.delivery import OnDelivery
 from oncelog.client.placement import Placement
 from oncelog.client.record_checks import MAX_TIMESTAMP_MS
-from oncelog.client.records import read_ms
-from oncelog.records.model import HeadersInput
+from oncelog.client.records import HeadersGiven, read_ms
+
+NO_CODE = object()
 
 
 class Intake:
-    __slots__ = ("_accumulator", "_clock", "_placement", "_send_slowly", "begin_batch", "is_open")
+    __slots__ = (
+        "_accumulator", "_callbacks", "_clock", "_last_callback", "_placement", "_send_slowly", "begin_batch",
+        "is_open",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -38,6 +43,9 @@ class Intake:
         self._clock = clock
         self._send_slowly = send_slowly
         self.begin_batch = begin_batch
+        self._callbacks = DeliveryCallbacks()
+        self._last_callback: Any = NO_CODE
+        """The code of the callback that came last: it need not be looked at again."""
         self.is_open = True
         """Whether any record may go this way."""
 
@@ -46,18 +54,22 @@ class Intake:
         topic: str,
         value: Any = None,
         key: Any = None,
-        headers: HeadersInput | None = None,
+        headers: HeadersGiven | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> Any:
-        future = None
-        if on_delivery is None or callable(on_delivery):
-            future = self.offer(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+        if on_delivery is not None and getattr(on_delivery, "__code__", None) is not self._last_callback:
+            self._check_callback(on_delivery)
+        future = self.offer(topic, value, key, headers, partition, timestamp_ms, on_delivery)
         if future is None:
             assert self._send_slowly is not None
             return self._send_slowly(topic, value, key, headers, partition, timestamp_ms, on_delivery)
         return future
+
+    def _check_callback(self, on_delivery: Any) -> None:
+        self._callbacks.check(on_delivery)
+        self._last_callback = getattr(on_delivery, "__code__", NO_CODE)
 
     def send_plain(self, topic: str, outputs: list[Any]) -> int:
         """Values and `(key, value)` pairs, in their order, until one is not plain; returns how many were taken. What
@@ -80,7 +92,7 @@ class Intake:
         topic: str,
         value: Any,
         key: Any,
-        headers: HeadersInput | None,
+        headers: HeadersGiven | None,
         partition: int | None,
         timestamp_ms: int | None,
         on_delivery: Any,
@@ -110,10 +122,11 @@ class Intake:
             return None
         else:
             moment_ms = timestamp_ms
+        plain: Any = headers or ()
         queue = self._placement.queue_for(queues, partition, key, value)
-        future = self._accumulator.append(queue, moment_ms, key, value, headers or (), on_delivery)
+        future = self._accumulator.append(queue, moment_ms, key, value, plain, on_delivery)
         if future is None and self.begin_batch is not None:
-            future = self.begin_batch(queue, moment_ms, key, value, headers or (), on_delivery)
+            future = self.begin_batch(queue, moment_ms, key, value, plain, on_delivery)
         return future
 
 

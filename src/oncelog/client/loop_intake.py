@@ -9,8 +9,7 @@ from typing import Any
 from oncelog.client.accumulator import Accumulator
 from oncelog.client.delivery import OnDelivery
 from oncelog.client.intake import Intake
-from oncelog.client.records import RecordMetadata
-from oncelog.records.model import HeadersInput
+from oncelog.client.records import HeadersGiven, RecordMetadata
 
 
 class LoopIntake:
@@ -32,7 +31,7 @@ class LoopIntake:
         topic: str,
         value: Any = None,
         key: Any = None,
-        headers: HeadersInput | None = None,
+        headers: HeadersGiven | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
         on_delivery: OnDelivery | None = None,
@@ -59,7 +58,7 @@ class LoopIntake:
         topic: str,
         value: Any,
         key: Any,
-        headers: HeadersInput | None,
+        headers: HeadersGiven | None,
         partition: int | None,
         timestamp_ms: int | None,
         on_delivery: OnDelivery | None,

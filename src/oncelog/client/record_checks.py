@@ -6,9 +6,9 @@ Key and value are the serializers' business, and its size that of the accumulato
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from operator import index
 from typing import Any
 
+from oncelog.client.arguments import shown, whole_number
 from oncelog.client.records import Header
 from oncelog.controller.topic_names import check_topic_name
 
@@ -18,20 +18,27 @@ MAX_TIMESTAMP_MS = 2**63 - 1
 def check_topic(topic: object) -> None:
     """Raises TypeError or InvalidTopicException: no broker need be asked about a name that no topic can have."""
     if not isinstance(topic, str):
-        raise TypeError(f"the topic is a name (str), not {_named(topic)}")
+        raise TypeError(f"the topic is a name (str), not {shown(topic)}")
     check_topic_name(topic)
+
+
+def checked_records(records: Any) -> list[Any]:
+    """Of a call that takes many at once: one alone would be taken apart."""
+    if isinstance(records, str | bytes | bytearray | memoryview | Mapping) or not isinstance(records, Iterable):
+        raise TypeError(f"records are many values or (key, value) pairs, such as in a list; not {shown(records)}")
+    return list(records)
 
 
 def checked_partition_number(partition: Any) -> int | None:
     """As an int, or None. Raises TypeError; whether the topic has such a partition is asked later."""
-    return None if partition is None else _whole_number("partition", partition)
+    return None if partition is None else whole_number(partition, "partition")
 
 
 def checked_timestamp(timestamp_ms: Any) -> int | None:
     """As an int, or None. Raises TypeError or ValueError."""
     if timestamp_ms is None:
         return None
-    moment_ms = _whole_number("timestamp_ms", timestamp_ms)
+    moment_ms = whole_number(timestamp_ms, "timestamp_ms")
     if not 0 <= moment_ms <= MAX_TIMESTAMP_MS:
         raise ValueError(
             f"timestamp_ms is {moment_ms}, but a record's time counts milliseconds since 1970: leave it out to use"
@@ -41,42 +48,31 @@ def checked_timestamp(timestamp_ms: Any) -> int | None:
 
 
 def checked_headers(headers: Any) -> tuple[Header, ...]:
-    """As a tuple, whatever iterable they came in. Raises TypeError or ValueError."""
+    """As a tuple, whatever iterable or mapping they came in; text becomes UTF-8. Raises TypeError or ValueError."""
     if not headers:
         return ()
-    if isinstance(headers, Mapping | str | bytes) or not isinstance(headers, Iterable):
-        raise TypeError(f'headers are pairs of name and bytes, such as [("trace", b"1")], not {_named(headers)}')
+    if isinstance(headers, Mapping):
+        headers = headers.items()
+    if isinstance(headers, str | bytes) or not isinstance(headers, Iterable):
+        raise TypeError(
+            'headers are pairs of name and value, such as [("trace", b"1")], or a mapping such as {"trace": "1"}; not'
+            f" {shown(headers)}"
+        )
     return tuple(_checked_header(header) for header in headers)
-
-
-def check_callback(on_delivery: Any) -> None:
-    if on_delivery is not None and not callable(on_delivery):
-        raise TypeError(f"on_delivery is a function of (metadata, error), not {_named(on_delivery)}")
 
 
 def _checked_header(header: Any) -> Header:
     if not isinstance(header, tuple | list) or len(header) != 2:
-        raise TypeError(f"a header is a pair of name and bytes, not {_named(header)}")
+        raise TypeError(f"a header is a pair of name and value, not {shown(header)}")
     name, value = header
     if not isinstance(name, str):
-        raise TypeError(f"a header's name is text (str), not {_named(name)}")
-    if value is not None and not isinstance(value, bytes | bytearray | memoryview):
-        raise TypeError(f"the value of header {name!r} is bytes or None, not {_named(value)}; encode it first")
+        raise TypeError(f"a header's name is text (str), not {shown(name)}")
+    if value is not None and not isinstance(value, str | bytes | bytearray | memoryview):
+        raise TypeError(f"the value of header {name!r} is bytes, text or None, not {shown(value)}; encode it first")
     try:
         name.encode()
+        if isinstance(value, str):
+            value = value.encode()
     except UnicodeEncodeError as error:
-        raise ValueError(f"the header's name {name!r} is no text that UTF-8 can hold: {error}") from None
-    return name, value  # type: ignore[return-value]  # the kernel takes any bytes
-
-
-def _whole_number(field: str, given: Any) -> int:
-    try:
-        if isinstance(given, bool):
-            raise TypeError
-        return index(given)
-    except TypeError:
-        raise TypeError(f"{field} is a whole number, not {_named(given)}") from None
-
-
-def _named(value: object) -> str:
-    return f"{value!r:.80} ({type(value).__name__})"
+        raise ValueError(f"header {name!r} has text that UTF-8 cannot hold: {error}") from None
+    return name, value

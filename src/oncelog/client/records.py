@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 Header = tuple[str, "bytes | None"]
+
+
+HeadersGiven = Sequence[tuple[str, "bytes | str | None"]] | Mapping[str, "bytes | str | None"]
+"""Headers as users give them: pairs, or a mapping; text is sent as UTF-8."""
 
 
 class ProducerRecord(NamedTuple):
@@ -16,7 +20,7 @@ class ProducerRecord(NamedTuple):
     key: Any = None
     partition: int | None = None
     """The partitioner chooses where it is None."""
-    headers: Sequence[Header] = ()
+    headers: HeadersGiven = ()
     timestamp_ms: int | None = None
     """The time of `send()` where it is None."""
 

@@ -13,8 +13,9 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from oncelog.client.consumer_calls.commits import OffsetsInput
-from oncelog.client.consumer_calls.steps import Ask, AwaitNews, Call, Callback, Listener, OnPartitions
+from oncelog.client import arguments as checked
+from oncelog.client.arguments import OffsetsInput, PartitionInput, Partitions, Topics
+from oncelog.client.consumer_calls.steps import Ask, AwaitNews, Call, Callback, OnPartitions
 from oncelog.client.consumer_config import ConsumerConfig
 from oncelog.client.consumer_errors import ConsumerClosed, ConsumerInUse, ConsumerTimedOut, WokenUp
 from oncelog.client.consumer_records import OffsetAndMetadata, OffsetAndTimestamp
@@ -24,17 +25,9 @@ from oncelog.consumer.assembly import Waker, assemble
 from oncelog.consumer.face import (
     CLOSE_TIMEOUT_S,
     ConsumerFace,
-    PartitionInput,
-    Topics,
-    all_named,
     answer_of,
     cancel,
-    checked_limit,
-    checked_timestamp,
-    checked_topics,
-    milliseconds,
-    named,
-    named_offsets,
+    checked_listener,
 )
 from oncelog.records.arrow import table_of
 from oncelog.records.kernel import ConsumerRecord
@@ -106,20 +99,21 @@ class AsyncConsumer(ConsumerFace):
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
-    async def poll(self, timeout: float = 1.0, *, max_records: int | None = None) -> list[ConsumerRecord]:
-        """Up to `max_records` records (by default `max.poll.records`), or none after `timeout` seconds.
+    async def poll(self, timeout: float | None = 1.0, *, max_records: int | None = None) -> list[ConsumerRecord]:
+        """Up to `max_records` records (by default `max.poll.records`), or none after `timeout` seconds; without
+        a limit if that is None.
 
         Calling it says that what earlier calls returned is done with, and that this consumer is alive: it must be
         called within `max.poll.interval.ms`. Rebalance callbacks run in here. Raises what the group, the brokers or a
         deserializer object to; the position stays before the record that could not be read.
         """
-        return await self._run(self._calls.reading.poll(int(timeout * 1000), checked_limit(max_records)))
+        return await self._run(self._calls.reading.poll(checked.poll_ms(timeout), checked.limit(max_records)))
 
-    async def read_table(self, timeout: float = 1.0, *, max_records: int | None = None) -> pa.Table:
+    async def read_table(self, timeout: float | None = 1.0, *, max_records: int | None = None) -> pa.Table:
         """What was fetched, as a `pyarrow.Table`: all that waits, or `max_records` rows; empty after `timeout` seconds.
         Keys and values stay bytes: deserializers and interceptors are for single records."""
         return table_of(
-            await self._run(self._calls.reading.read_columns(int(timeout * 1000), checked_limit(max_records)))
+            await self._run(self._calls.reading.read_columns(checked.poll_ms(timeout), checked.limit(max_records)))
         )
 
     async def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
@@ -152,8 +146,8 @@ class AsyncConsumer(ConsumerFace):
         came, `on_revoked` before they go (commit in there what is processed), `on_lost` when they are gone already (by
         default, `on_revoked` is called then as well).
         """
-        listener = Listener(on_assigned, on_revoked, on_lost)
-        await self._run(self._calls.selection.subscribe(checked_topics(topics), listener))
+        listener = checked_listener(on_assigned, on_revoked, on_lost)
+        await self._run(self._calls.selection.subscribe(checked.topics(topics), listener))
 
     async def unsubscribe(self) -> None:
         """Read nothing any more, and leave the group."""
@@ -161,14 +155,14 @@ class AsyncConsumer(ConsumerFace):
 
     async def assign(self, partitions: Iterable[PartitionInput]) -> None:
         """Read exactly these partitions, whoever else does. Replaces an earlier assignment."""
-        await self._run(self._calls.selection.assign(all_named(partitions)))
+        await self._run(self._calls.selection.assign(checked.partitions(partitions)))
 
-    async def pause(self, *partitions: PartitionInput) -> None:
+    async def pause(self, *partitions: Partitions) -> None:
         """Keep the partitions, and read nothing from them until `resume()`."""
-        await self._run(self._calls.selection.pause(all_named(partitions)))
+        await self._run(self._calls.selection.pause(checked.these_partitions(partitions)))
 
-    async def resume(self, *partitions: PartitionInput) -> None:
-        await self._run(self._calls.selection.resume(all_named(partitions)))
+    async def resume(self, *partitions: Partitions) -> None:
+        await self._run(self._calls.selection.resume(checked.these_partitions(partitions)))
 
     async def enforce_rebalance(self) -> None:
         """Let the group share its partitions anew."""
@@ -178,58 +172,71 @@ class AsyncConsumer(ConsumerFace):
 
     async def seek(self, partition: PartitionInput, offset: int | OffsetAndMetadata) -> None:
         """Read on from this offset."""
-        await self._run(self._calls.positions.seek(named(partition), offset))
+        await self._run(self._calls.positions.seek(checked.partition(partition), offset))
 
-    async def seek_to_beginning(self, *partitions: PartitionInput) -> None:
+    async def seek_to_beginning(self, *partitions: Partitions) -> None:
         """Read from the first record on; all assigned partitions if none is named."""
-        await self._run(self._calls.positions.seek_to(EARLIEST, all_named(partitions)))
+        await self._run(self._calls.positions.seek_to(EARLIEST, checked.these_or_all(partitions)))
 
-    async def seek_to_end(self, *partitions: PartitionInput) -> None:
+    async def seek_to_end(self, *partitions: Partitions) -> None:
         """Read what is written from now on; all assigned partitions if none is named."""
-        await self._run(self._calls.positions.seek_to(LATEST, all_named(partitions)))
+        await self._run(self._calls.positions.seek_to(LATEST, checked.these_or_all(partitions)))
 
-    async def seek_to_timestamp(self, timestamp_ms: int, *partitions: PartitionInput) -> None:
+    async def seek_to_timestamp(self, timestamp_ms: int, *partitions: Partitions) -> None:
         """Read from the first record that is not older; all assigned partitions if none is named."""
-        await self._run(self._calls.positions.seek_to(checked_timestamp(timestamp_ms), all_named(partitions)))
+        await self._run(
+            self._calls.positions.seek_to(checked.moment_ms(timestamp_ms), checked.these_or_all(partitions))
+        )
 
     async def position(self, partition: PartitionInput, timeout: float | None = None) -> int:
         """The offset of the next record. Waits until the group or the broker has told where reading begins."""
-        return await self._run(self._calls.positions.position(named(partition), milliseconds(timeout)))
+        return await self._run(
+            self._calls.positions.position(checked.partition(partition), checked.timeout_ms(timeout))
+        )
 
     async def beginning_offsets(
-        self, *partitions: PartitionInput, timeout: float | None = None
+        self, *partitions: Partitions, timeout: float | None = None
     ) -> dict[TopicPartition, int]:
         """The first offset of each partition, assigned or not."""
         return await self._run(
-            self._calls.positions.end_offsets(EARLIEST, all_named(partitions), milliseconds(timeout))
+            self._calls.positions.end_offsets(
+                EARLIEST, checked.these_partitions(partitions), checked.timeout_ms(timeout)
+            )
         )
 
-    async def end_offsets(self, *partitions: PartitionInput, timeout: float | None = None) -> dict[TopicPartition, int]:
+    async def end_offsets(self, *partitions: Partitions, timeout: float | None = None) -> dict[TopicPartition, int]:
         """The offset that the next record of each partition will have; under `read_committed`, the first offset of the
         oldest transaction that has not ended."""
-        return await self._run(self._calls.positions.end_offsets(LATEST, all_named(partitions), milliseconds(timeout)))
+        return await self._run(
+            self._calls.positions.end_offsets(LATEST, checked.these_partitions(partitions), checked.timeout_ms(timeout))
+        )
 
     async def offsets_for_times(
         self, timestamps_ms: Mapping[PartitionInput, int], timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """For each partition the first record that is not older than its time; None if there is none."""
-        specs = {named(partition): checked_timestamp(moment) for partition, moment in timestamps_ms.items()}
-        return await self._run(self._calls.positions.list_offsets(specs, milliseconds(timeout)))
+        specs = {
+            partition: checked.moment_ms(moment)
+            for partition, moment in checked.by_partition(timestamps_ms, "timestamps in milliseconds").items()
+        }
+        return await self._run(self._calls.positions.list_offsets(specs, checked.timeout_ms(timeout)))
 
     # --- offset commits ---------------------------------------------------------------------------------------------
 
     async def commit(self, offsets: OffsetsInput | None = None, *, timeout: float | None = None) -> None:
         """Commit offsets for the group, and return when it has them. By default the positions: everything that was
-        handed out. An offset is that of the next record to read. Raises CommitFailed if the partitions are another
-        member's by now."""
-        wanted = None if offsets is None else named_offsets(offsets)
-        await self._run(self._calls.commits.commit(wanted, milliseconds(timeout)))
+        handed out. An offset is that of the next record to read; `commit(record)` says that this one is processed, and
+        all before it. Raises CommitFailed if the partitions are another member's by now."""
+        wanted = None if offsets is None else checked.offsets(offsets)
+        await self._run(self._calls.commits.commit(wanted, checked.timeout_ms(timeout)))
 
     async def committed(
-        self, *partitions: PartitionInput, timeout: float | None = None
+        self, *partitions: Partitions, timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """What the group has committed; None where it has not. All assigned partitions if none is named."""
-        return await self._run(self._calls.commits.committed(all_named(partitions), milliseconds(timeout)))
+        return await self._run(
+            self._calls.commits.committed(checked.these_or_all(partitions), checked.timeout_ms(timeout))
+        )
 
     # --- life -------------------------------------------------------------------------------------------------------
 
@@ -251,7 +258,7 @@ class AsyncConsumer(ConsumerFace):
         if self._is_closed or self._driver is None:
             self._is_closed = True
             return
-        timeout_s = CLOSE_TIMEOUT_S if timeout is None else timeout
+        timeout_s = CLOSE_TIMEOUT_S if timeout is None else checked.seconds(timeout)
         self._calls.check_no_callback("close()")
         self._check_nobody_else()
         try:

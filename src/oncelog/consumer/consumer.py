@@ -15,8 +15,9 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from oncelog.client.consumer_calls.commits import OffsetsInput
-from oncelog.client.consumer_calls.steps import Ask, AwaitNews, Call, Callback, Listener, OnPartitions
+from oncelog.client import arguments as checked
+from oncelog.client.arguments import OffsetsInput, PartitionInput, Partitions, Topics
+from oncelog.client.consumer_calls.steps import Ask, AwaitNews, Call, Callback, OnPartitions
 from oncelog.client.consumer_config import ConsumerConfig
 from oncelog.client.consumer_errors import ConsumerClosed, ConsumerInUse, ConsumerTimedOut, WokenUp
 from oncelog.client.consumer_records import OffsetAndMetadata, OffsetAndTimestamp
@@ -26,17 +27,9 @@ from oncelog.consumer.assembly import Waker, assemble
 from oncelog.consumer.face import (
     CLOSE_TIMEOUT_S,
     ConsumerFace,
-    PartitionInput,
-    Topics,
-    all_named,
     answer_of,
     cancel,
-    checked_limit,
-    checked_timestamp,
-    checked_topics,
-    milliseconds,
-    named,
-    named_offsets,
+    checked_listener,
 )
 from oncelog.records.arrow import table_of
 from oncelog.records.kernel import ConsumerRecord
@@ -113,19 +106,22 @@ class Consumer(ConsumerFace):
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
-    def poll(self, timeout: float = 1.0, *, max_records: int | None = None) -> list[ConsumerRecord]:
-        """Up to `max_records` records (by default `max.poll.records`), or none after `timeout` seconds.
+    def poll(self, timeout: float | None = 1.0, *, max_records: int | None = None) -> list[ConsumerRecord]:
+        """Up to `max_records` records (by default `max.poll.records`), or none after `timeout` seconds; without
+        a limit if that is None.
 
         Calling it says that what earlier calls returned is done with, and that this consumer is alive: it must be
         called within `max.poll.interval.ms`. Rebalance callbacks run in here. Raises what the group, the brokers or a
         deserializer object to; the position stays before the record that could not be read.
         """
-        return self._run(self._calls.reading.poll(int(timeout * 1000), checked_limit(max_records)))
+        return self._run(self._calls.reading.poll(checked.poll_ms(timeout), checked.limit(max_records)))
 
-    def read_table(self, timeout: float = 1.0, *, max_records: int | None = None) -> pa.Table:
+    def read_table(self, timeout: float | None = 1.0, *, max_records: int | None = None) -> pa.Table:
         """What was fetched, as a `pyarrow.Table`: all that waits, or `max_records` rows; empty after `timeout` seconds.
         Keys and values stay bytes: deserializers and interceptors are for single records."""
-        return table_of(self._run(self._calls.reading.read_columns(int(timeout * 1000), checked_limit(max_records))))
+        return table_of(
+            self._run(self._calls.reading.read_columns(checked.poll_ms(timeout), checked.limit(max_records)))
+        )
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
         """One record after the other, without end: it waits for what is not written yet. Ends when the consumer is
@@ -157,23 +153,23 @@ class Consumer(ConsumerFace):
         came, `on_revoked` before they go (commit in there what is processed), `on_lost` when they are gone already (by
         default, `on_revoked` is called then as well).
         """
-        listener = Listener(on_assigned, on_revoked, on_lost)
-        self._run(self._calls.selection.subscribe(checked_topics(topics), listener))
+        listener = checked_listener(on_assigned, on_revoked, on_lost)
+        self._run(self._calls.selection.subscribe(checked.topics(topics), listener))
 
     def unsubscribe(self) -> None:
         """Read nothing any more, and leave the group."""
         self._run(self._calls.selection.unsubscribe())
 
-    def assign(self, partitions: Iterable[PartitionInput]) -> None:
+    def assign(self, partitions: Partitions) -> None:
         """Read exactly these partitions, whoever else does. Replaces an earlier assignment."""
-        self._run(self._calls.selection.assign(all_named(partitions)))
+        self._run(self._calls.selection.assign(checked.partitions(partitions)))
 
-    def pause(self, *partitions: PartitionInput) -> None:
+    def pause(self, *partitions: Partitions) -> None:
         """Keep the partitions, and read nothing from them until `resume()`."""
-        self._run(self._calls.selection.pause(all_named(partitions)))
+        self._run(self._calls.selection.pause(checked.these_partitions(partitions)))
 
-    def resume(self, *partitions: PartitionInput) -> None:
-        self._run(self._calls.selection.resume(all_named(partitions)))
+    def resume(self, *partitions: Partitions) -> None:
+        self._run(self._calls.selection.resume(checked.these_partitions(partitions)))
 
     def enforce_rebalance(self) -> None:
         """Let the group share its partitions anew."""
@@ -183,54 +179,63 @@ class Consumer(ConsumerFace):
 
     def seek(self, partition: PartitionInput, offset: int | OffsetAndMetadata) -> None:
         """Read on from this offset."""
-        self._run(self._calls.positions.seek(named(partition), offset))
+        self._run(self._calls.positions.seek(checked.partition(partition), offset))
 
-    def seek_to_beginning(self, *partitions: PartitionInput) -> None:
+    def seek_to_beginning(self, *partitions: Partitions) -> None:
         """Read from the first record on; all assigned partitions if none is named."""
-        self._run(self._calls.positions.seek_to(EARLIEST, all_named(partitions)))
+        self._run(self._calls.positions.seek_to(EARLIEST, checked.these_or_all(partitions)))
 
-    def seek_to_end(self, *partitions: PartitionInput) -> None:
+    def seek_to_end(self, *partitions: Partitions) -> None:
         """Read what is written from now on; all assigned partitions if none is named."""
-        self._run(self._calls.positions.seek_to(LATEST, all_named(partitions)))
+        self._run(self._calls.positions.seek_to(LATEST, checked.these_or_all(partitions)))
 
-    def seek_to_timestamp(self, timestamp_ms: int, *partitions: PartitionInput) -> None:
+    def seek_to_timestamp(self, timestamp_ms: int, *partitions: Partitions) -> None:
         """Read from the first record that is not older; all assigned partitions if none is named."""
-        self._run(self._calls.positions.seek_to(checked_timestamp(timestamp_ms), all_named(partitions)))
+        self._run(self._calls.positions.seek_to(checked.moment_ms(timestamp_ms), checked.these_or_all(partitions)))
 
     def position(self, partition: PartitionInput, timeout: float | None = None) -> int:
         """The offset of the next record. Waits until the group or the broker has told where reading begins."""
-        return self._run(self._calls.positions.position(named(partition), milliseconds(timeout)))
+        return self._run(self._calls.positions.position(checked.partition(partition), checked.timeout_ms(timeout)))
 
-    def beginning_offsets(self, *partitions: PartitionInput, timeout: float | None = None) -> dict[TopicPartition, int]:
+    def beginning_offsets(self, *partitions: Partitions, timeout: float | None = None) -> dict[TopicPartition, int]:
         """The first offset of each partition, assigned or not."""
-        return self._run(self._calls.positions.end_offsets(EARLIEST, all_named(partitions), milliseconds(timeout)))
+        return self._run(
+            self._calls.positions.end_offsets(
+                EARLIEST, checked.these_partitions(partitions), checked.timeout_ms(timeout)
+            )
+        )
 
-    def end_offsets(self, *partitions: PartitionInput, timeout: float | None = None) -> dict[TopicPartition, int]:
+    def end_offsets(self, *partitions: Partitions, timeout: float | None = None) -> dict[TopicPartition, int]:
         """The offset that the next record of each partition will have; under `read_committed`, the first offset of the
         oldest transaction that has not ended."""
-        return self._run(self._calls.positions.end_offsets(LATEST, all_named(partitions), milliseconds(timeout)))
+        return self._run(
+            self._calls.positions.end_offsets(LATEST, checked.these_partitions(partitions), checked.timeout_ms(timeout))
+        )
 
     def offsets_for_times(
         self, timestamps_ms: Mapping[PartitionInput, int], timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """For each partition the first record that is not older than its time; None if there is none."""
-        specs = {named(partition): checked_timestamp(moment) for partition, moment in timestamps_ms.items()}
-        return self._run(self._calls.positions.list_offsets(specs, milliseconds(timeout)))
+        specs = {
+            partition: checked.moment_ms(moment)
+            for partition, moment in checked.by_partition(timestamps_ms, "timestamps in milliseconds").items()
+        }
+        return self._run(self._calls.positions.list_offsets(specs, checked.timeout_ms(timeout)))
 
     # --- offset commits ---------------------------------------------------------------------------------------------
 
     def commit(self, offsets: OffsetsInput | None = None, *, timeout: float | None = None) -> None:
         """Commit offsets for the group, and return when it has them. By default the positions: everything that was
-        handed out. An offset is that of the next record to read. Raises CommitFailed if the partitions are another
-        member's by now."""
-        wanted = None if offsets is None else named_offsets(offsets)
-        self._run(self._calls.commits.commit(wanted, milliseconds(timeout)))
+        handed out. An offset is that of the next record to read; `commit(record)` says that this one is processed, and
+        all before it. Raises CommitFailed if the partitions are another member's by now."""
+        wanted = None if offsets is None else checked.offsets(offsets)
+        self._run(self._calls.commits.commit(wanted, checked.timeout_ms(timeout)))
 
     def committed(
-        self, *partitions: PartitionInput, timeout: float | None = None
+        self, *partitions: Partitions, timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """What the group has committed; None where it has not. All assigned partitions if none is named."""
-        return self._run(self._calls.commits.committed(all_named(partitions), milliseconds(timeout)))
+        return self._run(self._calls.commits.committed(checked.these_or_all(partitions), checked.timeout_ms(timeout)))
 
     # --- life -------------------------------------------------------------------------------------------------------
 
@@ -248,7 +253,7 @@ class Consumer(ConsumerFace):
         if self._is_closed or os.getpid() != self._process:
             self._is_closed = True
             return
-        timeout_s = CLOSE_TIMEOUT_S if timeout is None else timeout
+        timeout_s = CLOSE_TIMEOUT_S if timeout is None else checked.seconds(timeout)
         self._calls.check_no_callback("close()")
         with self._used():
             try:

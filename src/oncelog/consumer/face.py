@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
 from typing import Any
 
-from oncelog.client.consumer_calls.commits import OffsetsInput
+from oncelog.client import arguments as checked
+from oncelog.client.arguments import OffsetsInput, PartitionInput
+from oncelog.client.callbacks import check_callback, check_listener
+from oncelog.client.consumer_calls.steps import Listener, OnPartitions
 from oncelog.client.consumer_core import OnCommit
 from oncelog.client.consumer_records import GroupMetadata
 from oncelog.consumer.assembly import Parts
 from oncelog.types import TopicPartition
 
-PartitionInput = TopicPartition | tuple[str, int]
 CLOSE_TIMEOUT_S = 30.0
-Topics = str | Iterable[str] | re.Pattern[str]
 
 
 class ConsumerFace:
@@ -40,13 +40,14 @@ class ConsumerFace:
         fetched the records that this consumer would be shown are counted, behind that every offset: exact once all is
         fetched, and never too small. Under `read_committed` the end is where the first transaction begins that has not
         ended."""
-        return self._parts.calls.positions.lag(named(partition))
+        return self._parts.calls.positions.lag(checked.partition(partition))
 
     def commit_async(self, offsets: OffsetsInput | None = None, on_commit: OnCommit | None = None) -> None:
         """Commit offsets (by default the positions) without waiting, and without retries: a later offset commit
         replaces it. `on_commit(offsets, error)` is called in a later `poll()`, with `error` None if it went well."""
         self._check_usable()
-        self._parts.calls.commits.commit_async(None if offsets is None else named_offsets(offsets), on_commit)
+        check_callback(on_commit, "on_commit", "offsets")
+        self._parts.calls.commits.commit_async(None if offsets is None else checked.offsets(offsets), on_commit)
 
     def group_metadata(self) -> GroupMetadata:
         """Who this consumer is in its group."""
@@ -61,56 +62,11 @@ class ConsumerFace:
         return self._parts.config.client_id
 
 
-def named(partition: PartitionInput) -> TopicPartition:
-    if isinstance(partition, tuple) and len(partition) == 2:
-        topic, index = partition
-        if isinstance(topic, str) and isinstance(index, int) and index >= 0:
-            return TopicPartition(topic, index)
-    raise TypeError(f"a partition is (topic, number), not {partition!r}")
-
-
-def all_named(partitions: Iterable[PartitionInput]) -> list[TopicPartition]:
-    return [named(partition) for partition in partitions]
-
-
-def named_offsets(offsets: Mapping[Any, Any]) -> OffsetsInput:
-    return {named(partition): offset for partition, offset in offsets.items()}
-
-
-def checked_topics(topics: Topics) -> frozenset[str] | re.Pattern[str]:
-    """One name, several, or a pattern: a compiled one, or a text that begins with ^, as librdkafka has it."""
-    if isinstance(topics, re.Pattern):
-        return topics
-    if isinstance(topics, str):
-        return re.compile(topics) if topics.startswith("^") else frozenset([topics])
-    names = frozenset(topics)
-    for name in names:
-        if not isinstance(name, str) or not name:
-            raise TypeError(f"topics are names, not {name!r}")
-    return names
-
-
-def milliseconds(seconds: float | None) -> int | None:
-    return None if seconds is None else max(0, int(seconds * 1000))
-
-
 def cancel(pending: list[Any]) -> None:
     """Questions whose askers have given up."""
     for question in pending:
         if question is not None:
             question.cancel()
-
-
-def checked_limit(max_records: int | None) -> int | None:
-    if max_records is not None and max_records < 1:
-        raise ValueError(f"max_records is 1 or more, not {max_records}")
-    return max_records
-
-
-def checked_timestamp(timestamp_ms: int) -> int:
-    if timestamp_ms < 0:
-        raise ValueError(f"a timestamp is 0 or more milliseconds, not {timestamp_ms}")
-    return timestamp_ms
 
 
 def answer_of(answers: list[Any], fatal: Exception | None) -> Any:
@@ -119,3 +75,12 @@ def answer_of(answers: list[Any], fatal: Exception | None) -> Any:
     if isinstance(answer, Exception):
         raise answer.with_traceback(None)
     return answer
+
+
+def checked_listener(
+    on_assigned: OnPartitions | None, on_revoked: OnPartitions | None, on_lost: OnPartitions | None
+) -> Listener:
+    check_listener(on_assigned, "on_assigned")
+    check_listener(on_revoked, "on_revoked")
+    check_listener(on_lost, "on_lost")
+    return Listener(on_assigned, on_revoked, on_lost)

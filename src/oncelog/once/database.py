@@ -6,6 +6,7 @@ module knows no strategy and no record. It never retries by itself: who asked de
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
@@ -36,12 +37,17 @@ class Database(ABC):
 
     @staticmethod
     def of(target: object, *, prefix: str = DEFAULT_PREFIX, schema: str | None = None) -> Database:
-        """The database behind a path, an SQLAlchemy engine, or an open connection of `sqlite3` or SQLAlchemy."""
+        """The database behind a path of SQLite, a URL (`postgresql://user@host/name`, SQLAlchemy's), an SQLAlchemy
+        engine, or an open connection of `sqlite3` or SQLAlchemy."""
         if isinstance(target, Database):
             return target
         from oncelog.once.sqlite_database import SqliteDatabase
 
         tables = Tables(prefix, schema)
+        if isinstance(target, str):
+            check_text(target)
+            if is_url(target):
+                return _of_url(target, tables)
         if isinstance(target, sqlite3.Connection | str) or hasattr(target, "__fspath__"):
             return SqliteDatabase(target, tables)
         if type(target).__module__.partition(".")[0] == "sqlalchemy":
@@ -49,7 +55,8 @@ class Database(ABC):
 
             return SqlalchemyDatabase(target, tables)
         raise UnsupportedDatabase(
-            f"{target!r} is no database: give a path of SQLite, an SQLAlchemy engine, or an open connection of either"
+            f"{target!r} is not a database that is known here: give a path of SQLite, a URL such as"
+            " postgresql://user@host/name, an SQLAlchemy engine, or an open connection of either"
         )
 
     @abstractmethod
@@ -81,6 +88,40 @@ class Database(ABC):
 
     def __exit__(self, *exc_info: object) -> None:
         self.close()
+
+
+def is_url(text: str) -> bool:
+    return re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", text) is not None
+
+
+def check_text(text: str) -> None:
+    """What would become a file of that name, and was meant as something else."""
+    if text.lower().startswith("jdbc:"):
+        raise UnsupportedDatabase(
+            f"{without_password(text)!r} is a URL of Java's: write postgresql://user:password@host/name instead"
+        )
+    if re.search(r"\b(host|dbname|user)\s*=", text):
+        raise UnsupportedDatabase(
+            f"{without_password(text)!r} looks like a connection string of libpq: write it as a URL, such as"
+            " postgresql://user:password@host/name"
+        )
+    if not text:
+        raise UnsupportedDatabase("the path of the database is empty: name a file of SQLite, or give a URL")
+
+
+def without_password(text: str) -> str:
+    """For messages."""
+    return re.sub(r"(password=)[^&\s]+", r"\1***", re.sub(r"(://[^:/@]+):[^@]*@", r"\1:***@", text))
+
+
+def _of_url(url: str, tables: Tables) -> Database:
+    try:
+        from oncelog.once.sqlalchemy_database import SqlalchemyDatabase, engine_of
+    except ImportError as error:
+        raise UnsupportedDatabase(
+            f"a URL needs SQLAlchemy ({error}): pip install 'oncelog[postgres]', or give the path of a file of SQLite"
+        ) from error
+    return SqlalchemyDatabase(engine_of(url), tables, is_ours=True)
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:

@@ -6,10 +6,12 @@ again.
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Collection
 from typing import Any
 
+from oncelog.client.arguments import shown
 from oncelog.errors import OncelogError
 from oncelog.once.errors import OnceError, PartitionFenced, PartitionTakenTwice, PositionBeyondEnd
 from oncelog.once.hand import Hand
@@ -17,6 +19,26 @@ from oncelog.once.strategy import NO_GENERATION, Guard
 from oncelog.types import TopicPartition
 
 logger = logging.getLogger(__name__)
+
+OTHER_CLIENTS = ("aiokafka", "cimpl", "confluent_kafka", "kafka")
+
+
+CALLS = ("assignment", "commit", "commit_async", "pause", "poll", "resume", "seek", "subscribe", "subscription")
+"""What a runner needs a consumer to have."""
+
+
+def check_consumer(consumer: object) -> None:
+    """That it is one of ours, or does what ours does. Raises TypeError."""
+    wanted = "once.Runner takes an oncelog.Consumer"
+    if inspect.iscoroutinefunction(getattr(consumer, "poll", None)):
+        raise TypeError(f"{wanted}, not {shown(consumer)}: effects are made by one thread; there is none for asyncio")
+    if type(consumer).__module__.partition(".")[0] in OTHER_CLIENTS or not all(
+        callable(getattr(consumer, name, None)) for name in CALLS
+    ):
+        raise TypeError(
+            f'{wanted}, not {shown(consumer)}: make it with oncelog.Consumer("HOST:PORT", group_id=...,'
+            " enable_auto_commit=False)"
+        )
 
 
 class Footing:

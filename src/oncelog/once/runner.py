@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from oncelog.client import arguments as checked
 from oncelog.client.consumer_errors import RecordDeserializationError, WokenUp
 from oncelog.once.backoff import Backoff
 from oncelog.once.cleaning import STEP, Cleaner, clean_dead_letters
@@ -31,7 +32,7 @@ from oncelog.once.errors import (
     PartitionFenced,
     PoisonRecord,
 )
-from oncelog.once.footing import Footing
+from oncelog.once.footing import Footing, check_consumer
 from oncelog.once.hand import Hand, Unreadable
 from oncelog.once.identity import place
 from oncelog.once.outcome import Mark, Outcome, Tally
@@ -50,7 +51,8 @@ DEFAULT_PATIENCE_S = 300.0
 class Runner:
     """Makes `effect(connection, record)` happen once for every record that `consumer` reads.
 
-    `database` is a path of SQLite, an SQLAlchemy engine (SQLite, PostgreSQL), or a `once.Database`. `topics` are
+    `database` is a path of SQLite, a URL such as `postgresql://user@host/name`, an SQLAlchemy engine (SQLite,
+    PostgreSQL), or a `once.Database`. `topics` are
     subscribed to, unless the consumer was subscribed or assigned before. The `scope` keeps effects of several groups in
     one database apart; it is the group's id unless you say otherwise.
 
@@ -75,8 +77,9 @@ class Runner:
         keep_s: float | None = None,
         patience_s: float = DEFAULT_PATIENCE_S,
     ) -> None:
-        if batch_size < 1 or attempts < 1:
-            raise OnceError("batch_size and attempts begin at 1")
+        check_consumer(consumer)
+        checked.whole_number(batch_size, "batch_size", least=1)
+        checked.whole_number(attempts, "attempts", least=1)
         self._consumer = consumer
         scope = scope or getattr(getattr(consumer, "config", None), "group_id", None) or DEFAULT_SCOPE
         self._worker = Worker(database, effect, strategy, scope=scope)

@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import Connection, Engine, TextClause, text
-from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy import Connection, Engine, TextClause, create_engine, make_url, text
+from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, OperationalError
 
-from oncelog.once.database import NO_VALUES, Database, Row, Transaction, causes
+from oncelog.once.database import NO_VALUES, Database, Row, Transaction, causes, without_password
 from oncelog.once.dialect import POSTGRESQL, SQLITE
 from oncelog.once.errors import EffectEndedTransaction, UnsupportedDatabase
 from oncelog.once.sqlite_database import is_sqlite_outage
@@ -43,8 +43,25 @@ def _parsed(statement: str) -> TextClause:
     return text(statement)
 
 
+def engine_of(url: str) -> Engine:
+    """Raises UnsupportedDatabase. The driver is psycopg, unless the URL names one."""
+    try:
+        parsed = make_url(url.replace("postgres://", "postgresql://", 1) if url.startswith("postgres://") else url)
+        if parsed.drivername == "postgresql":
+            parsed = parsed.set(drivername="postgresql+psycopg")
+        if parsed.get_backend_name() not in DIALECTS:
+            raise UnsupportedDatabase(
+                f"{without_password(url)!r}: only SQLite and PostgreSQL are known here, such as"
+                " postgresql://user@host/name"
+            )
+        return create_engine(parsed)
+    except (ArgumentError, ImportError) as error:
+        raise UnsupportedDatabase(f"{without_password(url)!r} cannot be used: {error}") from error
+
+
 class SqlalchemyDatabase(Database):
-    def __init__(self, target: Any, tables: Tables) -> None:
+    def __init__(self, target: Any, tables: Tables, *, is_ours: bool = False) -> None:
+        """An engine that is ours ends with the database; one of the user's goes on."""
         if not isinstance(target, Engine | Connection) or target.dialect.name not in DIALECTS:
             raise UnsupportedDatabase(f"{target!r}: only (not asyncio) engines of SQLite and PostgreSQL are known here")
         self.dialect = DIALECTS[target.dialect.name]
@@ -55,6 +72,7 @@ class SqlalchemyDatabase(Database):
         self.tables = tables
         self._engine = target if isinstance(target, Engine) else None
         self._connection = target if isinstance(target, Connection) else None
+        self._is_ours = is_ours
 
     def _connected(self) -> Connection:
         if self._connection is None:
@@ -100,6 +118,8 @@ class SqlalchemyDatabase(Database):
         if self._connection is not None and self._engine is not None:
             self._connection.close()
             self._connection = None
+        if self._is_ours and self._engine is not None:
+            self._engine.dispose()
 
 
 def _take_write_lock(connection: Connection) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from oncelog.client.arguments import shown
 from oncelog.once.database import Database, Transaction
 from oncelog.once.message_table import MessageTable
 from oncelog.once.outcome import DONE, Mark, Outcome
@@ -26,6 +27,8 @@ class Worker:
     def __init__(
         self, database: Any, effect: Effect, strategy: Strategy | None = None, *, scope: str = DEFAULT_SCOPE
     ) -> None:
+        if not callable(effect):
+            raise TypeError(f"the effect is a function of (connection, record), not {shown(effect)}")
         self.database = Database.of(database)
         self.scope = scope
         self.guard: Guard = (strategy or MessageTable()).bind(self.database, scope)

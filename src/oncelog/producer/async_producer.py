@@ -16,8 +16,11 @@ from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from oncelog.client import arguments as checked
 from oncelog.client.accumulator import PartitionQueue
+from oncelog.client.arguments import OffsetsInput
 from oncelog.client.batch import ProducerBatch
+from oncelog.client.callbacks import DeliveryCallbacks, check_callback
 from oncelog.client.consumer_records import GroupMetadata
 from oncelog.client.delivery import Delivery, OnDelivery
 from oncelog.client.intake import Intake
@@ -25,8 +28,7 @@ from oncelog.client.loop_future import LoopFutures
 from oncelog.client.loop_intake import LoopIntake
 from oncelog.client.producer_config import ProducerConfig
 from oncelog.client.producer_errors import ProducerClosed
-from oncelog.client.record_checks import check_callback
-from oncelog.client.records import ProducerRecord, RecordMetadata
+from oncelog.client.records import HeadersGiven, ProducerRecord, RecordMetadata
 from oncelog.client.sockets import monotonic_ms
 from oncelog.client.streaming import StreamingDriver
 from oncelog.client.table_result import OnTableDelivery, TableMetadata
@@ -39,7 +41,7 @@ from oncelog.producer.async_table import AsyncTables
 from oncelog.producer.async_transactions import AsyncTransactions
 from oncelog.producer.callbacks import tell
 from oncelog.producer.table import columns_of
-from oncelog.producer.transactions import Offsets, no_transactions
+from oncelog.producer.transactions import no_transactions
 from oncelog.records.model import ArrowStream, Buffer, HeadersInput
 
 if TYPE_CHECKING:
@@ -100,6 +102,7 @@ class AsyncProducer(LoopIntake):
             raise InvalidConfig(
                 "spool.dir means a file write in every send(), which would block the loop: use Producer"
             )
+        self._callbacks = DeliveryCallbacks()
         self._parts = parts = assemble(self.config, None, _no_waiting, ProducerBatch.resolve_futures, self._on_news)
         self._core = parts.core
         self._interceptors = parts.interceptors
@@ -122,7 +125,7 @@ class AsyncProducer(LoopIntake):
         topic: str,
         value: Any,
         key: Any,
-        headers: HeadersInput | None,
+        headers: HeadersGiven | None,
         partition: int | None,
         timestamp_ms: int | None,
         on_delivery: OnDelivery | None,
@@ -130,7 +133,8 @@ class AsyncProducer(LoopIntake):
         driver = self._driver_here()
         assert self._loop is not None
         future: asyncio.Future[RecordMetadata] = asyncio.Future(loop=self._loop)
-        check_callback(on_delivery)
+        if on_delivery is not None:
+            self._callbacks.check(on_delivery)
         record = self._interceptors.on_send(ProducerRecord(topic, value, key, partition, headers or (), timestamp_ms))
         on_delivery = self._interceptors.acknowledging(on_delivery)
         told = future if on_delivery is None else _Told(future, on_delivery)
@@ -201,6 +205,7 @@ class AsyncProducer(LoopIntake):
         blocking the loop; await the result for where the rows were stored.
         """
         driver = self._driver_here()
+        check_callback(on_delivery, "on_delivery", "metadata")
         columns = columns_of(table, key, value, headers, timestamp, partition)
         if self._tables is None:
             self._tables = AsyncTables(self._parts, driver.wake)
@@ -211,37 +216,37 @@ class AsyncProducer(LoopIntake):
     async def init_transactions(self, timeout: float | None = None) -> None:
         """Take the transactional id over: older producers of it are fenced, and what they left open is aborted. Once,
         before the first `begin()`. Without a timeout, here and below, `max.block.ms` is waited for."""
-        await self._of_transactions().init(timeout)
+        await self._of_transactions().init(checked.timeout_s(timeout))
 
     def begin(self) -> None:
         """Begin a transaction: records that are sent from now on become visible together, or not at all."""
         self._of_transactions().begin()
 
     async def send_offsets_to_transaction(
-        self, offsets: Offsets, group: GroupMetadata | str, timeout: float | None = None, *, wait: bool = True
+        self, offsets: OffsetsInput, group: GroupMetadata | str, timeout: float | None = None, *, wait: bool = True
     ) -> None:
         """Commit a group's offsets together with the transaction's records. `group` is `consumer.group_metadata()`,
         by which the coordinator recognises a consumer that lost its partitions meanwhile. Without `wait`, the commit
         tells if they are refused."""
-        await self._of_transactions().send_offsets(offsets, group, timeout, wait)
+        await self._of_transactions().send_offsets(offsets, group, checked.timeout_s(timeout), wait)
 
     async def commit(self, timeout: float | None = None, *, wait: bool = True) -> None:
         """Send what was not sent yet, and make all of the transaction visible. Raises AbortNeeded if a record could
         not be stored, OutcomeUnknown after the timeout: then call it again. Without `wait` it goes on by itself, and
         the next call hears how it ended."""
         if wait:
-            await self._of_transactions().end(Kind.COMMIT, timeout)
+            await self._of_transactions().end(Kind.COMMIT, checked.timeout_s(timeout))
         else:
             await self._of_transactions().commit_later()
 
     async def flush_transaction(self, timeout: float | None = None) -> None:
         """After `commit(wait=False)`: until everything that was sent is stored, offsets too, and only the transaction's
         end is not known yet."""
-        await self._of_transactions().flush(timeout)
+        await self._of_transactions().flush(checked.timeout_s(timeout))
 
     async def abort(self, timeout: float | None = None) -> None:
         """End the transaction so that no reader of committed records ever sees any of it."""
-        await self._of_transactions().end(Kind.ABORT, timeout)
+        await self._of_transactions().end(Kind.ABORT, checked.timeout_s(timeout))
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncProducer]:
@@ -254,7 +259,7 @@ class AsyncProducer(LoopIntake):
         """Store everything that was sent, and leave the transaction open for somebody else to end, such as with
         `Admin.end_transaction`. Nothing but `close()` may follow. None if nothing was sent, so that there is nothing to
         end."""
-        return await self._of_transactions().prepare(timeout)
+        return await self._of_transactions().prepare(checked.timeout_s(timeout))
 
     def _of_transactions(self) -> AsyncTransactions:
         if self._core.transaction is None:
@@ -347,23 +352,35 @@ class AsyncProducer(LoopIntake):
                 "this AsyncProducer belongs to another event loop, the one it was first used in; make one for each loop"
             )
 
-    async def flush(self) -> None:
-        """Send everything now, and return when every record accepted so far has its result."""
+    async def flush(self, timeout: float | None = None) -> int:
+        """Send everything now, and return when every record accepted so far has its result, or after `timeout` seconds.
+        Returns how many records are left without a result: 0 if all have one."""
+        timeout = checked.timeout_s(timeout)
         if self._driver is None:
-            return
+            return 0
         self._check_loop(asyncio.get_running_loop())
         self._accumulator.flushing += 1
         try:
             self._driver.wake()
-            await self._until_moved(self._lines.last_number)
-            for delivery in self._accumulator.undelivered():
-                await _settled(delivery)
+            if timeout is None:
+                await self._all_settled()
+            else:
+                await asyncio.wait_for(self._all_settled(), timeout)
+            return 0
+        except TimeoutError:
+            return self._lines.count + self._accumulator.undelivered_count()
         finally:
             self._accumulator.flushing -= 1
+
+    async def _all_settled(self) -> None:
+        await self._until_moved(self._lines.last_number)
+        for delivery in self._accumulator.undelivered():
+            await _settled(delivery)
 
     async def close(self, timeout: float | None = None) -> None:
         """Send what was accepted, then end. What is not delivered after `timeout` seconds (by default
         `delivery.timeout.ms`) fails, and says so. An open transaction is aborted. Closing twice is harmless."""
+        timeout = checked.timeout_s(timeout)
         if self._transactions is not None and self._unusable is None and timeout != 0:
             await self._transactions.abandon(timeout)
         self._intake.is_open = False

@@ -7,6 +7,8 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 
+from oncelog.client import arguments as checked
+from oncelog.client.arguments import OffsetsInput
 from oncelog.client.consumer_records import GroupMetadata
 from oncelog.client.producer_counters import ProducerCounters
 from oncelog.client.transaction.command import Command, Kind
@@ -14,7 +16,7 @@ from oncelog.client.transaction.core import TransactionCore
 from oncelog.client.transaction.model import Phase
 from oncelog.client.transaction.prepared import PreparedTransaction
 from oncelog.client.transaction_errors import AbortNeeded, TransactionError
-from oncelog.producer.transactions import Offsets, checked_group, checked_offsets, count, nobody_waits, out_of_time
+from oncelog.producer.transactions import checked_group, count, nobody_waits, out_of_time
 
 
 class AsyncTransactions:
@@ -40,9 +42,9 @@ class AsyncTransactions:
         self._core.begin()
 
     async def send_offsets(
-        self, offsets: Offsets, group: GroupMetadata | str, timeout: float | None, wait: bool
+        self, offsets: OffsetsInput, group: GroupMetadata | str, timeout: float | None, wait: bool
     ) -> None:
-        wanted, member = checked_offsets(offsets), checked_group(group)
+        wanted, member = checked.offsets(offsets), checked_group(group)
         if not wait:
             self._core.ask_offsets(wanted, member, nobody_waits)
             self._wake()

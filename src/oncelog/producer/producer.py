@@ -14,16 +14,19 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from oncelog.client import arguments as checked
 from oncelog.client.accumulator import PartitionQueue, TopicQueues
+from oncelog.client.arguments import OffsetsInput
+from oncelog.client.callbacks import check_callback
 from oncelog.client.consumer_records import GroupMetadata
-from oncelog.client.delivery import Delivery, NotDeliveredYet, OnDelivery, RecordFuture
+from oncelog.client.delivery import Delivery, OnDelivery, RecordFuture
 from oncelog.client.idempotence import Identity
 from oncelog.client.intake import Intake
 from oncelog.client.locks import new_lock
 from oncelog.client.producer_config import ProducerConfig
 from oncelog.client.producer_errors import ProducerClosed, TopicUnavailable
-from oncelog.client.record_checks import check_callback, check_topic
-from oncelog.client.records import ProducerRecord
+from oncelog.client.record_checks import check_topic, checked_records
+from oncelog.client.records import HeadersGiven, ProducerRecord
 from oncelog.client.selecting import SelectingDriver
 from oncelog.client.sockets import monotonic_ms
 from oncelog.client.spool.errors import SpoolError
@@ -38,7 +41,7 @@ from oncelog.producer.news import News
 from oncelog.producer.sender_thread import SenderThread
 from oncelog.producer.spooling import Spooling, spool_commits
 from oncelog.producer.table import columns_of, send_table
-from oncelog.producer.transactions import Offsets, Transactions, no_transactions
+from oncelog.producer.transactions import Transactions, no_transactions
 from oncelog.records.model import ArrowStream, Buffer, HeadersInput
 
 if TYPE_CHECKING:
@@ -121,7 +124,7 @@ class Producer:
         topic: str,
         value: Any = None,
         key: Any = None,
-        headers: HeadersInput | None = None,
+        headers: HeadersGiven | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
         on_delivery: OnDelivery | None = None,
@@ -137,7 +140,7 @@ class Producer:
     def send_many(self, topic: str, records: Iterable[Any]) -> None:
         """Accept many records at once, each a value or `(key, value)`, as `send()` accepts one. There are no single
         results: `flush()` waits for all, and a transaction is committed only with all of them."""
-        waiting = records if type(records) is list else list(records)
+        waiting = records if type(records) is list else checked_records(records)
         for one in waiting[self.take_plain(topic, waiting) :]:
             key, value = one if type(one) is tuple and len(one) == 2 else (None, one)
             self._intake.send(topic, value, key)
@@ -152,14 +155,13 @@ class Producer:
         topic: str,
         value: Any,
         key: Any,
-        headers: HeadersInput | None,
+        headers: HeadersGiven | None,
         partition: int | None,
         timestamp_ms: int | None,
         on_delivery: OnDelivery | None,
     ) -> RecordFuture:
         """The long way: with interceptors, serializers, and all that one may have to wait for."""
         self._check_usable()
-        check_callback(on_delivery)
         record = ProducerRecord(topic, value, key, partition, headers or (), timestamp_ms)
         record = self._interceptors.on_send(record)
         on_delivery = self._interceptors.acknowledging(on_delivery)
@@ -275,6 +277,7 @@ class Producer:
         """
         if self._spooling is not None:
             raise SpoolError("send_table() does not go through the spool: use send(), or a producer without spool.dir")
+        check_callback(on_delivery, "on_delivery", "metadata")
         columns = columns_of(table, key, value, headers, timestamp, partition)
         return send_table(self, topic, columns, on_delivery)
 
@@ -283,37 +286,37 @@ class Producer:
     def init_transactions(self, timeout: float | None = None) -> None:
         """Take the transactional id over: older producers of it are fenced, and what they left open is aborted. Once,
         before the first `begin()`. Without a timeout, here and below, `max.block.ms` is waited for."""
-        self._of_transactions().init(timeout)
+        self._of_transactions().init(checked.timeout_s(timeout))
 
     def begin(self) -> None:
         """Begin a transaction: records that are sent from now on become visible together, or not at all."""
         self._of_transactions().begin()
 
     def send_offsets_to_transaction(
-        self, offsets: Offsets, group: GroupMetadata | str, timeout: float | None = None, *, wait: bool = True
+        self, offsets: OffsetsInput, group: GroupMetadata | str, timeout: float | None = None, *, wait: bool = True
     ) -> None:
         """Commit a group's offsets together with the transaction's records. `group` is `consumer.group_metadata()`,
         by which the coordinator recognises a consumer that lost its partitions meanwhile. Without `wait`, the commit
         tells if they are refused."""
-        self._of_transactions().send_offsets(offsets, group, timeout, wait)
+        self._of_transactions().send_offsets(offsets, group, checked.timeout_s(timeout), wait)
 
     def commit(self, timeout: float | None = None, *, wait: bool = True) -> None:
         """Send what was not sent yet, and make all of the transaction visible. Raises AbortNeeded if a record could
         not be stored, OutcomeUnknown after the timeout: then call it again. Without `wait` it goes on by itself, and
         the next call hears how it ended."""
         if wait:
-            self._of_transactions().end(Kind.COMMIT, timeout)
+            self._of_transactions().end(Kind.COMMIT, checked.timeout_s(timeout))
         else:
             self._of_transactions().commit_later()
 
     def flush_transaction(self, timeout: float | None = None) -> None:
         """After `commit(wait=False)`: until everything that was sent is stored, offsets too, and only the transaction's
         end is not known yet."""
-        self._of_transactions().flush(timeout)
+        self._of_transactions().flush(checked.timeout_s(timeout))
 
     def abort(self, timeout: float | None = None) -> None:
         """End the transaction so that no reader of committed records ever sees any of it."""
-        self._of_transactions().end(Kind.ABORT, timeout)
+        self._of_transactions().end(Kind.ABORT, checked.timeout_s(timeout))
 
     @contextmanager
     def transaction(self) -> Iterator[Producer]:
@@ -326,7 +329,7 @@ class Producer:
         """Store everything that was sent, and leave the transaction open for somebody else to end, such as with
         `Admin.end_transaction`. Nothing but `close()` may follow. None if nothing was sent, so that there is nothing to
         end."""
-        return self._of_transactions().prepare(timeout)
+        return self._of_transactions().prepare(checked.timeout_s(timeout))
 
     def share(self) -> SharedTransaction:
         """Before the first record: let other producers write into the transaction, in whatever process (`join`), and
@@ -336,6 +339,7 @@ class Producer:
     def join(self, shared: SharedTransaction) -> None:
         """Write into a transaction that another producer has begun and shared, in the place of `init_transactions()`
         and `begin()`; the transactional id is the same. No two that join may write to the same partition."""
+        checked.of_kind(shared, SharedTransaction, "a transaction that another producer has shared (Producer.share)")
         if shared.transactional_id != self.config.transactional_id:
             raise TransactionMisuse(
                 f"the shared transaction is of {shared.transactional_id!r}, this producer of "
@@ -407,9 +411,11 @@ class Producer:
 
     # --- ends -------------------------------------------------------------------------------------------------
 
-    def flush(self, timeout: float | None = None) -> None:
-        """Send everything now, and return when every record accepted so far has its result and its callbacks have run.
-        Raises NotDeliveredYet after `timeout` seconds; the records are still on their way then."""
+    def flush(self, timeout: float | None = None) -> int:
+        """Send everything now, and return when every record accepted so far has its result and its callbacks have run,
+        or after `timeout` seconds. Returns how many records are left without a result: 0 if all have one. Those that
+        are left are still on their way."""
+        timeout = checked.timeout_s(timeout)
         self._news.check_wait("flush()")
         deadline = None if timeout is None else time.monotonic() + timeout
         with self._counting:
@@ -417,9 +423,11 @@ class Producer:
         try:
             self._driver.wake()
             if self._spooling is not None and not self._spooling.await_loaded(deadline):
-                raise NotDeliveredYet("flush() did not finish in time; the records are safe in the spool")
+                return max(1, self._spooling.unsettled_count())
             for delivery in self._accumulator.undelivered():
-                _await_delivery(delivery, deadline)
+                if not _await_delivery(delivery, deadline):
+                    return max(1, self._accumulator.undelivered_count())
+            return 0
         finally:
             with self._counting:
                 self._accumulator.flushing -= 1
@@ -429,6 +437,7 @@ class Producer:
         `delivery.timeout.ms`, with a spool at most two minutes) fails, and its futures and callbacks say so; with a
         spool it stays there, for the next producer to send. An open transaction is aborted. Closing twice is
         harmless."""
+        timeout = checked.timeout_s(timeout)
         if self._transactions is not None and self._unusable is None and timeout != 0 and not self._news.is_own_thread:
             self._transactions.abandon(timeout)
         self._refuse(ProducerClosed("the producer is closed; make a new one to send more"))
@@ -491,9 +500,7 @@ class Producer:
         self._accumulator.check_not_suspended()
 
 
-def _await_delivery(delivery: Delivery, deadline: float | None) -> None:
+def _await_delivery(delivery: Delivery, deadline: float | None) -> bool:
+    """Whether it was told of in time, with all its parts."""
     left = None if deadline is None else max(0.0, deadline - time.monotonic())
-    if not delivery.wait_until_told(left):
-        raise NotDeliveredYet("flush() did not finish in time; the records are still on their way")
-    for part in delivery.parts or ():
-        _await_delivery(part, deadline)
+    return delivery.wait_until_told(left) and all(_await_delivery(part, deadline) for part in delivery.parts or ())

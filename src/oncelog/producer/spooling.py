@@ -158,6 +158,11 @@ class Spooling:
             self._news.wait_for(lambda: is_done() or self.sender.fatal or None, left)
         return True
 
+    def unsettled_count(self) -> int:
+        """How many records of the spool have no result yet."""
+        with self._lock:
+            return sum(end - first for _, first, end in self._spool.unsettled())
+
     @property
     def size_bytes(self) -> int:
         return self._spool.size_bytes

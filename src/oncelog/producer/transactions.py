@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from oncelog.client.consumer_records import GroupMetadata, OffsetAndMetadata
+from oncelog.client import arguments as checked
+from oncelog.client.arguments import OffsetsInput
+from oncelog.client.consumer_records import GroupMetadata
 from oncelog.client.producer_counters import ProducerCounters
 from oncelog.client.transaction.command import Command, Kind
 from oncelog.client.transaction.core import TransactionCore
@@ -18,9 +20,6 @@ from oncelog.client.transaction.model import Phase
 from oncelog.client.transaction.prepared import PreparedTransaction, SharedTransaction
 from oncelog.client.transaction_errors import AbortNeeded, OutcomeUnknown, TransactionError, TransactionMisuse
 from oncelog.producer.news import News
-from oncelog.types import TopicPartition
-
-Offsets = Mapping[TopicPartition, "int | OffsetAndMetadata"]
 
 
 class Transactions:
@@ -46,8 +45,10 @@ class Transactions:
         with self._asking:
             self._core.begin()
 
-    def send_offsets(self, offsets: Offsets, group: GroupMetadata | str, timeout: float | None, wait: bool) -> None:
-        wanted, member = checked_offsets(offsets), checked_group(group)
+    def send_offsets(
+        self, offsets: OffsetsInput, group: GroupMetadata | str, timeout: float | None, wait: bool
+    ) -> None:
+        wanted, member = checked.offsets(offsets), checked_group(group)
         if wait:
             self._perform(lambda: self._core.ask_offsets(wanted, member, self._news.tell), timeout)
             return
@@ -156,16 +157,5 @@ def checked_group(group: GroupMetadata | str) -> GroupMetadata:
     if isinstance(group, str):
         group = GroupMetadata(group)
     if not isinstance(group, GroupMetadata) or not group.group_id:
-        raise TypeError(f"a group is consumer.group_metadata() or a group's name, not {group!r}")
+        raise TypeError(f"the group is consumer.group_metadata() or a group's name, not {checked.shown(group)}")
     return group
-
-
-def checked_offsets(offsets: Offsets) -> dict[TopicPartition, OffsetAndMetadata]:
-    checked = {}
-    for partition, offset in offsets.items():
-        if isinstance(offset, int):
-            offset = OffsetAndMetadata(offset)
-        if offset.offset < 0:
-            raise ValueError(f"the offset of {partition} is {offset.offset}; offsets begin at 0")
-        checked[TopicPartition(*partition)] = offset
-    return checked

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from oncelog.client.consumer_config import ConsumerConfig
 from oncelog.client.consumer_core import ConsumerCore
 from oncelog.client.consumer_errors import NotAssigned
-from oncelog.client.consumer_records import OffsetAndMetadata
 from oncelog.errors import InvalidConfig
 from oncelog.types import TopicPartition
 
@@ -26,10 +25,3 @@ def check_owned(core: ConsumerCore, partitions: Iterable[TopicPartition]) -> Non
     foreign = [partition for partition in partitions if partition not in core.assignment]
     if foreign:
         raise NotAssigned(foreign)
-
-
-def checked_offset(offset: int | OffsetAndMetadata) -> OffsetAndMetadata:
-    wanted = OffsetAndMetadata(offset) if isinstance(offset, int) else OffsetAndMetadata(*offset)
-    if wanted.offset < 0:
-        raise ValueError(f"an offset is 0 or more, not {wanted.offset}; see seek_to_beginning() and seek_to_end()")
-    return wanted

@@ -9,7 +9,8 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from oncelog.client.consumer_calls.checks import check_alive, check_group, checked_offset
+from oncelog.client import arguments as checked
+from oncelog.client.consumer_calls.checks import check_alive, check_group
 from oncelog.client.consumer_calls.progress import Progress
 from oncelog.client.consumer_calls.steps import Ask, Call, Callback, Interceptors
 from oncelog.client.consumer_config import ConsumerConfig
@@ -75,14 +76,15 @@ class Commits:
     def _wanted(self, offsets: OffsetsInput | None) -> Offsets:
         check_group(self._config, "committing offsets")
         if offsets is not None:
-            return {partition: checked_offset(offset) for partition, offset in offsets.items()}
+            return {partition: checked.offset(offset) for partition, offset in offsets.items()}
         return self._progress.positions()
 
     def committed(
-        self, partitions: Iterable[TopicPartition], timeout_ms: int | None
+        self, partitions: Iterable[TopicPartition] | None, timeout_ms: int | None
     ) -> Call[dict[TopicPartition, OffsetAndMetadata | None]]:
+        """Of all that is assigned if None."""
         check_group(self._config, "asking for committed offsets")
-        wanted = list(partitions) or sorted(self._core.assignment)
+        wanted = sorted(self._core.assignment) if partitions is None else list(partitions)
         began_ms = self._clock()
         try:
             found = yield Ask(lambda now_ms, done: self._core.committed(wanted, now_ms, done, timeout_ms), timeout_ms)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from oncelog.client.consumer_calls.checks import check_alive, check_owned, checked_offset
+from oncelog.client import arguments as checked
+from oncelog.client.consumer_calls.checks import check_alive, check_owned
 from oncelog.client.consumer_calls.herald import Herald
 from oncelog.client.consumer_calls.progress import Progress
 from oncelog.client.consumer_calls.steps import Ask, AwaitNews, Call, simply
@@ -40,15 +41,15 @@ class Positions:
     # --- seeks ------------------------------------------------------------------------------------------------------
 
     def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata) -> Call[None]:
-        wanted = checked_offset(offset)
+        wanted = checked.offset(offset)
         check_owned(self._core, [partition])
         self._progress.interrupt([partition])
         yield simply(lambda _: self._core.fetcher.seek(partition, wanted.offset, wanted.leader_epoch))
         self._progress.jumped([partition])
 
-    def seek_to(self, spec: int, partitions: Iterable[TopicPartition]) -> Call[None]:
-        """To the beginning, the end or a time; takes effect with the next read."""
-        wanted = list(partitions) or list(self._core.assignment)
+    def seek_to(self, spec: int, partitions: Iterable[TopicPartition] | None) -> Call[None]:
+        """To the beginning, the end or a time, of all that is assigned if None; takes effect with the next read."""
+        wanted = list(self._core.assignment if partitions is None else partitions)
         check_owned(self._core, wanted)
         self._progress.interrupt(wanted)
 
