@@ -42,16 +42,35 @@ class Dialect(ABC):
         """The staged rows to upsert, in an order and number that the database's upsert can take."""
 
     @abstractmethod
+    def newest_alone(self, layout: Layout, stage: str) -> str:
+        """One staged row for each key, as `newest`."""
+
+    @abstractmethod
+    def delete_known(self, layout: Layout, newest: str, condition: str) -> str:
+        """Deletes rows of the target, as `known`, for which there is one of `newest` with that condition."""
+
+    def collations(self, layout: Layout, found: Found) -> tuple[str | None, ...]:
+        """For each column by which collation it is compared with the target's, where it must be said."""
+        return (None,) * len(layout.columns)
+
+    @abstractmethod
     def created_type(self, column: Column) -> str: ...
 
     @abstractmethod
     def casts(self, layout: Layout, found: Found) -> tuple[tuple[str | None, ...], list[str]]:
         """For each column what to cast to; and what does not fit, in words."""
 
+    def order_of_newest(self, layout: Layout) -> str:
+        """Of rows with one key: the highest version, and of equal ones the first; without versions the last."""
+        assert isinstance(layout.write, Upsert)
+        if layout.write.version is None:
+            return f"{ATTEMPT} DESC, {ORDINAL} DESC"
+        return f"{self.staged(layout, layout.place(layout.write.version))} DESC, {ATTEMPT}, {ORDINAL}"
+
     # --- the target --------------------------------------------------------------------------------------------
 
     def create_target(self, layout: Layout) -> str:
-        lines = [f"{quote(column.name)} {self.created_type(column)}" for column in layout.columns]
+        lines = [f"{quote(column.name)} {self.created_type(column)}" for column in layout.written]
         if layout.unique:
             lines.append(f"PRIMARY KEY ({_names(layout.unique)})")
         return f"CREATE TABLE IF NOT EXISTS {self.escaped(layout.target.sql)} ({self.escaped(', '.join(lines))})"
@@ -60,13 +79,36 @@ class Dialect(ABC):
         return f"DELETE FROM {self.escaped(layout.target.sql)}"
 
     def publish(self, layout: Layout, stage: str) -> str:
-        names = self.escaped(_names(column.name for column in layout.columns))
-        values = ", ".join(self.staged(layout, place) for place in range(len(layout.columns)))
-        source = self.newest(layout, stage) if isinstance(layout.write, Upsert) else self._all(stage)
+        names = self.escaped(_names(column.name for column in layout.written))
+        values = ", ".join(self.staged(layout, layout.place(column.name)) for column in layout.written)
+        if layout.delete_when is not None:
+            source = f"{self.newest_alone(layout, stage)} WHERE NOT c{layout.place(layout.delete_when)}"
+        else:
+            source = self.newest(layout, stage) if isinstance(layout.write, Upsert) else self._all(stage)
         return (
             f"INSERT INTO {self.escaped(layout.target.sql)} AS target ({names}) SELECT {values} FROM {source} "
             + self._on_conflict(layout)
         )
+
+    def delete(self, layout: Layout, stage: str) -> str:
+        """Of the keys whose newest staged row deletes; those are not among the rows that `publish` writes."""
+        assert isinstance(layout.write, Upsert)
+        assert layout.delete_when is not None
+        same = [f"known.{quote(name)} = {self._compared(layout, name)}" for name in layout.write.key]
+        if layout.write.version is not None:
+            version = f"known.{quote(layout.write.version)}"
+            same.append(f"({version} IS NULL OR {self._compared(layout, layout.write.version)} > {version})")
+        return self.delete_known(
+            layout,
+            self.newest_alone(layout, stage),
+            f"newest.c{layout.place(layout.delete_when)} AND {self.escaped(' AND '.join(same))}",
+        )
+
+    def _compared(self, layout: Layout, name: str) -> str:
+        place = layout.place(name)
+        collation = layout.collations[place] if layout.collations else None
+        value = f"newest.c{place}" if layout.casts[place] is None else f"CAST(newest.c{place} AS {layout.casts[place]})"
+        return value if collation is None else f"{value} COLLATE {collation}"
 
     def _all(self, stage: str) -> str:
         return f"{stage} WHERE {self.among_attempts()}"
@@ -75,7 +117,7 @@ class Dialect(ABC):
         if not layout.unique:
             return ""
         conflict = f"ON CONFLICT ({self.escaped(_names(layout.unique))}) DO "
-        others = [quote(column.name) for column in layout.columns if column.name not in layout.unique]
+        others = [quote(column.name) for column in layout.written if column.name not in layout.unique]
         if not isinstance(layout.write, Upsert) or not others:
             return conflict + "NOTHING"
         settings = ", ".join(f"{name} = excluded.{name}" for name in others)

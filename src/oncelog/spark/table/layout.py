@@ -29,6 +29,8 @@ class FoundColumn:
     """PostgreSQL: an enumeration and the like, which text can be cast to."""
     precision: int | None = None
     scale: int | None = None
+    collation: str | None = None
+    """PostgreSQL: of text, as COLLATE writes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +44,24 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """`casts`: by column, the type of the target that the staged value is cast to, where it must be said."""
+    """`columns` are those that are staged. `casts`: by column, the type of the target that the staged value is cast to,
+    where it must be said; `collations` likewise, where a value is compared with the target's."""
 
     target: TableName
     columns: tuple[Column, ...]
     write: Upsert | Insert
     overwrite: bool = False
     casts: tuple[str | None, ...] = ()
+    collations: tuple[str | None, ...] = ()
+
+    @property
+    def delete_when(self) -> str | None:
+        return self.write.delete_when if isinstance(self.write, Upsert) else None
+
+    @property
+    def written(self) -> tuple[Column, ...]:
+        """The columns that the target has."""
+        return tuple(column for column in self.columns if column.name != self.delete_when)
 
     def place(self, name: str) -> int:
         return next(place for place, column in enumerate(self.columns) if column.name == name)
@@ -66,12 +79,12 @@ class Layout:
 def check_fit(layout: Layout, found: Found, misfits: Sequence[str]) -> None:
     """`misfits`: what the dialect says of single columns."""
     told = list(misfits)
-    for column in layout.columns:
+    for column in layout.written:
         if column.name not in found.columns:
             told.append(f"it has no column {column.name!r} ({_near(column.name, found)})")
         elif found.columns[column.name].is_computed:
             told.append(f"its column {column.name!r} is computed by the database; leave it out")
-    names = {column.name for column in layout.columns}
+    names = {column.name for column in layout.written}
     told += [
         f"its column {one.name!r} is NOT NULL and has no default, and the query does not write it"
         for one in found.columns.values()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from oncelog.spark.table.columns import INTEGERS, Column, Kind
-from oncelog.spark.table.dialect import ATTEMPT, ORDINAL, Dialect
+from oncelog.spark.table.dialect import ATTEMPT, Dialect
 from oncelog.spark.table.layout import Found, FoundColumn, Layout
 from oncelog.spark.table.settings import Upsert
 
@@ -64,15 +64,23 @@ class PostgresDialect(Dialect):
     def newest(self, layout: Layout, stage: str) -> str:
         """One row for each key: the same row twice in one statement is refused. Sorted, so that the index is written
         in its order, and those who write to one table take their locks in one order."""
+        return self.newest_alone(layout, stage)
+
+    def newest_alone(self, layout: Layout, stage: str) -> str:
         assert isinstance(layout.write, Upsert)
         key = ", ".join(self.staged(layout, layout.place(name)) for name in layout.write.key)
-        order = f"{ATTEMPT} DESC, {ORDINAL} DESC"
-        if layout.write.version is not None:
-            order = f"{self.staged(layout, layout.place(layout.write.version))} DESC, {ATTEMPT}, {ORDINAL}"
         return (
-            f"(SELECT DISTINCT ON ({key}) * FROM {stage} WHERE {self.among_attempts()} ORDER BY {key}, {order}) "
-            "AS newest"
+            f"(SELECT DISTINCT ON ({key}) * FROM {stage} WHERE {self.among_attempts()} "
+            f"ORDER BY {key}, {self.order_of_newest(layout)}) AS newest"
         )
+
+    def delete_known(self, layout: Layout, newest: str, condition: str) -> str:
+        return f"DELETE FROM {self.escaped(layout.target.sql)} AS known USING {newest} WHERE {condition}"
+
+    def collations(self, layout: Layout, found: Found) -> tuple[str | None, ...]:
+        """Staged text has a collation of its own, and two that differ are not compared."""
+        pairs = [found.columns.get(column.name) for column in layout.columns]
+        return tuple(None if there is None else there.collation for there in pairs)
 
     def created_type(self, column: Column) -> str:
         if column.kind is Kind.DECIMAL:
@@ -80,9 +88,13 @@ class PostgresDialect(Dialect):
         return "TEXT" if column.kind is Kind.TEXT else STAGED[column.kind]
 
     def casts(self, layout: Layout, found: Found) -> tuple[tuple[str | None, ...], list[str]]:
-        pairs = [(column, found.columns.get(column.name)) for column in layout.columns]
+        pairs = [(column, _target(layout, column, found)) for column in layout.columns]
         misfits = [misfit for column, there in pairs if there is not None and (misfit := _misfit(column, there))]
         return tuple(None if there is None else _cast(column, there) for column, there in pairs), misfits
+
+
+def _target(layout: Layout, column: Column, found: Found) -> FoundColumn | None:
+    return None if column.name == layout.delete_when else found.columns.get(column.name)
 
 
 def _cast(column: Column, there: FoundColumn) -> str | None:

@@ -46,7 +46,9 @@ COLUMNS: Final = (
     "SELECT a.attname, coalesce(b.typname, t.typname), format_type(coalesce(b.oid, t.oid), NULL), "
     "CASE WHEN b.oid IS NULL THEN a.atttypmod ELSE t.typtypmod END, a.attnotnull OR t.typnotnull, "
     "a.atthasdef OR a.attidentity <> '' OR t.typdefault IS NOT NULL, a.attgenerated <> '' OR a.attidentity = 'a', "
-    "coalesce(b.typtype, t.typtype) = 'e' FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid "
+    "coalesce(b.typtype, t.typtype) = 'e', (SELECT quote_ident(l.nspname) || '.' || quote_ident(k.collname) "
+    "FROM pg_collation k JOIN pg_namespace l ON l.oid = k.collnamespace WHERE k.oid = a.attcollation) "
+    "FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid "
     "LEFT JOIN pg_type b ON b.oid = t.typbasetype WHERE a.attrelid = %(oid)s AND a.attnum > 0 AND NOT a.attisdropped "
     "ORDER BY a.attnum"
 )
@@ -150,7 +152,8 @@ class PostgresStore(Store):
             for right in needed
             if not session.rows(f"SELECT has_any_column_privilege(%(table)s, '{right}')", table)[0][0]
         ]
-        if layout.overwrite and not session.rows("SELECT has_table_privilege(%(table)s, 'DELETE')", table)[0][0]:
+        deletes = layout.overwrite or layout.delete_when is not None
+        if deletes and not session.rows("SELECT has_table_privilege(%(table)s, 'DELETE')", table)[0][0]:
             missing.append("DELETE")
         user = session.rows("SELECT current_user")[0][0]
         if missing:
@@ -241,7 +244,7 @@ def _plain(error: psycopg.Error) -> str:
 
 
 def _column(row: Row) -> FoundColumn:
-    name, type_name, sql_type, modifier, is_not_null, has_default, is_computed, is_enumeration = row
+    name, type_name, sql_type, modifier, is_not_null, has_default, is_computed, is_enumeration, collation = row
     precision, scale = None, None
     if type_name == "numeric" and modifier >= 4:
         precision, scale = (modifier - 4) >> 16 & 0xFFFF, ((modifier - 4 & 0x7FF) ^ 1024) - 1024
@@ -254,6 +257,7 @@ def _column(row: Row) -> FoundColumn:
         is_free=is_enumeration,
         precision=precision,
         scale=scale,
+        collation=collation,
     )
 
 

@@ -98,7 +98,7 @@ def _prepare(store: Store, settings: Settings, layout: Layout) -> Layout:
             assert found is not None, "the table was created in this transaction"
         casts, misfits = store.dialect.casts(layout, found)
         check_fit(layout, found, misfits)
-        layout = replace(layout, target=found.name, casts=casts)
+        layout = replace(layout, target=found.name, casts=casts, collations=store.dialect.collations(layout, found))
         store.may_write(session, layout)
         if any(store.find(session, found.name.beside(name)) is None for name in LEDGER):
             store.lock_creation(session)
@@ -134,6 +134,8 @@ def _publish(store: Store, session: Session, planned: Plan, batch: Batch, digest
     if layout.overwrite:
         session.change(sql.clear(layout))
     applied = session.change(sql.publish(layout, stage), attempts)
+    if layout.delete_when is not None:
+        applied += session.change(sql.delete(layout, stage), attempts)
     session.change(sql.add_line(layout.target), {**values, "digest": digest, "rows": batch.rows, "applied": applied})
     session.change(sql.forget_lines(layout.target), values)
 

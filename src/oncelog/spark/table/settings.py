@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from oncelog.spark.options import BadOption, Options
-from oncelog.spark.table.columns import ORDERED, Column
+from oncelog.spark.table.columns import ORDERED, Column, Kind
 from oncelog.spark.table.errors import UnfitTable
 from oncelog.spark.table.names import TableName
 
@@ -16,18 +16,19 @@ POSTGRES: Final = ("postgresql://", "postgres://")
 SQLITE: Final = "sqlite:///"
 JDBC: Final = "jdbc:"
 KNOWN: Final = (
-    "url", "user", "password", "dbtable", "table", "write", "key", "version", "message.id", "sink.name", "create",
-    "new.query", "nul.replacement", "run.id", "checkpointLocation",
-    "queryName",
+    "url", "user", "password", "dbtable", "table", "write", "key", "version", "delete.when", "message.id", "sink.name",
+    "create", "new.query", "nul.replacement", "run.id", "checkpointLocation", "queryName",
 )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Upsert:
-    """One row for each key: the newest `version`, or without one whatever came last."""
+    """One row for each key: the newest `version`, or without one whatever came last. A row in which the column
+    `delete_when` is true leaves none; that column is not the table's."""
 
     key: tuple[str, ...]
     version: str | None
+    delete_when: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +109,7 @@ def _without_jdbc(url: str) -> str:
 def _write(options: Options) -> Upsert | Insert:
     mode = options.choice("write", ("upsert", "insert"), "upsert" if "key" in options else "insert")
     key, version, message_id = options.names("key"), options.optional("version"), options.names("message.id")
+    delete_when = options.optional("delete.when")
     if mode == "upsert":
         if message_id:
             raise BadOption(f"{WHAT} upserts by 'key'; 'message.id' belongs to write=insert")
@@ -115,9 +117,15 @@ def _write(options: Options) -> Upsert | Insert:
             raise BadOption(f"{WHAT} needs the option 'key' to upsert: the columns that name a row")
         if version in key:
             raise BadOption(f"{WHAT} has {version!r} as version and in its key: each version would be another row")
-        return Upsert(key, version)
+        if delete_when is not None and delete_when in (*key, version):
+            raise BadOption(
+                f"{WHAT} has {delete_when!r} as 'delete.when' and as key or version: it needs its own column"
+            )
+        return Upsert(key, version, delete_when)
     if key or version:
         raise BadOption(f"{WHAT} inserts, and 'key' and 'version' belong to write=upsert; did you mean 'message.id'?")
+    if delete_when is not None:
+        raise BadOption(f"{WHAT} deletes by key: 'delete.when' needs the option 'key', the columns that name a row")
     return Insert(message_id)
 
 
@@ -130,7 +138,7 @@ def required_columns(write: Upsert | Insert) -> tuple[str, ...]:
     """Those that must be in every row: rows without them are equal to none."""
     if isinstance(write, Insert):
         return write.message_id
-    return write.key if write.version is None else (*write.key, write.version)
+    return (*write.key, *(one for one in (write.version, write.delete_when) if one is not None))
 
 
 def check_columns(write: Upsert | Insert, columns: Sequence[Column]) -> None:
@@ -138,7 +146,14 @@ def check_columns(write: Upsert | Insert, columns: Sequence[Column]) -> None:
     for name in required_columns(write):
         if name not in by_name:
             raise UnfitTable(f"the query has no column {name!r}, which its options name: it has {', '.join(by_name)}")
-    if isinstance(write, Upsert) and write.version is not None and by_name[write.version].kind not in ORDERED:
+    if isinstance(write, Insert):
+        return
+    if write.delete_when is not None and by_name[write.delete_when].kind is not Kind.BOOLEAN:
+        raise UnfitTable(
+            f"'delete.when' names the column {write.delete_when!r}, which is of type "
+            f'{by_name[write.delete_when].type}: make it a boolean, such as "value IS NULL AS gone" for tombstones'
+        )
+    if write.version is not None and by_name[write.version].kind not in ORDERED:
         raise UnfitTable(
             f"the version {write.version!r} is of type {by_name[write.version].type}: make it a whole number, a "
             "decimal, a date or a timestamp"

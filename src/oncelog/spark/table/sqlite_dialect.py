@@ -11,6 +11,7 @@ from typing import Final
 from oncelog.spark.table.columns import INTEGERS, Column, Kind
 from oncelog.spark.table.dialect import ATTEMPT, ORDINAL, Dialect
 from oncelog.spark.table.layout import Found, Layout
+from oncelog.spark.table.names import quote
 from oncelog.spark.table.settings import Upsert
 
 INTEGER, TEXT, BLOB, REAL, NUMERIC = "INTEGER", "TEXT", "BLOB", "REAL", "NUMERIC"
@@ -60,13 +61,31 @@ class SqliteDialect(Dialect):
         assert isinstance(layout.write, Upsert)
         return f"{stage} WHERE {self.among_attempts()} ORDER BY {ATTEMPT}, {ORDINAL}"
 
+    def newest_alone(self, layout: Layout, stage: str) -> str:
+        assert isinstance(layout.write, Upsert)
+        key = ", ".join(self.staged(layout, layout.place(name)) for name in layout.write.key)
+        ranked = (
+            f"SELECT *, row_number() OVER (PARTITION BY {key} ORDER BY {self.order_of_newest(layout)}) AS newness "
+            f"FROM {stage} WHERE {self.among_attempts()}"
+        )
+        return f"(SELECT * FROM ({ranked}) WHERE newness = 1) AS newest"
+
+    def delete_known(self, layout: Layout, newest: str, condition: str) -> str:
+        assert isinstance(layout.write, Upsert)
+        target, key = layout.target.sql, [quote(name) for name in layout.write.key]
+        known = ", ".join(f"known.{name}" for name in key)
+        return (
+            f"DELETE FROM {target} WHERE ({', '.join(key)}) IN "
+            f"(SELECT {known} FROM {newest} JOIN {target} AS known ON {condition})"
+        )
+
     def created_type(self, column: Column) -> str:
         return STAGED[column.kind]
 
     def casts(self, layout: Layout, found: Found) -> tuple[tuple[str | None, ...], list[str]]:
         misfits = []
         for column in layout.columns:
-            there = found.columns.get(column.name)
+            there = None if column.name == layout.delete_when else found.columns.get(column.name)
             if there is None or column.kind is Kind.NOTHING or affinity(there.type) in TAKES[column.kind]:
                 continue
             misfits.append(

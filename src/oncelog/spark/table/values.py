@@ -31,9 +31,10 @@ def checked(
             values = arrays[place]
             if column.name in required and values.null_count:
                 found = pc.index(values.is_null(), True).as_py()
+                why = "says whether it deletes" if column.name == layout.delete_when else "tells rows apart"
                 raise BadValue(
                     f"the row with {_described(batch, layout, found, place)} (row {row + found} of the task) has no "
-                    f"{column.name!r}, which tells rows apart: filter such rows out, or fill them"
+                    f"{column.name!r}, which {why}: filter such rows out, or fill them"
                 )
             if column.kind is Kind.TEXT and not keeps_nul and _has_nul(values):
                 if nul_replacement is None:
