@@ -12,6 +12,7 @@ import pytest
 from oncelog.client.partitioner import PartitionerError
 from oncelog.client.placement import Placement
 from oncelog.client.producer_config import ProducerConfig
+from oncelog.errors import InvalidConfig
 from oncelog.records.kernel import partition_of
 from tests.client.accumulating import LEADER, NO_LEADER, accumulator, learned, put
 
@@ -111,3 +112,40 @@ def test_a_users_partitioner_sees_plain_bytes_and_the_number_of_partitions() -> 
 def test_a_users_choice_that_is_no_partition_is_refused(chosen: Any) -> None:
     with pytest.raises(PartitionerError):
         placement(partitioner=lambda *_: chosen).queue_for(learned(accumulator(), 3), None, None, b"")
+
+
+class TestLibrdkafkas:
+    """`tests/interop/test_partitions.py` compares them with confluent-kafka itself."""
+
+    @pytest.mark.parametrize("partitioner", ["consistent", "consistent_random"])
+    def test_crc32(self, partitioner: str) -> None:
+        topic = learned(accumulator(), 7)
+        assert placement(partitioner=partitioner).queue_for(topic, None, b"123456789", b"").index == 0xCBF43926 % 7
+
+    @pytest.mark.parametrize("partitioner", ["fnv1a", "fnv1a_random"])
+    @pytest.mark.parametrize(("key", "digest"), [(b"a", 0xE40C292C), (b"foobar", 0xBF9CF968), (b"", 0x811C9DC5)])
+    def test_fnv1a_without_its_sign(self, partitioner: str, key: bytes, digest: int) -> None:
+        topic = learned(accumulator(), 7)
+        expected = abs(digest - 2**32) if digest >= 2**31 else digest
+        assert placement(partitioner=partitioner).queue_for(topic, None, key, b"").index == expected % 7
+
+    @pytest.mark.parametrize(("partitioner", "partition"), [("consistent", 0), ("fnv1a", (2**32 - 0x811C9DC5) % 7)])
+    def test_records_without_a_key_share_one_partition(self, partitioner: str, partition: int) -> None:
+        topic = learned(accumulator(), 7)
+        chooser = placement(partitioner=partitioner)
+        assert {chooser.queue_for(topic, None, None, b"x" * 2_000).index for _ in range(50)} == {partition}
+
+    @pytest.mark.parametrize(
+        ("partitioner", "key"), [("consistent_random", b""), ("consistent_random", None), ("fnv1a_random", None)]
+    )
+    def test_or_are_spread(self, partitioner: str, key: bytes | None) -> None:
+        topic = learned(accumulator(), 7)
+        chooser = placement(partitioner=partitioner)
+        assert len({chooser.queue_for(topic, None, key, b"x" * 2_000).index for _ in range(50)}) > 1
+
+    def test_they_cannot_ignore_keys(self) -> None:
+        with pytest.raises(InvalidConfig, match=r"by their keys, but partitioner\.ignore\.keys is true"):
+            placement(partitioner="consistent_random", partitioner_ignore_keys=True)
+
+    def test_random_never_looks_at_keys(self) -> None:
+        assert ProducerConfig.of("a:1", partitioner="random").partitioner_ignore_keys

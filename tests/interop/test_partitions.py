@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import TopicPartition
 
@@ -78,3 +80,31 @@ def test_ours(broker: BrokerProcess, new_topic: Topics) -> None:
         futures = [(key, producer.send(topic, b"v", key=key)) for key in sent]
         producer.flush()
     assert {key: future.result().partition for key, future in futures} == placed_by_us(sent)
+
+
+@pytest.mark.parametrize("partitioner", ["consistent", "consistent_random", "fnv1a", "fnv1a_random"])
+def test_librdkafkas_other_partitioners(broker: BrokerProcess, new_topic: Topics, partitioner: str) -> None:
+    """confluent-kafka's default is `consistent_random`: whoever comes from there says so, and every key stays where it
+    was, sent one by one or in a table."""
+    topic, sent = new_topic(), keys()[::SAMPLE_EVERY]
+    create_topic(broker, topic, partitions=PARTITIONS)
+    theirs = send(make_producer(broker, partitioner=partitioner), topic, ({"key": key, "value": b"v"} for key in sent))
+    table = pa.table({"key": pa.array(sent, pa.binary()), "value": pa.array([b"v"] * len(sent), pa.binary())})
+    with Producer(broker.bootstrap, partitioner=partitioner) as producer:
+        ours = {key: producer.send(topic, b"v", key=key) for key in sent}
+        stored = producer.send_table(topic, table).result(timeout=60)
+        assert producer.flush(60) == 0
+    placed = {message.key(): message.partition() for message in theirs}
+    assert {key: future.result().partition for key, future in ours.items()} == placed
+    counts = Counter(placed[key] for key in sent)
+    assert {one.partition: one.row_count for one in stored.partitions} == dict(counts)
+
+
+@pytest.mark.parametrize("partitioner", ["consistent", "fnv1a"])
+def test_librdkafkas_partition_of_no_key(broker: BrokerProcess, new_topic: Topics, partitioner: str) -> None:
+    topic = new_topic()
+    create_topic(broker, topic, partitions=PARTITIONS)
+    (theirs,) = send(make_producer(broker, partitioner=partitioner), topic, [{"key": b"", "value": b"v"}])
+    with Producer(broker.bootstrap, partitioner=partitioner) as producer:
+        ours = [producer.send(topic, b"v", key=key).result(timeout=60).partition for key in (None, b"")]
+    assert ours == [theirs.partition()] * 2

@@ -37,6 +37,7 @@ from oncelog.client.membership.offset_commits import OffsetCommits
 from oncelog.client.metadata_cache import MetadataCache
 from oncelog.client.network import Network
 from oncelog.client.network_events import Event
+from oncelog.client.topic_questions import TopicQuestion, TopicQuestions
 from oncelog.records.kernel import ConsumerRecord
 from oncelog.types import TopicPartition
 from oncelog.wire.api import ApiKey
@@ -107,6 +108,7 @@ class ConsumerCore:
         self._commands: deque[Command] = deque()
         self._cluster = Cluster(network, self.metadata, config.bootstrap_servers)
         self.fetcher = Fetcher(config, network, self.metadata, inbox, jitter=jitter, wall_ms=wall_ms)
+        self._topic_questions = TopicQuestions(network, config.retry_backoff_ms)
         self.membership: Membership | None = None
         self._link: CoordinatorLink | None = None
         self._commits: OffsetCommits | None = None
@@ -158,7 +160,7 @@ class ConsumerCore:
         self._find_positions(now_ms)
         if self._commits is not None:
             wait_ms = min(wait_ms, self._commits.poll(now_ms))
-        wait_ms = min(wait_ms, self.fetcher.poll(now_ms))
+        wait_ms = min(wait_ms, self.fetcher.poll(now_ms), self._topic_questions.poll(now_ms))
         for error in self.fetcher.take_errors():
             self.tell(Trouble(error))
         if self._close_at_ms is not None:
@@ -172,7 +174,9 @@ class ConsumerCore:
     def handle(self, event: Event, now_ms: int) -> None:
         if event.tag == ApiKey.METADATA:
             self._cluster.arrived(event, now_ms)
-        elif not self.fetcher.handle(event, now_ms) and self._link is not None:
+        elif self.fetcher.handle(event, now_ms) or self._topic_questions.handle(event, now_ms):
+            pass
+        elif self._link is not None:
             self._link.handle(event, now_ms)
         self._arrived()
 
@@ -189,6 +193,10 @@ class ConsumerCore:
         """Of what we read; the membership asks about what it may come to read."""
         for topic in self._topics:
             self.metadata.want(topic, now_ms)
+
+    def describe_topics(self, topics: Collection[str] | None, done: Done) -> TopicQuestion:
+        """Of these topics, or of all, what any broker knows; creates none."""
+        return self._topic_questions.ask(topics, done)
 
     # --- what is read -----------------------------------------------------------------------------------------------
 

@@ -1,9 +1,9 @@
 """Which partition a record goes to.
 
-A key belongs to the partition that the Java client and librdkafka's `murmur2_random` choose for it. Records without a
-key are spread by a chooser that the accumulator asks for the `next` partition: `StickyPartitioner` after each full
-batch (KIP-794), `RoundRobinPartitioner` before each record. Choosers hold no clock and no source of chance of their
-own, and they never see a record.
+A key belongs to the partition that the Java client and librdkafka's `murmur2_random` choose for it, or with one of
+`KEY_HASHES` to the one that librdkafka chooses under that name. Records without a key are spread by a chooser that the
+accumulator asks for the `next` partition: `StickyPartitioner` after each full batch (KIP-794), `RoundRobinPartitioner`
+before each record. Choosers hold no clock and no source of chance of their own, and they never see a record.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from itertools import accumulate
+from zlib import crc32
 
 from oncelog.errors import OncelogError
 from oncelog.records.kernel import partition_of
@@ -19,6 +20,43 @@ NO_PARTITION = -1
 
 partition_for_key = partition_of
 """(key, number of partitions) -> partition: murmur2, without its sign, modulo the number."""
+
+
+KeyHash = Callable[["bytes | None", int], int]
+"""(key, number of partitions) -> partition, or `NO_PARTITION` for a record that any partition may take."""
+
+
+def _fnv1a(key: bytes) -> int:
+    """As librdkafka and Sarama: 32 bits, taken as a signed number without its sign."""
+    found = 0x811C9DC5
+    for byte in key:
+        found = (found ^ byte) * 0x01000193 & 0xFFFFFFFF
+    return found if found < 0x80000000 else 0x100000000 - found
+
+
+def _consistent(key: bytes | None, partition_count: int) -> int:
+    return crc32(key or b"") % partition_count
+
+
+def _consistent_random(key: bytes | None, partition_count: int) -> int:
+    return crc32(key) % partition_count if key else NO_PARTITION  # an empty key counts as none
+
+
+def _fnv1a_of(key: bytes | None, partition_count: int) -> int:
+    return _fnv1a(key or b"") % partition_count
+
+
+def _fnv1a_random(key: bytes | None, partition_count: int) -> int:
+    return NO_PARTITION if key is None else _fnv1a(key) % partition_count
+
+
+KEY_HASHES: dict[str, KeyHash] = {
+    "consistent": _consistent,
+    "consistent_random": _consistent_random,
+    "fnv1a": _fnv1a_of,
+    "fnv1a_random": _fnv1a_random,
+}
+"""librdkafka's partitioners, by its names: a key goes where confluent-kafka sends it."""
 
 
 class PartitionerError(OncelogError):

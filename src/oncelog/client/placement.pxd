@@ -8,6 +8,7 @@ from oncelog.records._placing cimport partition_of
 
 cdef class Placement:
     cdef object _user
+    cdef object _hash
     cdef bint _is_round_robin
     cdef bint _uses_keys
     cdef bint _is_adaptive

@@ -7,7 +7,9 @@ from collections.abc import Callable
 from oncelog.client.accumulator import RECORD_OVERHEAD_BYTES, PartitionQueue, TopicQueues
 from oncelog.client.metadata import NO_LEADER
 from oncelog.client.partitioner import (
+    KEY_HASHES,
     NO_PARTITION,
+    KeyHash,
     RoundRobinPartitioner,
     StickyPartitioner,
     checked_partition,
@@ -18,12 +20,15 @@ from oncelog.records.model import Buffer
 
 
 class Placement:
-    __slots__ = ("_batch_bytes", "_chance", "_is_adaptive", "_is_round_robin", "_overhead", "_user", "_uses_keys")
+    __slots__ = (
+        "_batch_bytes", "_chance", "_hash", "_is_adaptive", "_is_round_robin", "_overhead", "_user", "_uses_keys",
+    )  # fmt: skip
 
     def __init__(self, config: ProducerConfig, chance: Callable[[int], int]) -> None:
         """`chance(n)` is a number below n, each as likely."""
         chosen = config.partitioner
         self._user: UserPartitioner | None = None if isinstance(chosen, str) else chosen
+        self._hash: KeyHash | None = KEY_HASHES.get(chosen) if isinstance(chosen, str) else None
         self._is_round_robin = chosen == "round_robin"
         self._uses_keys = not config.partitioner_ignore_keys
         self._is_adaptive = config.partitioner_adaptive_partitioning_enable
@@ -41,13 +46,29 @@ class Placement:
         if self._user is not None:
             chosen = self._user(topic.name, _bytes(key), _bytes(value), len(queues))
             return queues[checked_partition(chosen, topic.name, len(queues))]
-        if key is not None and self._uses_keys:
+        if key is not None and self._uses_keys and self._hash is None:
             return queues[partition_of(key, len(queues))]
+        if self._hash is not None:
+            place = self._hash(_bytes(key), len(queues))
+            if place != NO_PARTITION:
+                return queues[place]
         sticky = topic.sticky
         if sticky == NO_PARTITION or topic.sticky_bytes >= self._batch_bytes or self._is_round_robin:
             sticky = self._move_on(topic)
         topic.sticky_bytes += self._overhead if value is None else self._overhead + len(value)
         return topic.queues[sticky]  # read again: the topic may just have grown
+
+    @property
+    def needs_keys(self) -> bool:
+        """Whether a partition is chosen by looking at each key as a Python object: by a function of the user's, or a
+        hash that the kernel does not know."""
+        return self._user is not None or self._hash is not None
+
+    def of_key(self, topic: TopicQueues, key: bytes | None, value: bytes | None) -> int:
+        """Where `needs_keys`: the partition of a row, or `NO_PARTITION` if any may take it."""
+        if self._hash is not None:
+            return self._hash(key, len(topic.queues))
+        return self.queue_for(topic, None, key, value).index
 
     def _move_on(self, topic: TopicQueues) -> int:
         chooser = topic.chooser

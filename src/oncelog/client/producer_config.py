@@ -22,6 +22,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
+from oncelog.client.partitioner import KEY_HASHES
 from oncelog.client.record_checks import check_topic
 from oncelog.client.settings import (
     MAX_INT,
@@ -74,6 +75,7 @@ _PARTITIONER_ALIASES = {
     "org.apache.kafka.clients.producer.internals.DefaultPartitioner": "murmur2",
     "org.apache.kafka.clients.producer.UniformStickyPartitioner": "sticky",
     "murmur2_random": "murmur2",
+    "random": "sticky",
 }
 _PARTITIONERS_THAT_IGNORE_KEYS = {"sticky": "sticky", _JAVA_ROUND_ROBIN: "round_robin"}
 
@@ -137,7 +139,7 @@ class PathKind:
 
 
 PARTITIONERS = NameOr(
-    Choice(("murmur2", "round_robin", "sticky"), _PARTITIONER_ALIASES),
+    Choice(("murmur2", "round_robin", "sticky", *KEY_HASHES), _PARTITIONER_ALIASES),
     own="a function of (topic, key, value, number of partitions) that returns a partition",
 )
 
@@ -240,7 +242,9 @@ class ProducerConfig:
     partitioner: Annotated[str | UserPartitioner, PARTITIONERS] = "murmur2"
     """Where a record without a partition goes. `murmur2`: by its key, as Kafka's clients do; without one, to a
     partition that is kept for a batch. `round_robin`: by its key; without one, to the next partition. `sticky`: to a
-    partition that is kept for a batch, whatever the key. `partitioner.class` is understood too."""
+    partition that is kept for a batch, whatever the key. `consistent_random`, confluent-kafka's default, and
+    `consistent`, `fnv1a`, `fnv1a_random` are librdkafka's: a key goes where it has always gone. `partitioner.class` is
+    understood too."""
     partitioner_ignore_keys: Flag = False
     """Choose as if no record had a key. `sticky` implies it, and so does Kafka's `RoundRobinPartitioner`."""
     partitioner_adaptive_partitioning_enable: Flag = True
@@ -325,6 +329,11 @@ class ProducerConfig:
 def _decide_ignore_keys(given: dict[str, Any]) -> None:
     """The partitioners that never look at a key say so in `partitioner_ignore_keys`, where everyone else reads it."""
     chosen = given.get("partitioner")
+    if isinstance(chosen, str) and chosen in KEY_HASHES and given.get("partitioner_ignore_keys"):
+        raise InvalidConfig(
+            f"partitioner {chosen} places records by their keys, but partitioner.ignore.keys is true; use"
+            " partitioner=sticky or round_robin to ignore keys"
+        )
     if not isinstance(chosen, str) or chosen not in _PARTITIONERS_THAT_IGNORE_KEYS:
         return
     given["partitioner"] = _PARTITIONERS_THAT_IGNORE_KEYS[chosen]

@@ -97,7 +97,7 @@ class TableSending:
                     f" ({self._config.max_request_size}) or buffer.memory ({self._config.buffer_memory}) allow;"
                     " nothing was sent; leave it out, or raise these (and the topic's max.message.bytes)"
                 )
-            if callable(self._config.partitioner) and self._partition is None:
+            if self._placement.needs_keys and self._partition is None:
                 self._chosen.append(self._choose(piece))
             yield
 
@@ -105,7 +105,7 @@ class TableSending:
         wanted = _as_array(piece.partitions, piece.rows.row_count)
         for row, (key, value) in enumerate(piece.keys_and_values()):
             if wanted[row] == NO_PARTITION:
-                wanted[row] = self._placement.queue_for(self._topic, None, key, value).index
+                wanted[row] = self._placement.of_key(self._topic, key, value)
         return wanted.tobytes()
 
     # --- sending ----------------------------------------------------------------------------------------------
@@ -199,7 +199,7 @@ class TableSending:
                 yield RowGroup(piece, partition, order)
 
     def _by_partition(self, piece: TablePiece, partitions: Buffer | None) -> list[tuple[int, Buffer | None]]:
-        use_keys = not self._config.partitioner_ignore_keys
+        use_keys = not self._config.partitioner_ignore_keys and not self._placement.needs_keys
         groups = piece.rows.by_partition(self._partition_count, partitions, use_keys)
         if not groups or groups[0][0] != NO_PARTITION:
             return groups

@@ -168,6 +168,18 @@ class AsyncConsumer(ConsumerFace):
         """Let the group share its partitions anew."""
         await self._run(self._calls.selection.enforce_rebalance())
 
+    async def topics(self, timeout: float | None = None) -> set[str]:
+        """The topics that exist, without internal ones unless `exclude.internal.topics` is false."""
+        return await self._run(self._calls.selection.topics(checked.timeout_ms(timeout)))
+
+    async def partitions_for_topic(self, topic: str, timeout: float | None = None) -> set[int] | None:
+        """The partitions of a topic, such as to assign all of them; None if it does not exist. Creates no topic.
+
+        consumer.assign([("orders", n) for n in await consumer.partitions_for_topic("orders")])
+        """
+        name = checked.topic_name(topic)
+        return await self._run(self._calls.selection.partitions_for_topic(name, checked.timeout_ms(timeout)))
+
     # --- positions --------------------------------------------------------------------------------------------------
 
     async def seek(self, partition: PartitionInput, offset: int | OffsetAndMetadata) -> None:

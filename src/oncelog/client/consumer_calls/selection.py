@@ -7,17 +7,19 @@ Owns the choice; which partitions it comes to is the core's to say (`assignment`
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from oncelog.client.consumer_calls.auto_commits import AutoCommits
 from oncelog.client.consumer_calls.checks import check_group, check_owned
 from oncelog.client.consumer_calls.herald import Herald
 from oncelog.client.consumer_calls.progress import Progress
-from oncelog.client.consumer_calls.steps import Call, Listener, simply
+from oncelog.client.consumer_calls.steps import Ask, Call, Listener, simply
 from oncelog.client.consumer_config import ConsumerConfig
 from oncelog.client.consumer_core import ConsumerCore, Subscription
 from oncelog.client.consumer_errors import SubscriptionConflict
 from oncelog.client.consumer_reader import Reader
+from oncelog.client.metadata import TopicMetadata
+from oncelog.errors import error_for_code
 from oncelog.types import TopicPartition
 
 
@@ -47,6 +49,25 @@ class Selection:
     def check_made(self) -> None:
         if self._subscription is None and not self._is_assigned_by_hand:
             raise SubscriptionConflict("nothing to read: call subscribe() or assign() first")
+
+    # --- what there is ----------------------------------------------------------------------------------------------
+
+    def topics(self, timeout_ms: int | None) -> Call[set[str]]:
+        """Those that exist; internal ones as `exclude.internal.topics` says."""
+        found: Mapping[str, TopicMetadata]
+        found = yield Ask(lambda _, done: self._core.describe_topics(None, done), timeout_ms)
+        hidden = self._config.exclude_internal_topics
+        return {name for name, topic in found.items() if not topic.error_code and not (hidden and topic.is_internal)}
+
+    def partitions_for_topic(self, topic: str, timeout_ms: int | None) -> Call[set[int] | None]:
+        """None for a topic that does not exist."""
+        found = yield Ask(lambda _, done: self._core.describe_topics([topic], done), timeout_ms)
+        known: TopicMetadata | None = found.get(topic)
+        if known is not None and known.error_code:
+            error = error_for_code(known.error_code, f"topic {topic!r}: {error_for_code(known.error_code).message}")
+            if not error.retriable:
+                raise error
+        return {one.index for one in known.partitions} if known is not None and not known.error_code else None
 
     # --- with the group ---------------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from oncelog.client.consumer_core import Done, Offsets
 from oncelog.client.fetch.lookups import Survey
+from oncelog.client.topic_questions import TopicQuestion
 from oncelog.errors import OncelogError
 from oncelog.records.kernel import ConsumerRecord
 from oncelog.types import TopicPartition
@@ -21,7 +22,7 @@ T = TypeVar("T")
 class Ask(NamedTuple):
     """Run the command in the core's thread, and wait until it calls `done`. What it returns can be cancelled."""
 
-    command: Callable[[int, Done], Survey | None]
+    command: Callable[[int, Done], Survey | TopicQuestion | None]
     timeout_ms: int | None = None
     """None: `default.api.timeout.ms`."""
     is_wakeable: bool = True
