@@ -322,7 +322,7 @@ def test_lists_are_filtered_by_the_broker(admin: Admin, open_one: Open) -> None:
     assert (listing.state, listing.coordinator_id) == ("Ongoing", admin.describe_cluster().nodes[0].node_id)
     with pytest.raises(InvalidRequest, match="no state 'Open' of transactions; there are Empty, Ongoing"):
         admin.list_transactions(states=["Open"])
-    with pytest.raises(InvalidRegularExpression, match=r"'\(' is no regular expression"):
+    with pytest.raises(InvalidRegularExpression, match=r"'\(' is not a regular expression"):
         admin.list_transactions(pattern="(")
 
 

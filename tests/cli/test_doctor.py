@@ -103,7 +103,7 @@ def test_folders_of_others(oncelog: Run, tmp_path: Path) -> None:
     (tmp_path / "letter.txt").write_text("dear")
     foreign = oncelog("doctor", str(tmp_path))
     assert foreign.code == 1
-    assert "is no data folder" in foreign.err
+    assert "is not a data folder" in foreign.err
     assert [path.name for path in tmp_path.iterdir()] == ["letter.txt"], "nothing was written there"
 
 

@@ -75,7 +75,7 @@ def test_filters_that_make_no_sense(at_broker: Run) -> None:
         "no state 'Open' of transactions; there are Empty, Ongoing"
         in at_broker("transactions", "list", "--state", "Open", code=1).err
     )
-    assert "'(' is no regular expression" in at_broker("transactions", "list", "--pattern", "(", code=1).err
+    assert "'(' is not a regular expression" in at_broker("transactions", "list", "--pattern", "(", code=1).err
     assert "not a number of seconds" in at_broker("transactions", "list", "--older-than", "long", code=2).err
 
 

@@ -101,7 +101,9 @@ def test_round_robin_passes_over_partitions_without_a_leader() -> None:
 
 @pytest.mark.parametrize("chosen", [-1, 3, None, True, 1.0, "1"])
 def test_a_choice_that_is_no_partition_is_refused(chosen: object) -> None:
-    with pytest.raises(PartitionerError, match=r"is no partition of orders, which has 3: choose a number from 0 to 2"):
+    with pytest.raises(
+        PartitionerError, match=r"is not a partition of orders, which has 3: choose a number from 0 to 2"
+    ):
         checked_partition(chosen, "orders", 3)
 
 

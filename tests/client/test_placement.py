@@ -37,7 +37,7 @@ def test_a_partition_that_is_named_wins_over_key_and_partitioner() -> None:
 
 @pytest.mark.parametrize("partition", [-1, 5, True])
 def test_a_partition_that_is_none_is_refused(partition: int) -> None:
-    with pytest.raises(PartitionerError, match="is no partition of orders, which has 5"):
+    with pytest.raises(PartitionerError, match="is not a partition of orders, which has 5"):
         placement().queue_for(learned(accumulator(), 5), partition, None, b"")
 
 

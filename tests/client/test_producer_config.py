@@ -347,4 +347,4 @@ def test_what_does_not_exist_yet_is_refused_clearly() -> None:
     ],
 )
 def test_an_unknown_key_names_the_nearest_or_what_other_clients_call_it(key: str, remedy: str) -> None:
-    assert refusal(**{key: 1}) == f"{key} is no setting of this client{remedy}"
+    assert refusal(**{key: 1}) == f"unknown setting {key}{remedy}"

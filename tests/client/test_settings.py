@@ -116,11 +116,11 @@ def test_other_values_are_refused_with_what_is_allowed(key: str, given: object, 
 @pytest.mark.parametrize(
     ("key", "said"),
     [
-        ("linger.msec", "linger.msec is no setting of this client; did you mean linger.ms?"),
-        ("lingerMs", "lingerMs is no setting of this client; did you mean linger.ms?"),
-        ("qqq", "qqq is no setting of this client"),
-        ("old.name", "old.name is no setting of this client: use linger.ms"),
-        ("ssl.key.password", "ssl.key.password is no setting of this client: there is no TLS"),
+        ("linger.msec", "unknown setting linger.msec; did you mean linger.ms?"),
+        ("lingerMs", "unknown setting lingerMs; did you mean linger.ms?"),
+        ("qqq", "unknown setting qqq"),
+        ("old.name", "unknown setting old.name: use linger.ms"),
+        ("ssl.key.password", "unknown setting ssl.key.password: there is no TLS"),
     ],
 )
 def test_an_unknown_key_is_refused_with_the_remedy(key: str, said: str) -> None:
@@ -130,7 +130,7 @@ def test_an_unknown_key_is_refused_with_the_remedy(key: str, said: str) -> None:
 
 
 def test_a_key_that_is_no_text_is_refused() -> None:
-    with pytest.raises(InvalidConfig, match=r"^7 is no setting of this client: keys are texts"):
+    with pytest.raises(InvalidConfig, match=r"^unknown setting 7: keys are texts"):
         read({"bootstrap.servers": "a", 7: 1})
 
 
@@ -149,7 +149,7 @@ def test_servers_that_are_no_text_are_refused(servers: Any) -> None:
 
 
 def test_an_address_that_is_no_text_is_refused() -> None:
-    with pytest.raises(InvalidConfig, match=r"\('a', 1\) is no address of a broker; write HOST:PORT"):
+    with pytest.raises(InvalidConfig, match=r"\('a', 1\) is not the address of a broker; write HOST:PORT"):
         parse_servers([("a", 1)])  # type: ignore[list-item]
 
 

@@ -283,7 +283,7 @@ def test_before_the_start_there_is_no_address() -> None:
 
 
 def test_upstream_must_be_an_address() -> None:
-    with pytest.raises(InvalidConfig, match="no address of a broker"):
+    with pytest.raises(InvalidConfig, match="not the address of a broker"):
         FaultProxy("127.0.0.1:port")
 
 

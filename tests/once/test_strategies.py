@@ -139,7 +139,7 @@ def test_older_and_equal_versions_are_skipped_in_any_order(shop: Shop) -> None:
 def test_what_is_no_version_is_refused(tmp_path: Path, bad: Any) -> None:
     shop = Shop(str(tmp_path / "shop.db"))
     shop.build()
-    with pytest.raises(once.BadIdentity, match="no version"):
+    with pytest.raises(once.BadIdentity, match="not a version"):
         worker_of(shop, once.Version(version=lambda record: bad)).process(orders(1))
 
 

@@ -355,7 +355,7 @@ class TestTheLine:
         async def body() -> None:
             async with AsyncProducer(scripted.bootstrap) as producer:
                 await known(producer)
-                with pytest.raises(PartitionerError, match="5 is no partition of orders, which has 3"):
+                with pytest.raises(PartitionerError, match="5 is not a partition of orders, which has 3"):
                     await producer.send(TOPIC, b"", partition=5)
                 scripted.topics[TOPIC] = 6
                 assert (await producer.send(TOPIC, b"", partition=5)).partition == 5

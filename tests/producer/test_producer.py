@@ -228,7 +228,7 @@ class TestResults:
     def test_a_partitioner_that_names_no_partition(self, scripted: ScriptedBroker) -> None:
         with Producer(scripted.bootstrap, partitioner=lambda *_: 99) as producer:
             for _ in range(2):
-                with pytest.raises(PartitionerError, match="99 is no partition of orders, which has 3"):
+                with pytest.raises(PartitionerError, match="99 is not a partition of orders, which has 3"):
                     producer.send(TOPIC, b"")
 
 
@@ -592,7 +592,7 @@ class TestBadRecords:
             ({"partition": "1"}, TypeError, "partition is a whole number"),
             ({"partition": True}, TypeError, "partition is a whole number"),
             ({"partition": 1.0}, TypeError, "partition is a whole number"),
-            ({"partition": -1}, PartitionerError, "-1 is no partition of orders, which has 3"),
+            ({"partition": -1}, PartitionerError, "-1 is not a partition of orders, which has 3"),
             ({"timestamp_ms": -1}, ValueError, "since 1970"),
             ({"timestamp_ms": "now"}, TypeError, "timestamp_ms is a whole number"),
             ({"timestamp_ms": 1.5}, TypeError, "timestamp_ms is a whole number"),
@@ -662,7 +662,7 @@ class TestTopics:
         self, scripted: ScriptedBroker, producer: Producer
     ) -> None:
         producer.send(TOPIC, b"").result(PATIENCE_S)
-        with pytest.raises(PartitionerError, match="5 is no partition of orders, which has 3"):
+        with pytest.raises(PartitionerError, match="5 is not a partition of orders, which has 3"):
             producer.send(TOPIC, b"", partition=5)
         scripted.topics[TOPIC] = 6
         assert producer.send(TOPIC, b"", partition=5).result(PATIENCE_S).partition == 5

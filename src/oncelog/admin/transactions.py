@@ -117,7 +117,7 @@ class TransactionAdmin(CoordinatorAdmin):
         answer = self._client.request(ApiKey.LIST_TRANSACTIONS, request, node=node)
         if answer["error_code"] == InvalidRegularExpression.code:
             pattern = request["transactional_id_pattern"]
-            raise InvalidRegularExpression(f"{pattern!r} is no regular expression that brokers understand (RE2's)")
+            raise InvalidRegularExpression(f"{pattern!r} is not a regular expression that brokers understand (RE2's)")
         raise_error(answer, str(node.node_id), "transactions of broker")
         if answer["unknown_state_filters"]:
             raise InvalidRequest(

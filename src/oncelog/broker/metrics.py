@@ -180,7 +180,7 @@ class PrometheusCollector:
                 metrics.duplicates_recognised,
             ),
             "oncelog_malformed_requests": (
-                "Connections closed for bytes that are no request",
+                "Connections closed because what arrived was not a request",
                 metrics.malformed_requests,
             ),
             "oncelog_fetches_held": (

@@ -51,7 +51,7 @@ def add_parser(subparsers: Subparsers[argparse.ArgumentParser]) -> None:
     _add_alter(actions)
     delete = actions.add_parser("delete", help="delete topics and all their records")
     delete.add_argument("names", nargs="+", metavar="NAME")
-    delete.add_argument("--if-exists", action="store_true", help="a topic that is not there is no error")
+    delete.add_argument("--if-exists", action="store_true", help="a topic that does not exist is not an error")
     add_yes(delete)
     delete.set_defaults(run=run_delete)
 
@@ -64,7 +64,7 @@ def _add_create(actions: Subparsers[argparse.ArgumentParser]) -> None:
         "--replication-factor", type=positive, metavar="R", help="default: the broker's default.replication.factor"
     )
     _add_settings(create, "a topic config, such as retention.ms=60000")
-    create.add_argument("--if-not-exists", action="store_true", help="a topic that is there already is no error")
+    create.add_argument("--if-not-exists", action="store_true", help="a topic that exists already is not an error")
     create.set_defaults(run=run_create)
 
 

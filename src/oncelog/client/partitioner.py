@@ -68,7 +68,7 @@ def checked_partition(chosen: object, topic: str, partition_count: int) -> int:
     if type(chosen) is int and 0 <= chosen < partition_count:
         return chosen
     raise PartitionerError(
-        f"{chosen!r} is no partition of {topic}, which has {partition_count}: choose a number from 0 to"
+        f"{chosen!r} is not a partition of {topic}, which has {partition_count}: choose a number from 0 to"
         f" {partition_count - 1}"
     )
 

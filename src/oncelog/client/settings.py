@@ -246,12 +246,12 @@ class _Keys:
 
     def _name_of(self, key: Any) -> str:
         if not isinstance(key, str):
-            raise InvalidConfig(f"{key!r} is no setting of this client: keys are texts such as bootstrap.servers")
+            raise InvalidConfig(f"unknown setting {key!r}: keys are texts such as bootstrap.servers")
         name = key.replace(".", "_")
         name = self.also.get(name, name)
         if name in self.names:
             return name
-        raise InvalidConfig(f"{key} is no setting of this client{self._hint(name)}")
+        raise InvalidConfig(f"unknown setting {key}{self._hint(name)}")
 
     def _hint(self, name: str) -> str:
         for known, remedy in self.elsewhere.items():
@@ -277,12 +277,12 @@ def parse_servers(servers: str | Iterable[str]) -> tuple[tuple[str, int], ...]:
 
 def _address(given: Any) -> tuple[str, int]:
     if not isinstance(given, str):
-        raise InvalidConfig(f"{given!r} is no address of a broker; write HOST:PORT")
+        raise InvalidConfig(f"{given!r} is not the address of a broker; write HOST:PORT")
     text = given.strip()
     host, colon, port = text.rpartition(":")
     if not colon or text.endswith("]") or (":" in host and not host.startswith("[")):
         host, port = text, str(DEFAULT_PORT)  # no port, or an IPv6 address without brackets
     host = host.removeprefix("[").removesuffix("]")
     if not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) <= MAX_PORT:
-        raise InvalidConfig(f"{text!r} is no address of a broker; write HOST:PORT")
+        raise InvalidConfig(f"{text!r} is not the address of a broker; write HOST:PORT")
     return host, int(port)

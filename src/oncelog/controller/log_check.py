@@ -133,7 +133,7 @@ def check_whole(
     if bad is not None and bad.good_after:
         raise DamagedMetadata(
             f"{bad.path} is damaged at byte {bad.position} ({bad.why}), and {len(bad.good_after)} whole batches of "
-            "metadata follow: that is no torn write"
+            "metadata follow: that is not a torn write"
         )
     if bad is not None and noted is None and was_stopped_cleanly:
         raise DamagedMetadata(

@@ -209,7 +209,7 @@ def _check_notes(storage: Storage, path: str, directory: str, noted: Noted, *, i
             yield _note(snapshot_path, str(error), "not used: an older one and the log have the same")
     bad = check_log(storage, directory).bad
     if bad is not None and not bad.good_after and not is_refused:
-        problem = f"{bad.size_bytes} bytes at its end are no whole batch"
+        problem = f"{bad.size_bytes} bytes at its end are not a whole batch"
         yield _note(bad.path, problem, "they are cut off: after a crash, this is a write that nobody was told of")
     for name in storage.list_directory(path):
         if name.endswith(STRAY_SUFFIX):

@@ -105,7 +105,7 @@ class Rule:
         shortest, longest = self.ms
         if not 0 <= shortest <= longest <= MAX_MS:
             raise InvalidConfig(
-                f"{MS_NAMES[self.fault]}={_range_text(self.ms)} of {self.name} is no time: write N or (FROM, TO) in "
+                f"{MS_NAMES[self.fault]}={_range_text(self.ms)} of {self.name} is not a time: write N or (FROM, TO) in "
                 f"milliseconds, at most {MAX_MS}"
             )
 

@@ -102,7 +102,7 @@ def inspect_partition(
     for offset in log.recovery.broken_snapshots:
         found.append(_mended(f"{directory}/{offset:020d}.snapshot", "it is damaged, or not the one written here"))
     if log.recovery.truncated_bytes:
-        cut = f"{log.recovery.truncated_bytes} bytes after offset {log.log_end_offset - 1} are no whole batch"
+        cut = f"{log.recovery.truncated_bytes} bytes after offset {log.log_end_offset - 1} are not a whole batch"
         consequence = "they are cut off: after a crash, this is a write that nobody was told of"
         found.append(Finding(directory, cut, consequence, Severity.NOTE, "nothing"))
     if verify_batches:

@@ -33,7 +33,7 @@ class NotAFile(OSError):
     """In the place of a file lies a folder, a pipe or a device: nobody of ours made it, and it is left alone."""
 
     def __init__(self, path: str) -> None:
-        super().__init__(errno.EISDIR, "it is no regular file; move it away, then start again", path)
+        super().__init__(errno.EISDIR, "it is not a regular file; move it away, then start again", path)
 
 
 class _Opened(NamedTuple):

@@ -47,7 +47,9 @@ def as_id(found: object, record: Record) -> str:
     if isinstance(found, int | UUID) and not isinstance(found, bool):
         found = str(found)
     if not isinstance(found, str) or not found or "\0" in found or len(found) > MAX_ID_LENGTH:
-        raise BadIdentity(f"{found!r:.80} of {place(record)} is no id: give text of 1 to {MAX_ID_LENGTH} characters")
+        raise BadIdentity(
+            f"{found!r:.80} of {place(record)} is not an id: give text of 1 to {MAX_ID_LENGTH} characters"
+        )
     return found
 
 

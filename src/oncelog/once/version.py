@@ -80,5 +80,5 @@ class _VersionGuard(Guard):
     def _version_of(self, record: Record) -> tuple[str, int]:
         version = self._strategy.version(record)
         if not isinstance(version, int) or isinstance(version, bool) or not NO_VERSION < version <= MAX_VERSION:
-            raise BadIdentity(f"{version!r:.80} is no version of {place(record)}: give a whole number of 64 bits")
+            raise BadIdentity(f"{version!r:.80} is not a version of {place(record)}: give a whole number of 64 bits")
         return as_id(self._strategy.entity(record), record), version

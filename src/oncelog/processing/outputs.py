@@ -54,7 +54,7 @@ def send_all(send: Send, target: str | None, outputs: Iterable[Any]) -> None:
         elif kind is ConsumerRecord:
             send(target, output.value, output.key, output.headers, None, output.timestamp_ms)
         elif output is None or kind is tuple:
-            raise TypeError(f"{_shown(output)} is no output: {ACCEPTED} is")
+            raise TypeError(f"{_shown(output)} is not an output: {ACCEPTED} is")
         else:
             send(target, output)
 

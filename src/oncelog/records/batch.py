@@ -160,7 +160,7 @@ def read_control_marker(batch: Buffer) -> ControlMarker:
         raise InvalidRecord("a control record is too short for a transaction marker")
     version, marker_type = _MARKER_KEY.unpack_from(key)
     if version < 0 or marker_type not in (_ABORT, _COMMIT):
-        raise InvalidRecord(f"control record type {marker_type} (version {version}) is no transaction marker")
+        raise InvalidRecord(f"control record type {marker_type} (version {version}) is not a transaction marker")
     _, coordinator_epoch = _MARKER_VALUE.unpack_from(value)
     return ControlMarker(marker_type == _COMMIT, coordinator_epoch)
 

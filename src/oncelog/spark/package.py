@@ -68,7 +68,7 @@ def write_environment(target: Path, environment: Path | None = None) -> None:
     libraries = home / "lib" / version / "site-packages"
     if sys.prefix == sys.base_prefix and environment is None:
         raise NotPackaged(
-            f"{sys.executable} is no virtual environment: make one with oncelog[spark] in it, use its Python"
+            f"{sys.executable} is not a virtual environment: make one with oncelog[spark] in it, use its Python"
         )
     with tarfile.open(target, "w:gz", compresslevel=1) as archive:
         for path in sorted(libraries.iterdir()):

@@ -68,7 +68,7 @@ def test_a_kraft_file_runs_with_a_warning(caplog: pytest.LogCaptureFixture) -> N
         ({"log.dirs": "/a,/b"}, "several directories"),
         ({"listeners": "SSL://:9093"}, "asks for SSL"),
         ({"listeners": "PLAINTEXT://:1,PLAINTEXT2://:2"}, "one listener"),
-        ({"listeners": "nonsense"}, "is no listener"),
+        ({"listeners": "nonsense"}, "is not a listener"),
         ({"listeners": "host:70000"}, r"port 70000 is out of range \(0 to 65535\)"),
         ({"advertised.listeners": "0.0.0.0:9092"}, "address that they can reach"),
         ({"log.cleaner.min.compaction.lag.ms": "10", "log.cleaner.max.compaction.lag.ms": "5"}, "conflict"),

@@ -70,7 +70,7 @@ def broken(frame): raise KeyError("amount")
             "11: [sink] the query has no column 'id'"),
         (RATE + '[sink]\ntype = "table"\nurl = "sqlite:///a.db"\ntable = "t"\nkey = "value"\n',
             "9: [sink] the SQLite database "),
-        (RATE + STEP + 'sql = "SELECT 1 AS value"\n' + CONSOLE, '10: [sink] "counted" is no stream'),
+        (RATE + STEP + 'sql = "SELECT 1 AS value"\n' + CONSOLE, '10: [sink] "counted" is not a stream'),
         (RATE + STEP + 'python = "steps.py:nothing"\n' + CONSOLE, "9: [step counted] steps.py:nothing returned"),
         (RATE + STEP + 'python = "steps.py:broken"\n' + CONSOLE,
             "9: [step counted] steps.py:broken raised KeyError: 'amount'"),

@@ -138,7 +138,7 @@ def with_sink(lines: str) -> str:
         (with_source(SOURCE + "kafka.enable.auto.commit = true\n"), "6: [source] a topic source does not take"),
         (with_source(CSV + 'path = "x"\nstreaming = true\n'), '7: [source] needs "schema"'),
         (with_source(CSV + 'subscribe = "x"\n'), '6: [source] "subscribe" is not a key here; there are name, format'),
-        (with_source(SOURCE + 'name = "my-orders"\n'), '6: [source my-orders] "my-orders" is no name for SQL'),
+        (with_source(SOURCE + 'name = "my-orders"\n'), '6: [source my-orders] "my-orders" is not a name for SQL'),
         (with_step('name = "a"\n'), "6: [step a] does one of sql, python, tool, and it has none"),
         (with_step('sql = "x"\ntool = "y"\n'), "8: [step] does one of sql, python, tool, not sql and tool together"),
         (with_step('sql = ""\n'), '7: [step] "sql" is empty; it is a query'),

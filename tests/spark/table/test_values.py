@@ -138,7 +138,7 @@ def test_who_may_not_write_is_told_so(postgres_url: str) -> None:
         Job(settings_of(postgres_url, key="id", user="reader"), types).plan()
     with pytest.raises(UnfitTable, match="may not create tables in the schema 'public'"):
         Job(settings_of(postgres_url, write="insert", user="reader"), types).plan()
-    with pytest.raises(UnfitTable, match="is no table"):
+    with pytest.raises(UnfitTable, match="is not a table"):
         Job(settings_of(postgres_url, write="insert", table="seen"), types).plan()
 
 

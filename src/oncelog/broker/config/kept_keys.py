@@ -45,7 +45,7 @@ def _pairs(value: Value) -> None:
     """`a:b,c:d`"""
     for pair in str(value).split(","):
         if pair and ":" not in pair:
-            raise ValueError(f"{pair!r} is no pair; write name:value,name:value")
+            raise ValueError(f"{pair!r} is not a pair; write name:value,name:value")
 
 
 _CLUSTER_WIDE: dict[str, tuple[ConfigType, str | None, Validator | None]] = {

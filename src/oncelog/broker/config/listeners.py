@@ -31,7 +31,7 @@ def parse_endpoint(text: str) -> tuple[str, Endpoint]:
     """The listener's name and where it is; a text without a name is a PLAINTEXT listener."""
     match = LISTENER.fullmatch(text)
     if match is None:
-        raise InvalidConfig(f"{text} is no listener; write host:port or PLAINTEXT://host:port")
+        raise InvalidConfig(f"{text} is not a listener; write host:port or PLAINTEXT://host:port")
     if int(match[4]) > MAX_PORT:
         raise InvalidConfig(f"{text}: port {match[4]} is out of range (0 to {MAX_PORT})")
     return match[1] or PLAINTEXT, Endpoint(match[2] or match[3], int(match[4]))

@@ -77,7 +77,7 @@ def encode_entry(
     try:
         fixed = _FIXED.pack(entry, timestamp_ms, partition, key_length, value_length, len(headers), len(topic))
     except struct.error as error:
-        raise ValueError(f"the timestamp {timestamp_ms!r} is no number of 64 bits: {error}") from None
+        raise ValueError(f"the timestamp {timestamp_ms!r} is not a number of 64 bits: {error}") from None
     body = b"".join((fixed, topic, key or b"", value or b""))
     return body + _encode_headers(headers) if headers else body
 

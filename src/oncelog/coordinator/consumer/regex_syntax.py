@@ -119,7 +119,7 @@ class _Parser:
         return self._at >= len(self._text)
 
     def error(self, problem: str) -> InvalidRegularExpression:
-        return InvalidRegularExpression(f"{self._text!r} is no regular expression: {problem} at {self._at}")
+        return InvalidRegularExpression(f"{self._text!r} is not a regular expression: {problem} at {self._at}")
 
     def choice(self, depth: int) -> Node:
         if depth > MAX_NESTING:

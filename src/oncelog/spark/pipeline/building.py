@@ -126,7 +126,7 @@ def _keep_results(step: FunctionStep, result: Any, frames: Frames) -> str | None
 
 def _sink_problem(spark: SparkSession, sink: Sink, frame: DataFrame) -> Problem | None:
     if not frame.isStreaming:
-        return sink.problem(f'"{sink.input}" is no stream: it comes from sources that are read once', "from")
+        return sink.problem(f'"{sink.input}" is not a stream: it comes from sources that are read once', "from")
     problem = _column_problem(sink, frame.dtypes)
     if problem is not None:
         return problem

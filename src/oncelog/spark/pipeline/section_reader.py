@@ -56,7 +56,9 @@ class SectionReader:
 
     def new_view(self, section: Section, name: str, *keys: str) -> str:
         if _VIEW_NAME.fullmatch(name) is None:
-            self.wrong(section, f'"{name}" is no name for SQL: letters, digits and "_", no digit first', *keys, "name")
+            self.wrong(
+                section, f'"{name}" is not a name for SQL: letters, digits and "_", no digit first', *keys, "name"
+            )
         elif name.lower() in self.views:
             self.wrong(section, f'"{name}" is the name of another source or step', *keys, "name")
         self.views[name.lower()] = name

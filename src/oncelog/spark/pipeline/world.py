@@ -87,7 +87,7 @@ def _owner_problem(folder: str, name: str) -> str | None:
         with open(os.path.join(folder, OWNER_FILE)) as file:
             owner = json.load(file)["pipeline"]
     except (OSError, ValueError, KeyError, TypeError):
-        return f"{folder} has files and is no checkpoint of a pipeline ({OWNER_FILE} would say so); choose another"
+        return f"{folder} has files and is not a checkpoint of a pipeline ({OWNER_FILE} would say so); choose another"
     if owner != name:
         return f'{folder} belongs to the pipeline "{owner}"; choose another folder, or give the pipeline its old name'
     return None

@@ -63,7 +63,7 @@ class TableName:
 
 
 def _wrong(text: str) -> BadOption:
-    return BadOption(f'{text!r} is no name of a table: give table, schema.table, or "quoted"."parts"')
+    return BadOption(f'{text!r} is not the name of a table: give table, schema.table, or "quoted"."parts"')
 
 
 def stage_family(sink: str) -> str:

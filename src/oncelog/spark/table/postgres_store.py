@@ -123,7 +123,7 @@ class PostgresStore(Store):
         oid, schema, kind = found[0]
         name = TableName(table.name, schema)
         if kind not in TABLE_KINDS:
-            raise UnfitTable(f"{name} is no table (kind {kind!r} in pg_class): rows can be published to tables only")
+            raise UnfitTable(f"{name} is not a table (kind {kind!r} in pg_class): rows can be published to tables only")
         columns = {row[0]: _column(row) for row in session.rows(COLUMNS, {"oid": oid})}
         unique: dict[int, set[str]] = {}
         for index, column in session.rows(UNIQUE, {"oid": oid}):
@@ -267,5 +267,5 @@ def _unreachable(url: str, error: psycopg.Error) -> str:
         parts = conninfo_to_dict(url)
         where = f"{parts.get('host', 'localhost')}:{parts.get('port', 5432)}/{parts.get('dbname', '')}"
     except psycopg.Error:
-        return f"the option 'url' is no address of PostgreSQL ({error}): postgresql://user@host:port/database"
+        return f"the option 'url' is not an address of PostgreSQL ({error}): postgresql://user@host:port/database"
     return f"PostgreSQL at {where} cannot be reached: {str(error).strip()}"
