@@ -103,7 +103,7 @@ def decode_id(text: str) -> UUID:
     try:
         return UUID(bytes=base64.urlsafe_b64decode(text + "=="))
     except binascii.Error as error:
-        raise ValueError(f"{text} is no id") from error
+        raise ValueError(f"{text} is not an id") from error
 
 
 def _printable(new_id: Callable[[], UUID]) -> UUID:

@@ -48,7 +48,7 @@ RESTORE = "restore it from a copy if there is one"
 class Kind(Enum):
     DATA_FOLDER = "a data folder"
     EMPTY = "empty: a broker begins a new cluster here"
-    FOREIGN = "no data folder: it has no meta.properties, no metadata and no partitions"
+    FOREIGN = "not a data folder: it has no meta.properties, no metadata and no partitions"
 
 
 class Diagnosis(NamedTuple):

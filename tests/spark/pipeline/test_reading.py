@@ -134,7 +134,10 @@ def with_sink(lines: str) -> str:
         (with_source(SOURCE + 'startingOfset = "x"\n'), '6: [source] "startingOfset": did you mean "startingOffsets"?'),
         (with_source(SOURCE + 'assign = "x"\n'), "5: [source] a topic source"),
         (with_source(SOURCE + 'startingOffsets = "soon"\n'), "6: [source] "),
-        (with_source(SOURCE + 'kafka.much = "1"\n'), "6: [source] a topic source, options kafka.*: much is no"),
+        (
+            with_source(SOURCE + 'kafka.much = "1"\n'),
+            "6: [source] a topic source, options kafka.*: unknown setting much",
+        ),
         (with_source(SOURCE + "kafka.enable.auto.commit = true\n"), "6: [source] a topic source does not take"),
         (with_source(CSV + 'path = "x"\nstreaming = true\n'), '7: [source] needs "schema"'),
         (with_source(CSV + 'subscribe = "x"\n'), '6: [source] "subscribe" is not a key here; there are name, format'),

@@ -49,7 +49,9 @@ def test_a_folder_with_other_files_is_no_checkpoint(tmp_path: Path, owner: str |
     (tmp_path / "cp").mkdir()
     (tmp_path / "cp" / ("letters" if owner is None else OWNER_FILE)).write_text(owner or "")
     [problem] = found(read_in(tmp_path, HEAD + RATE + CONSOLE))
-    assert problem.startswith(f'pipeline.toml:3: [pipeline] "checkpoint": {tmp_path}/cp has files and is no checkpoint')
+    assert problem.startswith(
+        f'pipeline.toml:3: [pipeline] "checkpoint": {tmp_path}/cp has files and is not a checkpoint'
+    )
 
 
 def test_a_file_in_the_way_of_the_checkpoint_is_named(tmp_path: Path) -> None:
