@@ -149,7 +149,7 @@ class TestWithoutTheNote:
         whole = bytearray((folder / LOG).read_bytes())
         whole[len(whole) // 2] ^= 1
         (folder / LOG).write_bytes(whole)
-        refuse(folder, "that is no torn write")
+        refuse(folder, "that is not a torn write")
 
     def test_a_bad_end_after_a_clean_stop(self, folder: Path) -> None:
         (folder / LOG).write_bytes((folder / LOG).read_bytes()[:-1])

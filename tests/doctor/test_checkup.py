@@ -134,7 +134,7 @@ def test_a_damaged_batch_of_the_metadata(folder: Path) -> None:
     with pytest.raises(OncelogError, match="oncelog doctor"):
         open_broker(folder)
     (found,) = losses(folder)
-    assert "no torn write" in found.finding.problem
+    assert "not a torn write" in found.finding.problem
     repair_all(folder)
     assert losses(folder) == []
     broker = open_broker(folder)

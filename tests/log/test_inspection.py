@@ -94,7 +94,7 @@ def headers_of(disk: FaultyStorage, path: str) -> list[tuple[int, int, int]]:
 @pytest.mark.parametrize("byte", [8, 20, 70], ids=["size", "checksum", "records"])
 @pytest.mark.parametrize("which", [1, -1], ids=["sealed", "growing"])
 def test_only_the_damaged_batch_is_cut_out(template: Template, which: int, byte: int) -> None:
-    """Those behind it stay, also over a kill and a further start: the gap is no torn write."""
+    """Those behind it stay, also over a kill and a further start: the gap is not a torn write."""
     disk = template.disk.copy()
     path = disk.paths(".log")[: template.segments][which]
     first, last, position = headers_of(disk, path)[1]

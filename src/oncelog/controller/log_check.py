@@ -40,7 +40,7 @@ class BadBytes(NamedTuple):
     size_bytes: int
     why: str
     good_after: tuple[FoundBatch, ...]
-    """Whole batches behind it, in this file and later ones: then it is no torn write."""
+    """Whole batches behind it, in this file and later ones: then it is not a torn write."""
 
 
 @dataclass(frozen=True, slots=True)

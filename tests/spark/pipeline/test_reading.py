@@ -136,7 +136,7 @@ def with_sink(lines: str) -> str:
         (with_source(SOURCE + 'startingOffsets = "soon"\n'), "6: [source] "),
         (
             with_source(SOURCE + 'kafka.much = "1"\n'),
-            "6: [source] a topic source, options kafka.*: unknown setting much",
+            "6: [source] a topic source, options kafka.*: unknown setting",
         ),
         (with_source(SOURCE + "kafka.enable.auto.commit = true\n"), "6: [source] a topic source does not take"),
         (with_source(CSV + 'path = "x"\nstreaming = true\n'), '7: [source] needs "schema"'),
