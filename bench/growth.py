@@ -25,10 +25,10 @@ def called(partitions: int) -> str:
 
 
 @contextlib.contextmanager
-def filled(partitions: int) -> Iterator[BrokerProcess]:
-    """A broker of ours with so many partitions, all of them written to."""
+def filled(partitions: int, kind: str = OURS) -> Iterator[BrokerProcess]:
+    """A broker with so many partitions, all of them written to."""
     allow_open_files(FILES * partitions + 1_000)
-    with running(OURS) as broker:
+    with running(kind) as broker:
         create_topic(broker.bootstrap, TOPIC, partitions)
         write_to_each(broker, partitions)
         yield broker
@@ -51,11 +51,18 @@ def write_to_each(broker: BrokerProcess, partitions: int) -> None:
 
 
 def growth(
-    what: str, unit: str, sizes: tuple[int, int], rounds: int, bounds: Bounds, measure: Measure, progress: Progress
+    what: str,
+    unit: str,
+    sizes: tuple[int, int],
+    rounds: int,
+    bounds: Bounds | None,
+    measure: Measure,
+    progress: Progress,
+    kind: str = OURS,
 ) -> Figure:
-    """The same with few and with many partitions, in turns, on two brokers that run all the time."""
+    """The same with few and with many partitions, in turns, on two brokers of a kind that run all the time."""
     samples: dict[int, list[float]] = {size: [] for size in sizes}
-    with filled(sizes[0]) as small, filled(sizes[1]) as large:
+    with filled(sizes[0], kind) as small, filled(sizes[1], kind) as large:
         brokers = dict(zip(sizes, (small, large), strict=True))
         for turn in range(rounds):
             for size in sizes if turn % 2 == 0 else reversed(sizes):
