@@ -16,12 +16,14 @@ import argparse
 import json
 import os
 import sys
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 import oncelog
+from oncelog.errors import TopicAlreadyExists
 from oncelog.spark import register
 from oncelog.spark.tools import decode_json, deduplicate, encode_json, latest_version
 
@@ -119,7 +121,8 @@ def sample() -> dict[str, list[tuple[int, dict[str, object]]]]:
 def send_sample(servers: str, prefix: str) -> None:
     with oncelog.Admin(servers) as admin:
         for topic in ("orders", "payments", "customers", "paid-orders"):
-            admin.create_topic(prefix + topic, partitions=2)
+            with suppress(TopicAlreadyExists):
+                admin.create_topic(prefix + topic, partitions=2)
     with oncelog.Producer(servers) as producer:
         for topic, records in sample().items():
             for key, record in records:
@@ -132,7 +135,7 @@ def parse(words: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--checkpoint", required=True, help="a folder that stays: what was done already")
     parser.add_argument("--database", required=True, help="sqlite:///PATH or postgresql://user@host/database")
     parser.add_argument("--master", default="local[*]", help="where Spark runs")
-    parser.add_argument("--prefix", default="", help="in front of all names of topics and sinks")
+    parser.add_argument("--prefix", default="example-", help="in front of all names of topics and sinks")
     parser.add_argument("--with-sample-data", action="store_true", help="make the topics, and send records to them")
     return parser.parse_args(words)
 
@@ -142,7 +145,8 @@ def main() -> None:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if arguments.with_sample_data:
         send_sample(arguments.bootstrap_server, arguments.prefix)
-    spark = SparkSession.builder.master(arguments.master).appName("orders").getOrCreate()
+    builder = SparkSession.builder.master(arguments.master).appName("orders")
+    spark = builder.config("spark.sql.shuffle.partitions", 4).getOrCreate()  # a checkpoint keeps the number it began with
     run(spark, arguments)
     spark.stop()
 

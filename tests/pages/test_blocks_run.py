@@ -23,7 +23,7 @@ ELSEWHERE = {
     "README.md": "tests/test_pages.py::test_the_first_screen_of_the_readme_runs",
     "doctor.md": "tests/cli/test_doctor.py::test_the_page_runs_as_printed",
     "effects-once.md": "tests/once/test_page.py::test_the_examples_run",
-    "spark.md": "tests/spark/test_page.py::test_the_first_screen_runs",
+    "spark.md": "tests/spark/test_page.py::test_every_block_runs_as_printed_and_a_second_time",
     "spark-tools.md": "tests/spark/tools/test_page.py::test_the_examples_run",
     "testing.md": "tests/testing/test_page.py::test_all_of_the_page_but_the_other_conftest",
 }

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,6 +19,7 @@ from oncelog.spark.table.columns import columns_of
 from oncelog.spark.table.copy_rows import encode
 from oncelog.spark.table.errors import BadValue, UnfitTable
 from oncelog.spark.table.layout import Layout
+from oncelog.spark.table.ledger import Report, Staged
 from oncelog.spark.table.names import TableName
 from oncelog.spark.table.settings import Insert, Upsert
 from oncelog.spark.table.values import checked
@@ -25,6 +27,7 @@ from oncelog.spark.table.writer import open_store
 from tests.spark.table.support import Job, batch_of, settings_of
 
 UTC = datetime.UTC
+PAGE = (Path(__file__).parents[3] / "docs" / "spark-tables.md").read_text()
 TYPES = {
     "id": "bigint", "i": "int", "s": "smallint", "y": "tinyint", "t": "string", "b": "binary", "d": "double",
     "f": "float", "o": "boolean", "n": "decimal(38,10)", "at": "timestamp", "local": "timestamp_ntz", "day": "date",
@@ -98,6 +101,19 @@ def test_nan_in_sqlite_is_named(tmp_path: Path, postgres_url: str) -> None:
     job = Job(settings_of(postgres_url, write="insert"), types)
     job.run(0, [[(1, math.nan)]])
     assert math.isnan(job.look("SELECT price FROM orders")[0][0])
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Etc/UTC", "Europe/Berlin", "America/New_York", "+05:30"])
+def test_a_timestamp_in_sqlite_is_written_in_utc_whatever_the_sessions_time_zone(tmp_path: Path, zone: str) -> None:
+    job = Job(settings_of(f"sqlite:///{tmp_path}/a.db", write="insert"), {"at": "timestamp"})
+    planned = job.plan()
+    moment = datetime.datetime(2026, 1, 31, 12, tzinfo=UTC)
+    batch = pa.RecordBatch.from_arrays([pa.array([moment, None], pa.timestamp("us", zone))], names=["at"])
+    with closing(open_store(job.settings)) as store:
+        assert store.fill(planned.stage, planned.layout, 1, iter([batch])) == 2
+    job.commit(planned, [Report(job.query, 0, planned.epoch, 0, Staged(0, 1, 2))])
+    assert job.look("SELECT at FROM orders") == [("2026-01-31 12:00:00.000000Z",), (None,)]
+    assert "`2026-01-31 12:00:00.000000Z`" in PAGE, "as the page says"
 
 
 def test_a_row_without_its_key_is_named(url: str) -> None:

@@ -205,8 +205,18 @@ def _rows(batch: pa.RecordBatch, layout: Layout, attempt: int, first_ordinal: in
     if layout.has_ordinals:
         columns.append(range(first_ordinal, first_ordinal + batch.num_rows))
     for column, values in zip(layout.columns, batch.columns, strict=True):
-        columns.append((values.cast("string") if column.kind in AS_TEXT else values).to_pylist())
+        columns.append((_as_text(values, column.kind) if column.kind in AS_TEXT else values).to_pylist())
     return zip(*columns, strict=True)
+
+
+def _as_text(values: pa.Array, kind: Kind) -> pa.Array:
+    """A timestamp comes in the time zone of Spark's session, and would be written with that. In UTC, texts of one
+    moment are equal, and compare as their moments do."""
+    if kind is Kind.TIMESTAMP:
+        import pyarrow as pa
+
+        values = values.cast(pa.timestamp("us", "UTC"))
+    return values.cast("string")
 
 
 def _open(path: str, mode: str) -> sqlite3.Connection:
