@@ -69,7 +69,7 @@ class TestBadTables:
             (pa.table({"value": ["v"]}), {"partition": -1}, PartitionerError, "-1 is not a partition of"),
             (pa.table({"value": ["v"], "partition": [7]}), {}, PartitionerError, "7 is not a partition of"),
             (pa.table({"value": ["v", "w" * 2_000_000]}), {}, RecordTooLarge, "row 1 .* max.request.size"),
-            ({"value": ["v"]}, {}, TypeError, "pyarrow.Table, not dict"),
+            ({"value": ["v"]}, {}, TypeError, "takes a pyarrow.Table, or .*; not dict"),
             (pa.table({"value": ["v"]}), {"partition": 1.0}, TypeError, "a number or the name of a column"),
         ],
         ids=lambda case: "",
