@@ -47,7 +47,8 @@ CLOSE_TIMEOUT_S = 10.0
 """How long a fixture's client may take to close; its test is over."""
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
+def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
+    _leave_assertions_alone(pluginmanager)
     group = parser.getgroup("oncelog", "tests with a Kafka broker")
     group.addoption(
         OPTION,
@@ -69,6 +70,19 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(f"{SCOPE_INI} = {scope}: unknown scope; there are {', '.join(SCOPES)}")
     _broker_config(config)
     config.pluginmanager.register(_Run(config), RUN)
+
+
+def _leave_assertions_alone(pluginmanager: pytest.PytestPluginManager) -> None:
+    """Keeps pytest from rewriting oncelog's own assertions, as it does in every package that brings a plugin.
+
+    All modules would be compiled anew in the first run, and in each run where no bytecode is written. There is no
+    public way to decline; where this one is gone, imports are slower, and that is all.
+    """
+    hook = getattr(pluginmanager, "rewrite_hook", None)
+    marked, known = getattr(hook, "_must_rewrite", None), getattr(hook, "_marked_for_rewrite_cache", None)
+    if isinstance(marked, set) and isinstance(known, dict):
+        marked.discard("oncelog")
+        known.clear()
 
 
 class _Run:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
 import pytest
 
 from oncelog.testing.names import seed_of
-from tests.testing.running import run_pytest
+from tests.testing.running import TIMEOUT_S, run_pytest
 
 pytest_plugins = ("pytester",)
 pytestmark = pytest.mark.real
@@ -39,6 +40,28 @@ def test_a_run_that_uses_no_fixture_starts_and_loads_nothing(pytester: pytest.Py
         """
     )
     run_pytest(pytester, "--strict-markers").assert_outcomes(passed=1)
+
+
+def test_it_is_found_where_it_is_installed_and_nothing_is_compiled_anew(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """pytest would rewrite the assertions of all modules of a package that brings a plugin."""
+    installed = pytester.mkdir("oncelog-0.dist-info")
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: oncelog-beside\nVersion: 0\n")
+    (installed / "entry_points.txt").write_text("[pytest11]\noncelog = oncelog.pytest_plugin\n")
+    (installed / "RECORD").write_text("oncelog/__init__.py,,\noncelog/client/config.py,,\n")
+    monkeypatch.setenv("PYTHONPATH", str(pytester.path), prepend=os.pathsep)
+    pytester.makepyfile(
+        """
+        from importlib.machinery import SourceFileLoader
+        from oncelog.client import config
+
+        def test_it_is_there(request, oncelog_group):
+            assert request.config.pluginmanager.get_plugin("oncelog").__name__ == "oncelog.pytest_plugin"
+            assert type(config.__loader__) is SourceFileLoader
+        """
+    )
+    pytester.runpytest_subprocess(timeout=TIMEOUT_S).assert_outcomes(passed=1)
 
 
 def test_everything_at_once(pytester: pytest.Pytester) -> None:
