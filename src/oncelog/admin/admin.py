@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from types import TracebackType
-from typing import Any
+from typing import Any, Unpack
 
 from oncelog.admin.arguments import Configs, checked_entity, checked_limits, resource_of, spec_of
 from oncelog.admin.groups import GroupAdmin
@@ -33,6 +33,7 @@ from oncelog.client.blocking import BlockingClient
 from oncelog.client.config import ClientConfig
 from oncelog.client.leaders import ListedOffset, ask_leaders, by_topic, list_offsets, raise_error
 from oncelog.client.metadata import Node, TopicMetadata
+from oncelog.client.typed_settings import AdminSettings
 from oncelog.errors import TopicAlreadyExists
 from oncelog.types import IsolationLevel, TopicPartition
 from oncelog.wire.api import ApiKey
@@ -57,7 +58,9 @@ class Admin(GroupAdmin, TransactionAdmin):
     """
 
     def __init__(
-        self, bootstrap_servers: str | Iterable[str] | Mapping[str, Any] | None = None, **settings: Any
+        self,
+        bootstrap_servers: str | Iterable[str] | Mapping[str, Any] | None = None,
+        **settings: Unpack[AdminSettings],
     ) -> None:
         self._config = ClientConfig.of(bootstrap_servers if bootstrap_servers is not None else {}, **settings)
         self._client = BlockingClient(self._config)

@@ -11,7 +11,7 @@ import inspect
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from oncelog.client import arguments as checked
 from oncelog.client.arguments import OffsetsInput, PartitionInput, Partitions, Topics
@@ -21,6 +21,7 @@ from oncelog.client.consumer_errors import ConsumerClosed, ConsumerInUse, Consum
 from oncelog.client.consumer_records import OffsetAndMetadata, OffsetAndTimestamp
 from oncelog.client.fetch.partitions import EARLIEST, LATEST
 from oncelog.client.streaming import StreamingDriver
+from oncelog.client.typed_settings import ConsumerSettings
 from oncelog.consumer.assembly import Waker, assemble
 from oncelog.consumer.face import (
     CLOSE_TIMEOUT_S,
@@ -83,7 +84,9 @@ class AsyncConsumer(ConsumerFace):
     """
 
     def __init__(
-        self, bootstrap_servers: str | Iterable[str] | Mapping[str, Any] | None = None, **settings: Any
+        self,
+        bootstrap_servers: str | Iterable[str] | Mapping[str, Any] | None = None,
+        **settings: Unpack[ConsumerSettings],
     ) -> None:
         self.config = ConsumerConfig.of(bootstrap_servers if bootstrap_servers is not None else {}, **settings)
         self._bell = _Bell()

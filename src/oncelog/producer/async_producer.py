@@ -14,7 +14,7 @@ import warnings
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from oncelog.client import arguments as checked
 from oncelog.client.accumulator import PartitionQueue
@@ -34,6 +34,7 @@ from oncelog.client.streaming import StreamingDriver
 from oncelog.client.table_result import OnTableDelivery, TableMetadata
 from oncelog.client.transaction.command import Kind
 from oncelog.client.transaction.prepared import PreparedTransaction
+from oncelog.client.typed_settings import ProducerSettings
 from oncelog.errors import InvalidConfig
 from oncelog.producer.assembly import Serialized, assemble
 from oncelog.producer.async_line import Lines
@@ -95,7 +96,9 @@ class AsyncProducer(LoopIntake):
     """
 
     def __init__(
-        self, bootstrap_servers: str | Iterable[str] | Mapping[str, Any] | None = None, **settings: Any
+        self,
+        bootstrap_servers: str | Iterable[str] | Mapping[str, Any] | None = None,
+        **settings: Unpack[ProducerSettings],
     ) -> None:
         self.config = ProducerConfig.of(bootstrap_servers if bootstrap_servers is not None else {}, **settings)
         if self.config.spool_dir is not None:

@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from oncelog.client import arguments as checked
 from oncelog.client.accumulator import PartitionQueue, TopicQueues
@@ -35,6 +35,7 @@ from oncelog.client.table_result import OnTableDelivery, TableFuture
 from oncelog.client.transaction.command import Kind
 from oncelog.client.transaction.prepared import PreparedTransaction, SharedTransaction
 from oncelog.client.transaction_errors import TransactionMisuse
+from oncelog.client.typed_settings import ProducerSettings
 from oncelog.producer.assembly import Serialized, assemble
 from oncelog.producer.callbacks import run_callbacks, tell
 from oncelog.producer.news import News
@@ -63,7 +64,9 @@ class Producer:
     """
 
     def __init__(
-        self, bootstrap_servers: str | Iterable[str] | Mapping[str, Any] | None = None, **settings: Any
+        self,
+        bootstrap_servers: str | Iterable[str] | Mapping[str, Any] | None = None,
+        **settings: Unpack[ProducerSettings],
     ) -> None:
         self.config = ProducerConfig.of(bootstrap_servers if bootstrap_servers is not None else {}, **settings)
         self._news = News()
