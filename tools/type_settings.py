@@ -30,10 +30,15 @@ wrong here or right; of values only the type is told, since text as in a propert
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from os import PathLike
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, Protocol, TypedDict
 
 from oncelog.types import IsolationLevel
+
+
+class FolderPath(Protocol):
+    """Such as a `pathlib.Path`."""
+
+    def __fspath__(self) -> str: ...
 '''
 
 CLASSES: tuple[tuple[str, type[Any], Mapping[str, str], str], ...] = (
@@ -65,7 +70,7 @@ TYPES: dict[type[Any], Callable[[Any], str]] = {
     settings.NameOr: lambda kind: "Any" if kind.method else f"{_names(kind.choice)} | Callable[..., int]",
     settings.Optional: lambda kind: f"{type_of(kind.kind)} | None",
     producer_config.AcksKind: lambda _: 'Literal["all", -1, 0, 1] | str | int',
-    producer_config.PathKind: lambda _: "str | PathLike[str]",
+    producer_config.PathKind: lambda _: "str | FolderPath",
     producer_config.InterceptorsKind: lambda _: "Iterable[Any]",
     consumer_config.InterceptorsKind: lambda _: "Iterable[Any]",
     consumer_config.AssignorsKind: lambda _: "str | Iterable[Any]",

@@ -7,10 +7,15 @@ wrong here or right; of values only the type is told, since text as in a propert
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from os import PathLike
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, Protocol, TypedDict
 
 from oncelog.types import IsolationLevel
+
+
+class FolderPath(Protocol):
+    """Such as a `pathlib.Path`."""
+
+    def __fspath__(self) -> str: ...
 
 
 class ProducerSettings(TypedDict, total=False):
@@ -141,7 +146,7 @@ class ProducerSettings(TypedDict, total=False):
     """After this time without an end a transaction is aborted by its coordinator. Brokers allow 15 minutes at most,
     unless told otherwise. By default `60000`."""
 
-    spool_dir: str | PathLike[str] | None
+    spool_dir: str | FolderPath | None
     """The folder of the durable spool; without it there is none."""
 
     spool_max_bytes: int
