@@ -22,9 +22,18 @@ import pytest
 import uvloop
 
 from oncelog.broker.answer_line import MAX_PENDING_ANSWERS
+from oncelog.broker.config import BrokerConfig
 from oncelog.broker.lookout import LOOK_S
 from oncelog.broker.off_loop import INLINE_BYTES
-from oncelog.broker.server import MAX_TOLD_PER_PERIOD, DataFolderInUse, Server, data_folder_lock
+from oncelog.broker.server import (
+    MAX_TOLD_PER_PERIOD,
+    CannotListen,
+    DataFolderInUse,
+    Server,
+    StopProgress,
+    check_addresses,
+    data_folder_lock,
+)
 from oncelog.broker.steady_time import SteadyTime
 from oncelog.clock import wall_ms
 from oncelog.log.storage import FileStorage
@@ -450,13 +459,38 @@ def test_a_second_broker_on_a_live_folder_whose_lock_file_was_deleted(measured: 
     assert "is in use by another broker" in ended.stderr
 
 
-def test_a_port_that_is_taken(measured: BrokerProcess, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "oncelog", "broker", "--data", str(tmp_path), "--listen", measured.bootstrap]
+@pytest.mark.parametrize("which", ["listen", "metrics"])
+def test_a_port_that_is_taken(measured: BrokerProcess, tmp_path: Path, which: str) -> None:
+    """It is said which option to change, without a number of the system's, and nothing is left behind."""
+    folder = tmp_path / "data"
+    listen, metrics = (measured.bootstrap, ()) if which == "listen" else ("127.0.0.1:0", (measured.port,))
+    options = [word for port in metrics for word in ("-o", f"metrics.port={port}")]
+    command = [sys.executable, "-m", "oncelog", "broker", "--data", str(folder), "--listen", listen, *options]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    remedy = "--listen HOST:PORT (port 0 picks a free one)" if which == "listen" else "-o metrics.port=PORT"
     assert (ended.returncode, ended.stdout) == (1, "")
-    assert "Traceback" not in ended.stderr
-    assert "address already in use" in ended.stderr.splitlines()[-1].lower()
-    assert (tmp_path / CLEAN_SHUTDOWN_FILE).exists(), "the next start would have to recover"
+    assert ended.stderr == (
+        f"oncelog: cannot listen on {measured.bootstrap}: another process listens there; "
+        f"choose another address with {remedy}\n"
+    )
+    assert not folder.exists()
+
+
+def test_an_address_of_another_machine(tmp_path: Path) -> None:
+    config = BrokerConfig.from_sources(None, {"log.dirs": str(tmp_path / "data"), "listeners": "192.0.2.1:9092"})
+    with pytest.raises(CannotListen, match=r"192.0.2.1:9092: this machine has no such address; .* --listen HOST:PORT"):
+        check_addresses(config)
+
+
+def test_an_operator_hears_how_far_a_stop_is(caplog: pytest.LogCaptureFixture) -> None:
+    progress = StopProgress(10.0)
+    with caplog.at_level(logging.INFO):
+        for closed, now_s in ((1, 10.5), (1200, 11.0), (1201, 11.5), (2999, 12.0), (3000, 14.0)):
+            progress.closed(now_s, closed, 3000)
+    assert [record.getMessage() for record in caplog.records] == [
+        "stopping: 1200 of 3000 partitions are closed",
+        "stopping: 2999 of 3000 partitions are closed",
+    ]
 
 
 class Load:

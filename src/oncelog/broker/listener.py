@@ -26,6 +26,12 @@ PORT_ATTEMPTS: Final = 5
 """A port that the system chooses for one address may be taken on another."""
 NOT_HERE: Final = frozenset({errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL})
 """A machine without IPv6 may still name its addresses."""
+REASONS: Final = {
+    errno.EADDRINUSE: "another process listens there",
+    errno.EADDRNOTAVAIL: "this machine has no such address",
+    errno.EACCES: "permission denied (ports below 1024 are often for root alone)",
+}
+"""In words, where the system's own do not say what to do."""
 
 Address = tuple[Any, ...]
 
@@ -128,13 +134,32 @@ class Listener:
         self._pauses.add(pause)
 
 
-def _listening_on(addresses: Sequence[tuple[int, Address]], port: int, *, may_lack: bool) -> list[socket.socket]:
+def check_free(host: str | None, port: int) -> None:
+    """Whether a listener could begin there now; nobody can connect meanwhile. Raises OSError, as `Listener.listen`."""
+    if port == 0:
+        return
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except socket.gaierror:
+        raise OSError(f"cannot listen on {host}:{port}: unknown host") from None
+    addresses = list(dict.fromkeys((family, address) for family, _, _, _, address in found))
+    for bound in _listening_on(addresses, port, may_lack=host is None, make=_bound):
+        bound.close()
+
+
+def _listening_on(
+    addresses: Sequence[tuple[int, Address]],
+    port: int,
+    *,
+    may_lack: bool,
+    make: Callable[[int, Address], socket.socket] | None = None,
+) -> list[socket.socket]:
     """All of them on one port, or none. Without a port the system chooses it for the first, and others may have it."""
     sockets: list[socket.socket] = []
     problem: OSError | None = None
     for family, address in addresses:
         try:
-            sockets.append(_listening(family, (address[0], port, *address[2:])))
+            sockets.append((make or _listening)(family, (address[0], port, *address[2:])))
         except OSError as error:
             problem = error
             if may_lack and error.errno in NOT_HERE:
@@ -149,18 +174,32 @@ def _listening_on(addresses: Sequence[tuple[int, Address]], port: int, *, may_la
 
 
 def _listening(family: int, address: Address) -> socket.socket:
-    listening = socket.socket(family, socket.SOCK_STREAM)
+    listening = _bound(family, address)
     try:
-        listening.setblocking(False)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)  # the other family has its own socket
-        listening.bind(address)
         listening.listen(LISTEN_BACKLOG)
     except OSError as error:
         listening.close()
-        raise OSError(error.errno, f"cannot listen on {address[0]}:{address[1]}: {error.strerror}") from None
+        raise _cannot_listen(address, error) from None
     return listening
+
+
+def _bound(family: int, address: Address) -> socket.socket:
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        bound.setblocking(False)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)  # the other family has its own socket
+        bound.bind(address)
+    except OSError as error:
+        bound.close()
+        raise _cannot_listen(address, error) from None
+    return bound
+
+
+def _cannot_listen(address: Address, error: OSError) -> OSError:
+    reason = REASONS.get(error.errno or 0, error.strerror)
+    return OSError(error.errno, f"cannot listen on {address[0]}:{address[1]}: {reason}")
 
 
 class _Buffered(asyncio.BufferedProtocol):

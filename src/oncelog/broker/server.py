@@ -29,7 +29,7 @@ from oncelog.broker.dispatch import Dispatcher, api_name
 from oncelog.broker.group_commit import GroupCommit
 from oncelog.broker.held_answers import HeldAnswers
 from oncelog.broker.housekeeping import Housekeeping
-from oncelog.broker.listener import Listener, protocol_for
+from oncelog.broker.listener import Listener, check_free, protocol_for
 from oncelog.broker.lookout import Lookout
 from oncelog.broker.off_loop import OffLoop
 from oncelog.broker.state import BrokerState
@@ -67,6 +67,7 @@ MAX_TOLD_PER_PERIOD = 50
 LOCK_CHECK_INTERVAL_MS = 10_000
 SWITCH_INTERVAL_S = 0.0005
 """How long a compacting thread may keep the interpreter from the loop; Python's own 5 ms would show in every p99."""
+STOP_TELLING_S = 1.0
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
@@ -75,6 +76,10 @@ class LogLines(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 (logging's name)
         return printable(super().formatMessage(record))
+
+
+class CannotListen(OncelogError):
+    """The address is taken, or is not one of this machine."""
 
 
 class DataFolderInUse(OncelogError):
@@ -314,6 +319,7 @@ def run(config: BrokerConfig) -> int:
     logging.basicConfig(level=logging.INFO, handlers=[to_stderr])
     steady_time = SteadyTime(wall_ms, time.monotonic_ns)
     threads = max(BACKGROUND_THREADS, config.num_recovery_threads_per_data_dir)
+    check_addresses(config)  # first: a broker that cannot serve leaves no folder behind
     with (
         data_folder_lock(config.log_dir) as lock,
         contextlib.ExitStack() as at_the_end,
@@ -336,9 +342,42 @@ def run(config: BrokerConfig) -> int:
     return 0
 
 
+def check_addresses(config: BrokerConfig) -> None:
+    """Raises CannotListen, which names what to change."""
+    host = config.listen_host or None
+    with _naming("--listen HOST:PORT (port 0 picks a free one)"):
+        check_free(host, config.listen_port)
+    if config.metrics_port is not None:
+        with _naming("-o metrics.port=PORT"):
+            check_free(host, config.metrics_port)
+
+
+@contextlib.contextmanager
+def _naming(remedy: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise CannotListen(f"{error.strerror or error}; choose another address with {remedy}") from None
+
+
 def _stop(broker: BrokerState, steady_time: SteadyTime) -> None:
+    progress = StopProgress(time.monotonic())
     with ThreadPoolExecutor(STOP_THREADS) as pool:
-        broker.stop(steady_time.now_ms(), pool.map)
+        broker.stop(
+            steady_time.now_ms(), pool.map, lambda closed, total: progress.closed(time.monotonic(), closed, total)
+        )
+
+
+class StopProgress:
+    """Tells an operator who waits for the end how far it is: making thousands of partitions durable takes seconds."""
+
+    def __init__(self, began_s: float) -> None:
+        self._told_s = began_s
+
+    def closed(self, now_s: float, closed: int, total: int) -> None:
+        if closed < total and now_s - self._told_s >= STOP_TELLING_S:
+            self._told_s = now_s
+            logger.info("stopping: %d of %d partitions are closed", closed, total)
 
 
 def keep_lock(lock: FolderLock, _: int) -> None:
@@ -373,10 +412,12 @@ async def _serve(
     broker.off_loop = OffLoop(server.run_in_thread)
     broker.controller.serve_by(server.run_in_thread, server.run_to_end)
     broker.timers = server
-    endpoint = await server.listen()
+    with _naming("--listen HOST:PORT (port 0 picks a free one)"):
+        endpoint = await server.listen()
     broker.endpoint = broker.config.advertised or endpoint
     if broker.config.metrics_port is not None:
-        await server.serve_metrics(endpoint.host, broker.config.metrics_port)
+        with _naming("-o metrics.port=PORT"):
+            await server.serve_metrics(endpoint.host, broker.config.metrics_port)
     Housekeeping(broker, server).start()
     server.every(LOCK_CHECK_INTERVAL_MS, partial(keep_lock, lock))
     # What lives now lives until the end: the collector need not look at it again.
@@ -386,6 +427,6 @@ async def _serve(
     broker.resume_groups()
     broker.resume_transactions()
     await stopped.wait()
-    logger.info("stopping")
+    logger.info("stopping: making %d partitions durable", len(broker.logs.logs))
     broker.logs.begin_stop()
     await server.close()

@@ -370,9 +370,11 @@ class BrokerState:
 
         self.controller.propose(plan, now_ms, ended)
 
-    def stop(self, now_ms: int, parallel_map: ParallelMap = map) -> None:
+    def stop(
+        self, now_ms: int, parallel_map: ParallelMap = map, on_closed: Callable[[int, int], None] | None = None
+    ) -> None:
         """Make everything durable and leave a mark that the next start need not recover."""
-        self.logs.stop(now_ms, parallel_map=parallel_map)
+        self.logs.stop(now_ms, parallel_map=parallel_map, on_closed=on_closed)
         self.controller.close(now_ms)
 
     def _forget_topic(self, topic: Topic, now_ms: int) -> Steps:

@@ -113,7 +113,9 @@ class FaultProxy:
         except OSError as error:
             for listener in self._listeners.values():
                 listener.socket.close()
-            raise ProxyFailed(f"cannot listen on {self._host}:{self._port}: {error.strerror} ({self})") from error
+            raise ProxyFailed(
+                f"cannot listen on {self._host}:{self._port}: {error.strerror}; choose another port, or 0 ({self})"
+            ) from error
         # Not uvloop's: that one reads from a new connection even where `connection_made` has paused it.
         self._loop = asyncio.new_event_loop()
         self._thread.start()

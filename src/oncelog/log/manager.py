@@ -796,9 +796,21 @@ class LogManager:
         """Make what runs in other threads end soon. `stop` must wait for it."""
         self._cleaning.stop()
 
-    def stop(self, now_ms: int, *, parallel_map: ParallelMap = map, broker_epoch: int = NO_BROKER_EPOCH) -> bool:
-        """Close every log, and promise a quick start if all of it is on the disk. Whether that could be promised."""
-        closed = list(parallel_map(lambda log: _close(log, now_ms), self._logs.values()))
+    def stop(
+        self,
+        now_ms: int,
+        *,
+        parallel_map: ParallelMap = map,
+        broker_epoch: int = NO_BROKER_EPOCH,
+        on_closed: Callable[[int, int], None] | None = None,
+    ) -> bool:
+        """Close every log, and promise a quick start if all of it is on the disk. Whether that could be promised.
+        `on_closed` hears how many logs of how many are closed."""
+        closed = []
+        for is_closed in parallel_map(lambda log: _close(log, now_ms), self._logs.values()):
+            closed.append(is_closed)
+            if on_closed is not None:
+                on_closed(len(closed), len(self._logs))
         self._checkpointing = None  # whatever ran in a thread has ended
         self._retire_before_stop(now_ms)
         self._settled.update(self._logs.values())
