@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -12,9 +13,11 @@ from oncelog.cli.cluster import summarise
 from oncelog.cli.main import main
 from oncelog.client.metadata import Node, PartitionMetadata
 from tests.cli.conftest import Run, Typed
+from tests.support.patience import eventually
 from tests.support.process import BrokerProcess
 
 NewTopic = Callable[[], str]
+Settings = dict[str, dict[str, Any]]
 
 
 @pytest.fixture
@@ -74,23 +77,42 @@ def test_what_is_offline_or_behind() -> None:
 # --- configs ----------------------------------------------------------------------------------------------------------
 
 
+def settings_until(at_broker: Run, is_as_wished: Callable[[Settings], bool], *whose: str) -> Settings:
+    """What is described, once it is as wished: a broker of Apache Kafka hears of a change a little later."""
+    found: Settings = {}
+
+    def look() -> bool:
+        found.clear()
+        found.update({one["name"]: one for one in at_broker("configs", "describe", *whose, "--json").json})
+        return is_as_wished(found)
+
+    eventually(look, f"the settings of {whose} are as wished")
+    return found
+
+
 @pytest.mark.on_both_brokers
 def test_settings_of_a_topic(at_broker: Run, topic: str) -> None:
     said = at_broker("configs", "alter", "topic", topic, "-o", "retention.ms=60000", "-o", "cleanup.policy=delete").out
     assert said == f"topic {topic}: altered\n"
     at_broker("configs", "alter", "topic", topic, "--append", "cleanup.policy=compact")
-    found = {one["name"]: one for one in at_broker("configs", "describe", "topic", topic, "--json").json}
-    assert found["retention.ms"]["value"] == "60000"
-    assert found["retention.ms"]["source"] == "DYNAMIC_TOPIC_CONFIG"
+    found = settings_until(
+        at_broker, lambda found: "compact" in found.get("cleanup.policy", {}).get("value", ""), "topic", topic
+    )
+    assert (found["retention.ms"]["value"], found["retention.ms"]["source"]) == ("60000", "DYNAMIC_TOPIC_CONFIG")
     assert set(found["cleanup.policy"]["value"].split(",")) == {"compact", "delete"}
-    assert "segment.bytes" not in found or not found["segment.bytes"]["is_default"]
+    assert not any(one["is_default"] for one in found.values())
     everything = {one["name"] for one in at_broker("configs", "describe", "topic", topic, "--all", "--json").json}
     assert everything > set(found)
     rows = [line.split() for line in at_broker("configs", "describe", "topic", topic).lines]
     assert ["retention.ms", "60000", "dynamic", "topic"] in rows
     at_broker("configs", "alter", "topic", topic, "--subtract", "cleanup.policy=compact", "--unset", "retention.ms")
-    after = {one["name"]: one["source"] for one in at_broker("configs", "describe", "topic", topic, "--json").json}
-    assert after.get("retention.ms") != "DYNAMIC_TOPIC_CONFIG"
+    after = settings_until(
+        at_broker,
+        lambda found: found.get("retention.ms", {}).get("source") != "DYNAMIC_TOPIC_CONFIG",
+        "topic",
+        topic,
+    )
+    assert after["cleanup.policy"]["value"] == "delete"
 
 
 @pytest.mark.on_both_brokers
@@ -98,8 +120,9 @@ def test_checking_changes_nothing(at_broker: Run, topic: str) -> None:
     check = ("configs", "alter", "topic", topic, "--check", "-o")
     assert "would be accepted; nothing was changed" in at_broker(*check, "retention.ms=61000").out
     assert "(INVALID_CONFIG)" in at_broker(*check, "retention.ms=x", code=1).err
-    found = {one["name"]: one["value"] for one in at_broker("configs", "describe", "topic", topic, "--json").json}
-    assert found.get("retention.ms") != "61000"
+    at_broker("configs", "alter", "topic", topic, "-o", "segment.ms=60000")
+    found = settings_until(at_broker, lambda found: "segment.ms" in found, "topic", topic)
+    assert "retention.ms" not in found or found["retention.ms"]["value"] != "61000"
 
 
 @pytest.mark.on_both_brokers
@@ -108,14 +131,17 @@ def test_settings_of_brokers_groups_and_clients(at_broker: Run, topic: str) -> N
     names = {one["name"] for one in at_broker("configs", "describe", "broker", node_id, "--all", "--json").json}
     assert {"num.partitions", "log.retention.ms"} <= names
     at_broker("configs", "alter", "group", topic, "-o", "consumer.session.timeout.ms=50000")
-    found = {one["name"]: one for one in at_broker("configs", "describe", "group", topic, "--json").json}
-    setting = found["consumer.session.timeout.ms"]
-    assert (setting["value"], setting["source"]) == ("50000", "DYNAMIC_GROUP_CONFIG")
+    key = "consumer.session.timeout.ms"
+    found = settings_until(
+        at_broker, lambda found: found.get(key, {}).get("source") == "DYNAMIC_GROUP_CONFIG", "group", topic
+    )
+    assert found[key]["value"] == "50000"
     at_broker("configs", "alter", "client-id", topic, "-o", "producer_byte_rate=1048576")
-    described = ("configs", "describe", "client-id", topic)
-    assert at_broker(*described, "--json").json == [{"name": "producer_byte_rate", "value": 1048576}]
+    limits = settings_until(at_broker, bool, "client-id", topic)
+    assert limits == {"producer_byte_rate": {"name": "producer_byte_rate", "value": 1048576}}
     at_broker("configs", "alter", "client-id", topic, "--unset", "producer_byte_rate")
-    assert "has no limits of its own" in at_broker(*described).out
+    settings_until(at_broker, lambda found: not found, "client-id", topic)
+    assert "has no limits of its own" in at_broker("configs", "describe", "client-id", topic).out
 
 
 def test_mistakes_of_configs(at_broker: Run, topic: str) -> None:
