@@ -125,6 +125,7 @@ def test_a_command_pays_only_for_itself() -> None:
     """`oncelog broker` must start in a blink: no tables, no client, no audit before they are wanted."""
     heavy = {"rich", "asyncio", "uvloop", "numpy", "pyarrow", "kio", "prometheus_client", "confluent_kafka"}
     assert imported_by("broker") & (heavy | {"oncelog.client.blocking", "oncelog.admin", "oncelog.wire.codec"}) == set()
+    assert imported_by("consume", "t") & (heavy | {"oncelog.consumer", "oncelog.broker"}) == set()
     assert imported_by("topics", "list") & (heavy | {"oncelog.broker"}) == set()
     assert imported_by() & (heavy | {"oncelog.cli.broker", "oncelog.cli.topics"}) == set()
 

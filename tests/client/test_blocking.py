@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import logging
 import socket
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -189,3 +190,46 @@ def test_a_partition_without_a_leader_is_said() -> None:
     refusal = pytest.raises(LeaderNotAvailable, match="t-0 has no leader")
     with FakeBroker(leaderless) as broker, quick(broker.bootstrap) as client, refusal:
         client.leader_of(TopicPartition("t", 0))
+
+
+def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+
+
+def test_whoever_waits_for_retries_is_told_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    now_s = 100.0
+
+    def sleep(pause_s: float) -> None:
+        nonlocal now_s
+        now_s += pause_s
+
+    monkeypatch.setattr(blocking, "time", SimpleNamespace(monotonic=lambda: now_s, sleep=sleep))
+    client = BlockingClient(ClientConfig.of("127.0.0.1:1", default_api_timeout_ms=10_000))
+
+    def attempt() -> None:
+        raise ConnectionLost("nobody answers")
+
+    with caplog.at_level(logging.DEBUG), pytest.raises(ConnectionLost):
+        client.retrying(attempt)
+    (told,) = warnings_of(caplog)
+    assert told.startswith("nobody answers; trying again for up to ")
+    caplog.clear()
+    attempts = iter([ConnectionLost("broke"), None])
+
+    def second_works() -> None:
+        error = next(attempts)
+        if error is not None:
+            raise error
+
+    client.retrying(second_works)
+    assert warnings_of(caplog) == [], "it was over before anybody wondered"
+
+
+def test_a_broker_that_says_nothing_is_named(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(blocking, "SLOW_ANSWER_S", 0.05)
+    with serving({"t": 1}, lambda _: SILENCE) as broker, quick(broker.bootstrap) as client:
+        with caplog.at_level(logging.WARNING), pytest.raises(NoAnswer):
+            client.request(ApiKey.INIT_PRODUCER_ID, {}, timeout_ms=2_000)
+        assert warnings_of(caplog)[-1].startswith(f"{broker.bootstrap} has not answered for ")

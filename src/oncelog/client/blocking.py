@@ -31,6 +31,11 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+PATIENCE_S = 2.0
+"""How long a call is repeated before whoever waits is told why."""
+SLOW_ANSWER_S = 5.0
+"""How long a broker is silent before that is told."""
+
 
 class BrokersUnreachable(OncelogError):
     """No broker answers at any of the addresses, and none has yet: the addresses are probably wrong."""
@@ -120,8 +125,7 @@ class BlockingConnection:
 
     def _read(self, deadline: float) -> int:
         try:
-            self._socket.settimeout(max(deadline - time.monotonic(), 0.001))
-            count = self._socket.recv_into(self._core.get_buffer())
+            count = self._receive(deadline)
         except TimeoutError:
             raise NoAnswer(f"{self._name} did not answer in time") from None
         except OSError as error:
@@ -129,6 +133,21 @@ class BlockingConnection:
         if count == 0:
             raise ConnectionLost(f"{self._name} closed the connection")
         return count
+
+    def _receive(self, deadline: float) -> int:
+        buffer = self._core.get_buffer()
+        left_s = deadline - time.monotonic()
+        if left_s > SLOW_ANSWER_S:
+            self._socket.settimeout(SLOW_ANSWER_S)
+            try:
+                return self._socket.recv_into(buffer)
+            except TimeoutError:
+                left_s = deadline - time.monotonic()
+                logger.warning(
+                    "%s has not answered for %.0f s; waiting for up to %.0f s more", self._name, SLOW_ANSWER_S, left_s
+                )
+        self._socket.settimeout(max(left_s, 0.001))
+        return self._socket.recv_into(buffer)
 
 
 class BlockingClient:
@@ -278,15 +297,21 @@ class BlockingClient:
 
         Lost connections and errors that Kafka calls retriable are repeated, after fresh metadata where it is stale.
         """
-        deadline = time.monotonic() + (timeout_ms or self.config.default_api_timeout_ms) / 1000
+        began = time.monotonic()
+        deadline = began + (timeout_ms or self.config.default_api_timeout_ms) / 1000
         backoff_ms = self.config.retry_backoff_ms
+        is_told = False
         while True:
             try:
                 return attempt()
             except (ConnectionLost, KafkaError) as error:
-                if not is_worth_a_retry(error) or time.monotonic() + backoff_ms / 1000 >= deadline:
+                now = time.monotonic()
+                if not is_worth_a_retry(error) or now + backoff_ms / 1000 >= deadline:
                     raise
-                logger.debug("retrying in %d ms: %s", backoff_ms, error)
+                is_news = not is_told and now - began >= PATIENCE_S
+                is_told = is_told or is_news
+                level = logging.WARNING if is_news else logging.DEBUG
+                logger.log(level, "%s; trying again for up to %.0f s", error, deadline - now)
                 self._metadata = None
                 time.sleep(backoff_ms / 1000)
                 backoff_ms = min(2 * backoff_ms, self.config.retry_backoff_max_ms)
