@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from oncelog.spark.watch.queries import MAX_QUERIES, METRICS, Queries, prometheus_text
@@ -89,3 +91,15 @@ def test_what_is_remembered_has_an_end() -> None:
     assert "run-0" in runs
     queries.started("one more", "one more", None, 1.0)
     assert "run-0" not in [state.run_id for state in queries.states()]
+
+
+@pytest.mark.real
+def test_the_end_of_a_query_can_be_waited_for() -> None:
+    queries = Queries()
+    queries.started("ends", "a", None, 1.0)
+    queries.started("goes on", "b", None, 1.0)
+    assert not queries.await_ends({"goes on"}, 0.0)
+    telling = threading.Thread(target=queries.ended, args=("ends", None))
+    telling.start()
+    assert queries.await_ends({"goes on"}, 60.0)
+    telling.join()

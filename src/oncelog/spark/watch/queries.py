@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -41,7 +41,7 @@ class QueryState:
 
 class Queries:
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.Condition()
         self._by_run: dict[str, QueryState] = {}
 
     def started(self, run_id: str, query_id: str, name: str | None, wall_s: float) -> None:
@@ -72,6 +72,16 @@ class Queries:
             known = self._by_run.get(run_id)
             if known is not None:
                 self._by_run[run_id] = replace(known, is_active=False, error=error)
+                self._lock.notify_all()
+
+    def await_ends(self, running: Collection[str], timeout_s: float) -> bool:
+        """Until all have ended but those that are `running`, by their run ids. False if it took too long."""
+
+        def have_ended() -> bool:
+            return all(not one.is_active or one.run_id in running for one in self._by_run.values())
+
+        with self._lock:
+            return self._lock.wait_for(have_ended, timeout_s)
 
     def states(self) -> list[QueryState]:
         with self._lock:
