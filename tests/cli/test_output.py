@@ -81,6 +81,20 @@ def test_rows_too_wide_for_any_table_become_lists() -> None:
     ]  # fmt: skip
 
 
+def test_columns_that_can_be_spared_go_before_the_table_does() -> None:
+    member = "consumer-1-" + "x" * 60
+    table = Table.of(("topic", "lag", "member", "host"), [("orders", "3", member, "/127.0.0.1")])
+    assert list(fitting_lines(table, 40, ASCII, ("member", "host")))[1:] == [
+        "| topic  | lag | host       |",
+        "+--------+-----+------------+",
+        "| orders |   3 | /127.0.0.1 |",
+        "+--------+-----+------------+",
+        "(too narrow for: member)",
+    ]
+    assert list(fitting_lines(table, 18, ASCII, ("member", "host")))[-1] == "(too narrow for: member, host)"
+    assert next(fitting_lines(table, 5, ASCII, ("member", "host"))) == "topic   orders"
+
+
 WORDS = st.text("abc-0世", min_size=1, max_size=30)
 CELLS = st.lists(WORDS, max_size=4).map(" ".join)
 

@@ -228,7 +228,7 @@ def _print_lags(lags: list[GroupLag], rates: dict[str, float | None] | None = No
             (one.topic, one.partition, one.committed, one.end, one.lag, one.client_id, one.host, one.member_id)
             for one in lag.partitions
         ]
-        print_table(columns, rows, title=title)
+        print_table(columns, rows, title=title, expendable=("member", "host", "client"))
 
 
 def run_members(args: argparse.Namespace) -> int:

@@ -81,16 +81,18 @@ def print_table(
     *,
     title: str | None = None,
     has_total: bool = False,
+    expendable: Sequence[str] = (),
     colour_of: Callable[[int, str], str | None] | None = None,
 ) -> None:
-    """Columns whose cells are all numbers are aligned to the right. What else is told of it: `Table`."""
+    """Columns whose cells are all numbers are aligned to the right. What else is told of it: `Table`; which columns a
+    narrow terminal is spared, and in which order: `fitting_lines`."""
     table = Table.of(columns, [[printable(_text(value)) for value in row] for row in rows])
     table = table._replace(has_total=has_total, colour_of=colour_of)
     if title:
         say(title)
     if sys.stdout.isatty():
         style = BOXED if "utf" in (sys.stdout.encoding or "").lower() else ASCII
-        lines = fitting_lines(table, terminal_columns(), style)
+        lines = fitting_lines(table, terminal_columns(), style, expendable)
     else:
         lines = plain_lines(table)
     for line in lines:

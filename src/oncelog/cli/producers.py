@@ -128,4 +128,5 @@ def _partitions(admin: Admin, topics: list[str]) -> list[TopicPartition]:
 def when(timestamp_ms: int) -> str | None:
     if timestamp_ms == NO_TIMESTAMP:
         return None
-    return datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(sep=" ", timespec="milliseconds")
+    at = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
+    return at.replace(tzinfo=None).isoformat(sep=" ", timespec="milliseconds") + "Z"

@@ -1,8 +1,8 @@
 """Lays out a table in the width of a terminal without ever breaking a word. Values in, lines out.
 
 The first of these that fits is taken: with lines around the cells; the same, with cells wrapped at spaces; without
-lines; without lines and wrapped; each row as a list of its fields. Where even a word is wider than the terminal, the
-terminal wraps it: what is copied from there is whole.
+lines; without lines and wrapped; all of that without columns that can be spared; each row as a list of its fields. Where
+even a word is wider than the terminal, the terminal wraps it: what is copied from there is whole.
 """
 
 from __future__ import annotations
@@ -81,15 +81,36 @@ def plain_lines(table: Table) -> Iterator[str]:
     return _drawn(table, PLAIN, _natural_widths(table))
 
 
-def fitting_lines(table: Table, width: int, style: Style = BOXED) -> Iterator[str]:
-    """For a terminal so many columns wide."""
+def fitting_lines(table: Table, width: int, style: Style = BOXED, expendable: Sequence[str] = ()) -> Iterator[str]:
+    """For a terminal so many columns wide. Columns that are expendable are left out, one after the other, and named,
+    before rows become lists."""
+    for count in range(len(expendable) + 1):
+        lines = _as_table(_without(table, expendable[:count]), width, style)
+        if lines is not None:
+            yield from lines
+            if count:
+                yield f"(too narrow for: {', '.join(expendable[:count])})"
+            return
+    yield from _records(table)
+
+
+def _without(table: Table, names: Sequence[str]) -> Table:
+    kept = [index for index, name in enumerate(table.columns) if name not in names]
+    return table._replace(
+        columns=[table.columns[index] for index in kept],
+        rows=[[row[index] for index in kept] for row in table.rows],
+        to_the_right=[table.to_the_right[index] for index in kept],
+    )
+
+
+def _as_table(table: Table, width: int, style: Style) -> Iterator[str] | None:
     for chosen in (style, PLAIN):
         names = [name.upper() for name in table.columns] if chosen is PLAIN else table.columns
         drawn = table._replace(columns=names)
         widths = _fitted(drawn, width - chosen.width_of(len(names)))
         if widths is not None:
             return _drawn(drawn, chosen, widths)
-    return _records(table)
+    return None
 
 
 def _natural_widths(table: Table) -> list[int]:
