@@ -1,8 +1,8 @@
 """Lays out a table in the width of a terminal without ever breaking a word. Values in, lines out.
 
 The first of these that fits is taken: with lines around the cells; the same, with cells wrapped at spaces; without
-lines; without lines and wrapped; all of that without columns that can be spared; each row as a list of its fields. Where
-even a word is wider than the terminal, the terminal wraps it: what is copied from there is whole.
+lines; without lines and wrapped; all of that without columns that can be spared; each row as a list of its fields.
+Where even a word is wider than the terminal, the terminal wraps it: what is copied from there is whole.
 """
 
 from __future__ import annotations
