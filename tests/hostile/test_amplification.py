@@ -274,7 +274,7 @@ def test_a_group_that_fits_no_record_is_refused_before_anything_changes(desk: De
     assert isinstance(pending, Pending)
     joined: list[Any] = []
     pending.on_complete = joined.append
-    desk.alarms.pass_time(10_000)
+    desk.alarms.pass_time(1)
     member_id = joined[0]["member_id"]
     coordination = desk.broker.coordination
     (before,) = coordination._partitions.values()
