@@ -78,7 +78,7 @@ def test_an_older_broker_is_asked_again() -> None:
     assert scene.network.version_of(1, ApiKey.METADATA) == 5
 
 
-def test_backoff_doubles_to_its_bound_and_begins_anew_after_success() -> None:
+def test_backoff_doubles_to_its_bound_and_begins_anew_after_a_connection_that_lasted() -> None:
     scene = Scene()
     assert scene.pause_before_dialing(1) == 0
     pauses = []
@@ -87,6 +87,10 @@ def test_backoff_doubles_to_its_bound_and_begins_anew_after_success() -> None:
         pauses.append(scene.pause_before_dialing(1))
     assert pauses == [50, 100, 200, 400, 800, 1000, 1000, 1000]
     scene.agree(scene.dialed[-1].link)
+    scene.lose(scene.dialed[-1].link)
+    assert scene.pause_before_dialing(1) == 1000, "one that agrees and breaks at once is no better"
+    scene.agree(scene.dialed[-1].link)
+    scene.now_ms += 1_000
     scene.lose(scene.dialed[-1].link)
     assert scene.pause_before_dialing(1) == 50
 

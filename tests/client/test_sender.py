@@ -18,6 +18,9 @@ from oncelog.errors import (
 )
 from oncelog.types import TopicPartition
 from oncelog.wire.api import ApiKey
+from oncelog.wire.codec import Message
+from oncelog.wire.produce import ProducedPartition
+from tests.sim.model_cluster import ModelCluster
 from tests.sim.producer_world import PARTITIONS, TOPIC, ProducerWorld, Sent, idempotent_promises
 
 FIRST = TopicPartition(TOPIC, 0)
@@ -196,7 +199,78 @@ class TestTheTableOfErrors:
         all_is_well(started)
 
 
+class TestRetriesHaveAPauseAndABound:
+    """However a broker answers, it is not asked without a pause, nor for ever."""
+
+    @pytest.mark.parametrize("code", [*RETRIABLE, 45, 59])
+    def test_of_a_broker_that_gives_the_same_answer_for_ever(self, code: int, caplog: pytest.LogCaptureFixture) -> None:
+        started = world(delivery_timeout_ms=10_000, retry_backoff_ms=100, retry_backoff_max_ms=1_000)
+        before = started.counters.requests_sent
+        (sent,) = self.refused_for_ever(started, code)
+        settle(started, 12_000)
+        assert isinstance(sent.error, DeliveryTimedOut)
+        assert 5 <= started.counters.requests_sent - before <= 20, "pauses grow from 100 ms to a second"
+        warned = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+        assert len(warned) == 1
+        assert f"1 records for {TOPIC}-0 are not stored after 5 attempts" in warned[0]
+
+    @pytest.mark.parametrize("code", [45, 59])
+    def test_of_numbers_that_are_given_anew_each_time(self, code: int) -> None:
+        started = world(retries=3)
+        before = started.counters.requests_sent
+        (sent,) = self.refused_for_ever(started, code)
+        settle(started, 2_000)
+        assert isinstance(sent.error, KafkaError)
+        assert sent.error.code == code
+        assert started.counters.requests_sent - before == 4
+
+    @pytest.mark.parametrize("base_offset", [-2, -(2**63), 2**63 - 1, 2**63 - 2**31])
+    def test_of_an_offset_that_no_log_has(self, base_offset: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        started = world()
+        append = ModelCluster._append
+
+        def moved(self: ModelCluster, *arguments: Any) -> ProducedPartition:
+            answer = append(self, *arguments)
+            return answer._replace(base_offset=base_offset) if is_odd else answer
+
+        is_odd = True
+        monkeypatch.setattr(ModelCluster, "_append", moved)
+        (sent,) = send(started, 0)
+        settle(started)
+        assert not sent.is_delivered
+        is_odd = False
+        settle(started, LONG_MS)
+        assert sent.offset == 1
+        assert started.cluster.partitions[FIRST].end_offset == 2, "it is stored once"
+
+    @staticmethod
+    def refused_for_ever(started: ProducerWorld, code: int) -> list[Sent]:
+        for _ in range(5_000):
+            started.refuse(0, code)
+        return send(started, 0)
+
+
 class TestProducerIds:
+    @pytest.mark.parametrize("identity", [(-1, 0), (7, -1), (-(2**63), -(2**15))])
+    def test_that_stand_for_none_are_asked_for_again(
+        self, identity: tuple[int, int], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        started = ProducerWorld()
+        give = ModelCluster._init_producer_id
+        asked: list[Message] = []
+
+        def odd(self: ModelCluster, question: Message) -> Message:
+            asked.append(question)
+            producer_id, epoch = identity
+            return {"producer_id": producer_id, "producer_epoch": epoch} if len(asked) < 7 else give(self, question)
+
+        monkeypatch.setattr(ModelCluster, "_init_producer_id", odd)
+        (sent,) = send(started, 0)
+        settle(started, LONG_MS)
+        assert sent.is_delivered
+        assert len(asked) == 7
+        assert f"the answer was id {identity[0]}, epoch {identity[1]}" in caplog.text
+
     @pytest.mark.parametrize("code", [14, 15, 16, 51])
     def test_are_asked_for_until_there_is_one(self, code: int) -> None:
         started = ProducerWorld()

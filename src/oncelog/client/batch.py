@@ -166,10 +166,10 @@ class ProducerBatch:
         return UNNUMBERED < self.ordinal < other.ordinal
 
     def forget_number(self) -> None:
-        """Only for a batch that is known not to be written."""
+        """Only for a batch that is known not to be written. How often it was sent, and when it may be again, stays:
+        brokers that refuse every number must not be asked without a pause, nor for ever."""
         assert not self.may_be_written
         self.position = UNNUMBERED
-        self.attempts = 0
 
     def sealed(self, codec: int, level: int | None, is_transactional: bool = False) -> bytearray | memoryview:
         """The bytes to send."""

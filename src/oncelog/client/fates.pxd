@@ -19,11 +19,13 @@ cdef class Fates:
     cdef object _jitter
     cdef object _on_settled
     cdef dict _untold
+    cdef object _warning
     cdef public object transaction
     cdef public object journal
     cdef public object fatal
     cdef public bint has_news
 
+    @cython.locals(base_offset="long long")
     cpdef object judge(self, PartitionQueue queue, ProducerBatch batch, object answer, object now_ms)
 
     @cython.locals(first=ProducerBatch)

@@ -6,6 +6,7 @@ after those of the batches ahead. Owns no request and no connection; all state b
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -14,17 +15,26 @@ from oncelog.client.batch import ProducerBatch
 from oncelog.client.delivery import RecordErrors
 from oncelog.client.idempotence import Idempotence
 from oncelog.client.metadata_cache import MetadataCache
+from oncelog.client.network_events import Answered, Event, Lost
+from oncelog.client.occasional import OccasionalWarning
 from oncelog.client.producer_config import ProducerConfig
 from oncelog.client.producer_counters import ProducerCounters
 from oncelog.client.producer_errors import DeliveryFailed, RefusedWithOthers
 from oncelog.client.transaction.conversation import CONTENTION_BACKOFF_MS
 from oncelog.client.transaction.core import TransactionCore
 from oncelog.client.verdict import Verdict, verdict_of
-from oncelog.errors import ConcurrentTransactions, InvalidRecord, KafkaError, NotEnoughReplicas, error_for_code
+from oncelog.errors import NONE, ConcurrentTransactions, InvalidRecord, KafkaError, NotEnoughReplicas, error_for_code
+from oncelog.records.model import MAX_BASE_OFFSET
 from oncelog.types import NO_OFFSET, NO_TIMESTAMP
 from oncelog.wire.produce import ProducedPartition
 
+logger = logging.getLogger(__name__)
+
 MAX_BACKOFF_DOUBLINGS = 16
+UNUSUAL_ATTEMPTS = 5
+"""So many attempts at one batch are worth a warning; fewer are what a change of leaders costs."""
+UNUSUAL_CONTENTION = 16
+"""The same while a coordinator is busy with the transaction: those follow each other quickly at first."""
 
 CONTENDED = (ConcurrentTransactions, NotEnoughReplicas)
 """What leaders say, the second one to older clients, while a coordinator is busy with the transaction: for a moment."""
@@ -48,7 +58,7 @@ class BatchJournal(Protocol):
 class Fates:
     __slots__ = (
         "_accumulator", "_codec", "_config", "_counters", "_idempotence", "_jitter", "_level", "_metadata",
-        "_on_settled", "_untold", "fatal", "has_news", "journal", "transaction",
+        "_on_settled", "_untold", "_warning", "fatal", "has_news", "journal", "transaction",
     )  # fmt: skip
 
     def __init__(
@@ -73,6 +83,7 @@ class Fates:
         self._on_settled = on_settled
         self._untold: dict[PartitionQueue, list[ProducerBatch]] = {}
         """Batches whose fate is known before that of one ahead of them; at most a window's worth for each queue."""
+        self._warning = OccasionalWarning(logger)
         self.transaction: TransactionCore | None = None
         self.journal: BatchJournal | None = None
         self.fatal: Exception | None = None
@@ -93,11 +104,15 @@ class Fates:
         if verdict is OUT_OF_ORDER and idempotence is not None and idempotence.is_known_as_stored(queue, batch):
             verdict = STORED_EARLIER
         if verdict is STORED or verdict is STORED_EARLIER:
+            base_offset = answer.base_offset
+            if base_offset < NO_OFFSET or base_offset > MAX_BASE_OFFSET:
+                self.uncertain(queue, batch, _senseless(queue, base_offset), now_ms)
+                return
             if self.transaction is not None:
                 self.transaction.records_stored(now_ms)
             if verdict is STORED_EARLIER:
                 self._counters.duplicates_acknowledged += 1
-            self.store(queue, batch, answer.base_offset, answer.log_append_time_ms)
+            self.store(queue, batch, base_offset, answer.log_append_time_ms)
         else:
             self._refused(queue, batch, verdict, _error_of(queue, answer), now_ms)
 
@@ -162,10 +177,45 @@ class Fates:
         is_contended = self.transaction is not None and isinstance(error, CONTENDED)
         if self.transaction is not None and is_contended:
             self.transaction.records_contended()
-        batch.retry_at_ms = now_ms + self.backoff_ms(batch.attempts, CONTENTION_BACKOFF_MS if is_contended else None)
+        backoff_ms = self.backoff_ms(batch.attempts, CONTENTION_BACKOFF_MS if is_contended else None)
+        batch.retry_at_ms = now_ms + backoff_ms
+        if batch.attempts >= (UNUSUAL_CONTENTION if is_contended else UNUSUAL_ATTEMPTS):
+            self._warn(queue, batch, error, backoff_ms, now_ms)
         if self._idempotence is None:
             queue.unsettled.remove(batch)
         self._accumulator.put_back(queue, batch)
+
+    def _warn(
+        self, queue: PartitionQueue, batch: ProducerBatch, error: Exception, backoff_ms: int, now_ms: int
+    ) -> None:
+        left_ms = max(0, batch.created_ms + self._config.delivery_timeout_ms - now_ms)
+        self._warning.give(
+            now_ms,
+            "%s: %d records for %s-%d are not stored after %d attempts: %s; they are sent again in %d ms, for another"
+            " %.1f s at most (delivery.timeout.ms)",
+            self._config.client_id,
+            batch.record_count,
+            queue.topic,
+            queue.index,
+            batch.attempts,
+            error,
+            backoff_ms,
+            left_ms / 1000,
+        )
+
+    def warn_of_id(self, event: Event, attempts: int, backoff_ms: int, now_ms: int) -> None:
+        """No broker gives a producer id."""
+        why = event.reason if isinstance(event, Lost) else error_for_code(event.body["error_code"]).message
+        if isinstance(event, Answered) and event.body["error_code"] == NONE:
+            why = f"the answer was id {event.body['producer_id']}, epoch {event.body['producer_epoch']}"
+        self._warning.give(
+            now_ms,
+            "%s: no broker gives a producer id after %d attempts: %s; asking again in %d ms, nothing is sent before",
+            self._config.client_id,
+            attempts,
+            why,
+            backoff_ms,
+        )
 
     @property
     def _is_lost(self) -> bool:
@@ -287,6 +337,14 @@ def _error_of(queue: PartitionQueue, answer: ProducedPartition) -> KafkaError:
     if answer.record_errors:
         error.record_errors = [(index, f"{place}: {why or said}") for index, why in answer.record_errors]
     return error
+
+
+def _senseless(queue: PartitionQueue, base_offset: int) -> DeliveryFailed:
+    """Only sending it again tells where it is, if it is stored."""
+    answer = (
+        f"{queue.topic}-{queue.index}: the broker's answer says that the records are stored at offset {base_offset}"
+    )
+    return DeliveryFailed(f"{answer}, which no log has", may_be_written=True)
 
 
 def _record_errors(error: Exception) -> RecordErrors | None:

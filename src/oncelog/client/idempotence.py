@@ -32,6 +32,11 @@ class Identity(NamedTuple):
     producer_id: int
     producer_epoch: int
 
+    @property
+    def is_valid(self) -> bool:
+        """What a broker gives out is: the numbers below 0 stand for none."""
+        return self.producer_id >= 0 and self.producer_epoch >= 0
+
 
 class Idempotence:
     def __init__(self) -> None:
@@ -88,9 +93,7 @@ class Idempotence:
         """The number that the batch was just given did not leave: the next one gets it."""
         queue.unsettled.remove(batch)
         queue.next_position = batch.position
-        attempts = batch.attempts
         batch.forget_number()
-        batch.attempts = attempts
 
     def next_in_line(self, queue: PartitionQueue) -> ProducerBatch | None:
         """The first batch that has no answer, or one that says nothing."""

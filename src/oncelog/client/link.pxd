@@ -26,6 +26,7 @@ cdef class Link:
     cdef public object state
     cdef public long long load
     cdef public long long used_ms
+    cdef public long long ready_ms
     cdef public long long deadline_ms
     cdef public bint is_paused
     cdef public bint is_leaving

@@ -37,7 +37,7 @@ class Peer:
     def __init__(self, node: Node) -> None:
         self.node = node
         self.link: Link | None = None
-        self.failures = 0  # in a row, since it was last ready
+        self.failures = 0  # in a row, since a connection to it last lasted
         self.retry_ms = 0
         self.throttled_until_ms = 0
         self.why_lost: str | None = None
@@ -47,8 +47,8 @@ class Link:
     """One connection, from the attempt to its end."""
 
     __slots__ = (
-        "connection", "deadline_ms", "has_unanswered", "is_leaving", "is_paused", "load", "number", "peer", "state",
-        "untaken", "untaken_unanswered", "used_ms", "write",
+        "connection", "deadline_ms", "has_unanswered", "is_leaving", "is_paused", "load", "number", "peer", "ready_ms",
+        "state", "untaken", "untaken_unanswered", "used_ms", "write",
     )  # fmt: skip
 
     def __init__(self, number: int, peer: Peer, connection: Connection, now_ms: int, deadline_ms: int) -> None:
@@ -58,6 +58,7 @@ class Link:
         self.state = State.CONNECTING
         self.load = 0  # requests in flight, and those that nobody answers while they are not taken
         self.used_ms = now_ms
+        self.ready_ms = now_ms  # when the versions were agreed on
         self.deadline_ms = deadline_ms  # of connecting, of agreeing, then of a write that the broker does not take
         self.is_paused = False  # the broker does not take what was written
         self.is_leaving = False  # not a node's link any more: closes after its last answer

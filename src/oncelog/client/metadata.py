@@ -63,6 +63,7 @@ class ClusterMetadata:
     @classmethod
     def from_message(cls, message: Message) -> ClusterMetadata:
         nodes = [Node(one["node_id"], one["host"], one["port"], one["rack"]) for one in message["brokers"]]
+        nodes = [node for node in nodes if node.node_id >= 0]  # below are the numbers that stand for nobody
         topics = [_topic(one) for one in message["topics"]]
         return cls(
             cluster_id=message["cluster_id"],

@@ -9,6 +9,7 @@ from oncelog.client.link cimport Link, Peer, Request
 cdef class Network:
     cdef object _settings
     cdef object _jitter
+    cdef object _reachability
     cdef long long _max_in_flight
     cdef object _memory
     cdef dict _peers

@@ -22,6 +22,7 @@ from oncelog.client.link import Link, Peer, Request, State
 from oncelog.client.metadata import Node
 from oncelog.client.network_events import Answered, Close, Connect, Effect, Event, Lost, LostKind, Write
 from oncelog.client.network_settings import NetworkSettings
+from oncelog.client.reachability import Reachability
 from oncelog.errors import KafkaError, OncelogError, UnsupportedVersion
 from oncelog.records.model import Buffer
 from oncelog.wire.api import ApiKey
@@ -58,6 +59,7 @@ class Network:
     def __init__(self, settings: NetworkSettings, jitter: Callable[[], float]) -> None:
         self._settings = settings
         self._jitter = jitter
+        self._reachability = Reachability(settings.client_id, settings.reconnect_backoff_max_ms)
         self._max_in_flight = settings.max_in_flight
         self._memory = FrameMemory()
         self._peers: dict[int, Peer] = {}
@@ -97,6 +99,7 @@ class Network:
         for peer in known.values():
             if peer.link is not None:
                 self._dismiss(peer.link)
+        self._reachability.keep({_address(peer.node) for peer in self._peers.values()})
 
     def _dismiss(self, link: Link) -> None:
         gone = link.peer.node
@@ -464,21 +467,30 @@ class Network:
     def _agreed(self, link: Link, now_ms: int) -> None:
         link.state = State.READY
         link.deadline_ms = _NEVER
-        link.peer.failures = 0
+        link.ready_ms = now_ms
         link.peer.why_lost = None
+        self._reachability.reached(link.peer.node)
         self._wake_by(self._idle_ms(now_ms))
 
     def _fail(self, link: Link, reason: str, kind: LostKind, now_ms: int) -> list[Event]:
         """The link ends by a fault: its node is left alone for a while."""
         settings = self._settings
         peer = link.peer
+        was_ready = link.state is State.READY
+        if was_ready and now_ms - link.ready_ms >= settings.reconnect_backoff_max_ms:
+            peer.failures = 0  # it was of use; one that agrees and fails at once, time and again, is none
         backoff_ms = self._grown(settings.reconnect_backoff_ms, settings.reconnect_backoff_max_ms, peer.failures)
         peer.failures += 1
         peer.retry_ms = now_ms + backoff_ms
         peer.why_lost = f"{peer.node}: {reason}"
-        self.connections_broken += link.state is State.READY
+        self.connections_broken += was_ready
+        if not was_ready or kind is not LostKind.CONNECTION:  # one that breaks may be back at the next attempt
+            self._reachability.failed(peer.node, reason, backoff_ms, self._ready_count(link), now_ms)
         self._wake_by(peer.retry_ms)
         return self._end(link, reason, kind)
+
+    def _ready_count(self, without: Link) -> int:
+        return sum(link.state is State.READY and link is not without for link in self._links.values())
 
     def _end(self, link: Link, reason: str, kind: LostKind) -> list[Event]:
         """The link is no more, and its requests are lost."""

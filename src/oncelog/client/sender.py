@@ -16,7 +16,7 @@ from oncelog.client.accumulator import Accumulator, PartitionQueue
 from oncelog.client.batch import ProducerBatch
 from oncelog.client.cluster import Cluster
 from oncelog.client.dispatch import MAX_POLL_MS, Dispatch, ProduceTag
-from oncelog.client.fates import BatchJournal, Fates
+from oncelog.client.fates import UNUSUAL_ATTEMPTS, BatchJournal, Fates
 from oncelog.client.idempotence import Idempotence, Identity
 from oncelog.client.metadata import NO_LEADER, TopicMetadata
 from oncelog.client.metadata_cache import MetadataCache
@@ -264,15 +264,21 @@ class SenderCore:
     def _id_arrived(self, event: Event, now_ms: int) -> None:
         assert self.idempotence is not None
         self._asking_id = False
+        identity = None
         if isinstance(event, Answered) and event.body["error_code"] == NONE:
-            self._id_attempts = 0
-            self.idempotence.learn(event.body["producer_id"], event.body["producer_epoch"])
-            return
+            identity = Identity(event.body["producer_id"], event.body["producer_epoch"])
+            if identity.is_valid:
+                self._id_attempts = 0
+                self.idempotence.learn(*identity)
+                return
         self._id_attempts += 1
-        self._ask_id_at_ms = now_ms + self._fates.backoff_ms(self._id_attempts)
+        backoff_ms = self._fates.backoff_ms(self._id_attempts)
+        self._ask_id_at_ms = now_ms + backoff_ms
+        if self._id_attempts >= UNUSUAL_ATTEMPTS:
+            self._fates.warn_of_id(event, self._id_attempts, backoff_ms, now_ms)
         if isinstance(event, Answered):
             error = error_for_code(event.body["error_code"])
-            if not error.retriable:
+            if identity is None and not error.retriable:
                 self.give_up(error)
         elif event.kind is LostKind.UNSUPPORTED:
             self.give_up(UnsupportedVersion(f"{event.reason}; idempotence needs it, or set enable.idempotence=false"))

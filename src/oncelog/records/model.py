@@ -24,6 +24,7 @@ HEADER_SIZE = 61  # bytes before the first record
 CRC_START = 21  # the CRC covers everything from the attributes on
 MAX_BATCH_BYTES = 2**31 - 1  # our bound: a position inside a batch always fits an int32
 MAX_OFFSET = 2**63 - 2  # so that the offset after it is one too
+MAX_BASE_OFFSET = MAX_OFFSET - (2**31 - 1)  # so that every record of the batch has an offset
 CHUNK_BYTES = 16 * 1024 * 1024
 """Columns of records end with the record that takes them past this many bytes: far from the 2 GiB that Arrow's 32-bit
 offsets allow, and small enough for their memory to be used again."""

@@ -16,6 +16,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from oncelog.records._named_tuple cimport new_named_tuple
+from oncelog.records.model import MAX_BASE_OFFSET as _MAX_BASE_OFFSET
 from oncelog.wire import hot, primitives, produce
 from oncelog.wire.api import SUPPORTED, ApiKey, flexible
 from oncelog.wire.frame import RequestHeader
@@ -42,7 +43,10 @@ cdef extern from *:
 cdef extern from "Python.h":
     void Py_DECREF(PyObject *item)
 
+cdef int64_t MAX_BASE_OFFSET = _MAX_BASE_OFFSET
+
 cdef enum:
+    NO_OFFSET = -1
     PRODUCE = 0
     FIRST_VERSION = 9  # the first flexible one
     FIRST_WITH_TOPIC_IDS = 13
@@ -302,10 +306,11 @@ cdef object read_produced(Reader *reader):
     cdef const uint8_t *at = reader.at + OFFSETS_BYTES
     index = <int32_t>read32(reader)
     cdef int16_t code = read16(reader)
-    base_offset = read64(reader)
+    cdef int64_t base_offset = read64(reader)
     time_ms = read64(reader)
     log_start = read64(reader)
     reader.is_odd = code != 0 or at[0] != 1 or at[1] != 0 or at[2] != 0
+    reader.is_odd |= base_offset < NO_OFFSET or base_offset > MAX_BASE_OFFSET
     reader.at = at + 3
     return named(ProducedPartition, (index, 0, base_offset, time_ms, log_start, None, (), None))
 

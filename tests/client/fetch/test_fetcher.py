@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -12,12 +13,19 @@ from oncelog.client.consumer_records import OffsetAndMetadata, OffsetAndTimestam
 from oncelog.client.fetch.exchange import Exchange
 from oncelog.client.fetch.inbox import Inbox
 from oncelog.client.fetch.partitions import EARLIEST, LATEST, PartitionState, Stage
-from oncelog.errors import CorruptMessage, TopicAuthorizationFailed, UnknownTopicId, UnknownTopicOrPartition
+from oncelog.errors import (
+    CorruptMessage,
+    OffsetOutOfRange,
+    TopicAuthorizationFailed,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
 from oncelog.types import TopicPartition
 from oncelog.wire.api import ApiKey
 from oncelog.wire.fetch import EpochEndOffset, FetchRequest
+from oncelog.wire.hot import CurrentLeader
 from tests.sim.consumer_world import TOPIC, ConsumerWorld
-from tests.sim.model_reading import VERSIONS
+from tests.sim.model_reading import VERSIONS, ReadCluster
 from tests.support.batches import TIMESTAMP_MS
 
 FIRST = TopicPartition(TOPIC, 0)
@@ -300,6 +308,65 @@ class TestErrors:
         assert [type(told) for told in made.errors] == [CorruptMessage]
         assert made.state(0).position == 6
 
+    @pytest.mark.parametrize("base_offset", [2**63 - 1, -(2**63)])
+    def test_a_batch_beyond_all_offsets_is_no_progress(self, base_offset: int) -> None:
+        made = caught_up()
+        made.append(0)
+        batch = made.log(0).batches[-1]
+        made.log(0).batches[-1] = batch._replace(data=base_offset.to_bytes(8, signed=True) + bytes(batch.data[8:]))
+        made.pass_time(A_WHILE_MS)
+        assert [type(told) for told in made.errors] == [CorruptMessage]
+        assert made.state(0).position == 6
+        made.log(0).batches[-1] = batch
+        made.pass_time(A_WHILE_MS)
+        assert made.state(0).position == 7, "the consumer goes on when the broker does"
+
+    def test_what_goes_on_for_long_is_warned_of_now_and_then(self, caplog: pytest.LogCaptureFixture) -> None:
+        made = caught_up()
+        made.log(0).errors += [-1] * 1_000
+        made.pass_time(15_000)
+        warned = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+        assert len(warned) == 2, "every ten seconds"
+        assert f"{FIRST} cannot be read at offset 6 after 5 attempts" in warned[0]
+        assert "more like this since the last warning" in warned[1]
+
+    @pytest.mark.parametrize("has_hint", [True, False])
+    def test_leaders_that_name_each_other_are_not_asked_without_a_pause(
+        self, has_hint: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        made = caught_up()
+        read = ReadCluster._fetch_one
+
+        epochs = itertools.count(1_000)
+
+        def elsewhere(self: ReadCluster, node_id: int, *arguments: Any, **options: Any) -> Any:
+            answer = read(self, node_id, *arguments, **options)
+            other = next(one for one in self.nodes if one != node_id)
+            leader = CurrentLeader(other, next(epochs)) if has_hint else None
+            return answer._replace(error_code=6, records=None, current_leader=leader)
+
+        count = len(fetches(made))
+        with monkeypatch.context() as odd:
+            odd.setattr(ReadCluster, "_fetch_one", elsewhere)
+            made.pass_time(1_000)
+        assert len(fetches(made)) - count <= 16
+
+    def test_replicas_that_send_us_on_are_not_asked_without_a_pause(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        made = caught_up()
+        read = ReadCluster._fetch_one
+
+        def sent_on(self: ReadCluster, node_id: int, *arguments: Any, **options: Any) -> Any:
+            answer = read(self, node_id, *arguments, **options)
+            other = next(one for one in self.nodes if one != node_id)
+            return answer._replace(error_code=0, records=None, preferred_read_replica=other)
+
+        count = len(fetches(made))
+        with monkeypatch.context() as odd:
+            odd.setattr(ReadCluster, "_fetch_one", sent_on)
+            made.pass_time(1_000)
+        assert len(fetches(made)) - count <= 32, "the leader and the follower, ten times a second"
+        goes_on(made)
+
     def test_a_broker_that_talks_rubbish_is_asked_again(self) -> None:
         made = caught_up()
         made.append(0)
@@ -321,6 +388,39 @@ class TestOutOfRange:
         assert made.readings[FIRST].start == 7
         assert made.state(0).position == 8
         assert made.errors == []
+
+    @pytest.mark.parametrize("code", [OffsetOutOfRange.code])
+    def test_a_broker_that_says_so_of_every_position_is_not_asked_without_a_pause(
+        self, code: int, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        made = caught_up()
+        made.log(0).errors += [code] * 10_000
+        count = len(fetches(made))
+        made.pass_time(1_000)
+        assert 5 <= len(fetches(made)) - count <= 16
+        warned = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+        assert len(warned) == 1
+        assert "is outside the log, as the broker says for the 2. time in a row" in warned[0]
+        made.log(0).errors.clear()
+        made.pass_time(A_WHILE_MS)
+        goes_on(made)
+
+    def test_a_log_that_is_said_to_diverge_time_and_again_is_not_asked_without_a_pause(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        made = caught_up()
+        read = ReadCluster._fetch_one
+
+        def diverging(self: ReadCluster, *arguments: Any, **options: Any) -> Any:
+            return read(self, *arguments, **options)._replace(
+                error_code=0, records=None, diverging_epoch=EpochEndOffset(0, 2)
+            )
+
+        count = len(fetches(made))
+        with monkeypatch.context() as odd:
+            odd.setattr(ReadCluster, "_fetch_one", diverging)
+            made.pass_time(1_000)
+        assert len(fetches(made)) - count <= 16
 
     def test_without_one_the_user_does(self) -> None:
         made = caught_up(auto_offset_reset="none")
@@ -398,6 +498,16 @@ class TestResets:
         made.pass_time(A_WHILE_MS)
         assert made.state(0).position == 6
         assert made.errors == []
+
+    def test_a_leader_that_knows_no_end_is_not_asked_without_a_pause(self) -> None:
+        made = world()
+        made.cluster.refusals[ApiKey.LIST_OFFSETS] += [43] * 10_000  # it cannot look for times
+        made.assign(0)
+        made.reset(0, LATEST)
+        made.pass_time(1_000)
+        assert len(made.cluster.asked(ApiKey.LIST_OFFSETS)) <= 16
+        made.cluster.refusals[ApiKey.LIST_OFFSETS].clear()
+        goes_on(made)
 
     def test_who_may_not_know_is_told_so_once(self) -> None:
         made = world()

@@ -150,6 +150,18 @@ def test_whoever_is_no_member_any_more_loses_everything_and_joins_as_a_new_one(a
     assert reader.member.identity.member_id != member_id
 
 
+@pytest.mark.parametrize("error", [errors.UnknownMemberId, errors.RebalanceInProgress, errors.MemberIdRequired])
+@pytest.mark.parametrize("api_key", [ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP])
+def test_a_coordinator_that_never_lets_us_in_is_not_asked_without_a_pause(
+    api_key: ApiKey, error: type[errors.KafkaError]
+) -> None:
+    world = World({"t": 4})
+    world.brokers.refuse(api_key, *[error.code] * 100_000)
+    world.add("t")
+    world.pass_time(5_000)
+    assert len(world.brokers.bodies(api_key)) <= 300, "a pause of 20 ms at least, after a few attempts"
+
+
 @pytest.mark.parametrize("api_key", [ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.HEARTBEAT])
 def test_a_fenced_instance_ends_for_good(api_key: ApiKey) -> None:
     world, reader = joined(group_instance_id="i", **COOPERATIVE)

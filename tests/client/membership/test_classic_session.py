@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from oncelog.client.consumer_records import NO_GENERATION
-from oncelog.client.membership.classic_session import ClassicSession, Refused, Setback
+from oncelog.client.membership.classic_session import HASTY_JOINS, ClassicSession, Refused, Setback
 from oncelog.client.membership.membership import MAX_POLL_MS, MembershipCounters, MembershipSettings
 from oncelog.client.network_events import Answered, Lost, LostKind
 from oncelog.errors import CoordinatorLoadInProgress, MemberIdRequired
@@ -79,6 +81,25 @@ def test_a_member_id_is_taken_and_joined_with() -> None:
     assert (scene.joined, scene.setbacks) == ([], [])
     scene.join(10)
     assert scene.link.sent[1][1]["member_id"] == "me"
+
+
+@pytest.mark.parametrize(("first", "second"), [("me", "me"), ("me", "another"), ("", "me")])
+def test_a_member_id_is_taken_once(first: str, second: str) -> None:
+    scene = Scene()
+    scene.join()
+    scene.link.answer(0, 10, error_code=MemberIdRequired.code, member_id=first)
+    scene.join(10)
+    scene.link.answer(1, 20, error_code=MemberIdRequired.code, member_id=second)
+    assert len(scene.setbacks) == 1, "a coordinator that is never content is a setback, which has a pause"
+
+
+def test_what_asks_to_join_at_once_is_obeyed_a_few_times() -> None:
+    scene = Scene()
+    pauses = []
+    for _ in range(HASTY_JOINS + 2):
+        scene.session.pause_if_again(0)
+        pauses.append(scene.session.wait_ms(0))
+    assert pauses == [0] * HASTY_JOINS + [100, 200]
 
 
 def test_setbacks_are_the_members_to_judge() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from oncelog import errors
 from oncelog.client.membership.news import Assigned, Failed, Lost, Revoking
+from oncelog.coordinator.consumer.sessions import Sessions
 from oncelog.types import TopicPartition
 from oncelog.wire.api import ApiKey
 from oncelog.wire.codec import Message
@@ -41,6 +42,23 @@ def owned_in(body: Message) -> int | None:
     """How many partitions a heartbeat says that it owns; None where it says nothing."""
     topics = body["topic_partitions"]
     return None if topics is None else sum(len(topic["partitions"]) for topic in topics)
+
+
+@pytest.mark.parametrize("interval_ms", [-1, -(2**31), 1])
+def test_a_coordinator_that_wants_heartbeats_without_a_pause_gets_some(
+    interval_ms: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, _ = joined()
+    monkeypatch.setattr(Sessions, "heartbeat_interval_ms", lambda *_: interval_ms)
+    world.pass_time(2_000)
+    assert 10 <= len(heartbeats(world)) <= 400
+
+
+def test_one_that_wants_none_for_weeks_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, _ = joined()
+    monkeypatch.setattr(Sessions, "heartbeat_interval_ms", lambda *_: 2**31 - 1)
+    world.pass_time(70_000)
+    assert heartbeats(world)
 
 
 # --- what heartbeats say -------------------------------------------------------------------------------------

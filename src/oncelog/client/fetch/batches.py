@@ -17,7 +17,7 @@ _DELTA_AT = 23
 
 class BatchesEnd(NamedTuple):
     next_offset: int
-    """After the last whole batch."""
+    """After the last whole batch. May be one that no log has: a header can claim anything."""
     leader_epoch: int
     """Of that batch."""
 

@@ -10,6 +10,7 @@ the time or for the reader.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection
 from typing import Final, NamedTuple
 
@@ -28,6 +29,7 @@ from oncelog.client.metadata import NO_LEADER
 from oncelog.client.metadata_cache import MetadataCache
 from oncelog.client.network import Network
 from oncelog.client.network_events import Answered, Event, Lost, LostKind
+from oncelog.client.occasional import OccasionalWarning
 from oncelog.errors import (
     CorruptMessage,
     FetchSessionIdNotFound,
@@ -37,14 +39,21 @@ from oncelog.errors import (
     UnsupportedVersion,
     error_for_code,
 )
+from oncelog.records.model import MAX_OFFSET
 from oncelog.types import NO_LEADER_EPOCH, NO_OFFSET
 from oncelog.wire.api import ApiKey
 from oncelog.wire.fetch import FetchedPartition, FetchPartition, FetchRequest, FetchResponse
 from oncelog.wire.hot import FIRST_WITH_TOPIC_IDS
 
+logger = logging.getLogger(__name__)
+
 _SESSION_ERRORS = (FetchSessionIdNotFound.code, InvalidFetchSessionEpoch.code, FetchSessionTopicIdError.code)
 
 
+UNUSUAL_ATTEMPTS = 5
+"""So many failures of a partition in a row are worth a warning; fewer are what a change of leaders costs."""
+MAX_HASTY_HINTS = 2
+"""So many times in a row a broker may name another leader that is asked at once; then a pause comes first."""
 MAX_HASTY_ANSWERS = 10
 """So many answers in a row may come at once although there is nothing to tell; then the broker is given a rest."""
 
@@ -175,6 +184,7 @@ class Exchange:
         """By broker: answers in a row that came too early for what they told."""
         self._rest_until_ms: dict[int, int] = {}
         self._turn = 0
+        self._warning = OccasionalWarning(logger)
         self._partition_bytes = min(settings.max_partition_bytes, settings.max_bytes, inbox.max_bytes // 2)
         """What one partition may bring at a time; half of the inbox at most, or a paused one could fill it alone."""
 
@@ -259,7 +269,7 @@ class Exchange:
         """The leader may send us there again at once: not without a pause."""
         if state.read_replica == node_id:
             self._leave_replica(state)
-            self._pause(state, now_ms)
+            self._pause(state, now_ms, f"broker {node_id}, which its leader named, cannot be read from")
 
     def _leave_replica(self, state: PartitionState) -> None:
         """The leader is read from again, until it says otherwise."""
@@ -323,8 +333,8 @@ class Exchange:
         self._sources[tag.node_id].session.restart()
         self._metadata.mark_stale()
         for asked in tag.asked.values():
-            if event.kind is LostKind.RUBBISH:
-                self._pause(asked.state, now_ms)
+            if event.kind in (LostKind.RUBBISH, LostKind.UNSUPPORTED):
+                self._pause(asked.state, now_ms, event.reason)
             self._give_up_replica(asked.state, tag.node_id, now_ms)
 
     def _answered(self, tag: FetchTag, event: Answered, now_ms: int) -> None:
@@ -371,7 +381,7 @@ class Exchange:
             return
         self._metadata.mark_stale()
         for asked in tag.asked.values():
-            self._pause(asked.state, now_ms)
+            self._pause(asked.state, now_ms, error_for_code(error_code).message)
 
     def _take(
         self, tag: FetchTag, asked: Asked, answer: FetchedPartition, response: FetchResponse, now_ms: int
@@ -383,7 +393,7 @@ class Exchange:
             return False
         if answer.diverging_epoch is not None:
             epoch, end_offset = answer.diverging_epoch
-            self._positions.leave(state, Truncated(min(end_offset, asked.fetch_offset), epoch))
+            self._positions.leave(state, Truncated(min(end_offset, asked.fetch_offset), epoch), now_ms)
             return False
         if answer.high_watermark >= 0:
             state.high_watermark = answer.high_watermark
@@ -395,6 +405,9 @@ class Exchange:
             return self._advance(asked, answer.records, now_ms)
         if answer.preferred_read_replica in (NO_LEADER, tag.node_id):
             self._succeeded(asked)
+        elif state.read_replica == tag.node_id:  # only a leader knows who else has what
+            self._leave_replica(state)
+            self._pause(state, now_ms, f"a follower sent us on to broker {answer.preferred_read_replica}")
         else:
             self._go_to_replica(state, answer.preferred_read_replica, now_ms)
         return False
@@ -403,10 +416,11 @@ class Exchange:
         """The next fetch begins behind these."""
         state = asked.state
         end = batches_end(records)
-        if end is None or end.next_offset <= asked.fetch_offset:
+        if end is None or not asked.fetch_offset < end.next_offset <= MAX_OFFSET + 1:
             found = "no whole batch" if end is None else f"batches up to offset {end.next_offset}"
-            self._tell(state, CorruptMessage(f"{state.partition} at offset {asked.fetch_offset}: {found} came"))
-            self._pause(state, now_ms)
+            error = CorruptMessage(f"{state.partition} at offset {asked.fetch_offset}: {found} came")
+            self._tell(state, error)
+            self._pause(state, now_ms, error.message)
             return False
         state.fetch_offset, state.fetch_epoch = end
         self._positions.changed[state] = None
@@ -418,6 +432,7 @@ class Exchange:
     def _succeeded(self, asked: Asked) -> None:
         state = asked.state
         state.trusted_epoch = max(state.trusted_epoch, asked.leader_epoch)
+        state.departures = 0
         if state.attempts:
             state.succeeded()
             self._complaints.settle(str(state.partition))
@@ -425,7 +440,7 @@ class Exchange:
     def _go_to_replica(self, state: PartitionState, node_id: int, now_ms: int) -> None:
         if not self._network.knows(node_id):
             self._metadata.mark_stale()
-            self._pause(state, now_ms)
+            self._pause(state, now_ms, f"its leader sends us to broker {node_id}, which nobody knows")
             return
         state.read_replica = node_id
         state.read_replica_until_ms = now_ms + self._settings.read_replica_ms
@@ -442,7 +457,7 @@ class Exchange:
         if is_replica:
             self._leave_replica(state)
         if verdict is Verdict.OUT_OF_RANGE and not is_replica:
-            self._positions.leave(state, OutOfRange())
+            self._positions.leave(state, OutOfRange(), now_ms)
             return
         if verdict is Verdict.TELL:
             self._tell(state, error_for_code(answer.error_code, _explained(state, answer.error_code)))
@@ -451,15 +466,28 @@ class Exchange:
             if self._leaders.hint(state, answer.current_leader, response.node_endpoints):
                 self._positions.changed[state] = None
                 self._positions.led_by_another(state)
-                return
-        self._pause(state, now_ms)
+                if state.attempts < MAX_HASTY_HINTS:
+                    state.failed(now_ms)
+                    return
+        self._pause(state, now_ms, error_for_code(answer.error_code).message)
 
     def _tell(self, state: PartitionState, error: KafkaError) -> None:
         self._complaints.add_once(str(state.partition), error)
 
-    def _pause(self, state: PartitionState, now_ms: int) -> None:
-        state.failed(now_ms + self._backoff.after(state.attempts + 1))
+    def _pause(self, state: PartitionState, now_ms: int, why: str) -> None:
+        pause_ms = self._backoff.after(state.attempts + 1)
+        state.failed(now_ms + pause_ms)
         self._positions.changed[state] = None
+        if state.attempts >= UNUSUAL_ATTEMPTS:
+            self._warning.give(
+                now_ms,
+                "%s cannot be read at offset %d after %d attempts: %s; asking again in %d ms",
+                state.partition,
+                state.fetch_offset,
+                state.attempts,
+                why,
+                pause_ms,
+            )
 
 
 DAMAGED_AT_REST: Final = (

@@ -54,7 +54,9 @@ class Fetcher:
         backoff = Backoff(settings, jitter)
         leaders = Leaders(network, metadata, self.states)
         self._lookups = Lookups(settings, network, metadata, leaders, backoff)
-        self._positions = Positions(settings, self.states, metadata, leaders, self._lookups, self._complaints, wall_ms)
+        self._positions = Positions(
+            settings, self.states, metadata, leaders, self._lookups, self._complaints, backoff, wall_ms
+        )
         self._validation = Validation(
             network,
             metadata,
@@ -130,8 +132,8 @@ class Fetcher:
         wake_ms = NEVER_MS
         if positions.unsettled:
             self._inbox.is_awaited = True  # before we look how far the reader is
-            positions.poll()
-            wake_ms = self._validation.poll(positions.unsettled, now_ms)
+            wake_ms = positions.poll(now_ms)
+            wake_ms = min(wake_ms, self._validation.poll(positions.unsettled, now_ms))
         wake_ms = min(wake_ms, self._lookups.poll(now_ms))
         wake_ms = min(wake_ms, self._exchange.poll(now_ms))
         return max(0, min(wake_ms - now_ms, MAX_POLL_MS))

@@ -34,7 +34,12 @@ class Leaders:
         """What metadata says; None if it does not know the partition."""
         cluster = self._metadata.cluster
         topic = None if cluster is None else cluster.topics.get(partition.topic)
-        if cluster is None or topic is None or not topic.is_usable or partition.partition >= len(topic.partitions):
+        if (
+            cluster is None
+            or topic is None
+            or not topic.is_usable
+            or not 0 <= partition.partition < len(topic.partitions)
+        ):
             return None
         one = topic.partitions[partition.partition]
         leader = one.leader if one.leader in cluster.nodes else NO_LEADER

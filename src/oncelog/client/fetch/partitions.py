@@ -89,6 +89,8 @@ class PartitionState:
     attempts: int = 0
     """Failures in a row."""
     retry_at_ms: int = 0
+    departures: int = 0
+    """How often in a row the position led nowhere, and was given up: without an answer of a log in between."""
     answers_put: int = 0
     answers_taken: int = 0
     has_dropped: bool = False

@@ -9,13 +9,14 @@ A position that has lost its place in the log is not changed at once: what was f
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection
 
 from oncelog.client.consumer_errors import LogTruncated, NoOffsetForPartition, PositionOutOfRange
 from oncelog.client.consumer_records import OffsetAndMetadata
 from oncelog.client.fetch.complaints import Complaints
 from oncelog.client.fetch.leaders import Leaders, Leadership
-from oncelog.client.fetch.lookups import Found, Lookups, Question
+from oncelog.client.fetch.lookups import NEVER_MS, Found, Lookups, Question
 from oncelog.client.fetch.partitions import (
     LATEST,
     Departure,
@@ -24,11 +25,14 @@ from oncelog.client.fetch.partitions import (
     Stage,
     Truncated,
 )
-from oncelog.client.fetch.settings import Ago, FetchSettings
+from oncelog.client.fetch.settings import Ago, Backoff, FetchSettings
 from oncelog.client.metadata import NO_LEADER
 from oncelog.client.metadata_cache import MetadataCache
+from oncelog.client.occasional import OccasionalWarning
 from oncelog.errors import NONE, KafkaError, UnknownTopicId
 from oncelog.types import NO_LEADER_EPOCH, TopicPartition
+
+logger = logging.getLogger(__name__)
 
 _HAS_POSITION = (Stage.FETCHING, Stage.VALIDATING)
 
@@ -42,6 +46,7 @@ class Positions:
         leaders: Leaders,
         lookups: Lookups,
         complaints: Complaints,
+        backoff: Backoff,
         wall_ms: Callable[[], int],
     ) -> None:
         self._reset = settings.reset
@@ -50,7 +55,9 @@ class Positions:
         self._leaders = leaders
         self._lookups = lookups
         self._complaints = complaints
+        self._backoff = backoff
         self._wall_ms = wall_ms
+        self._warning = OccasionalWarning(logger)
         self._resets: dict[PartitionState, Question] = {}
         self._answers_seen = metadata.answers
         self._known_topics: set[str] = set()
@@ -85,6 +92,7 @@ class Positions:
                     self._learn(state, told)
 
     def seek(self, state: PartitionState, offset: int, leader_epoch: int) -> None:
+        state.departures = 0
         self._jump(state, offset, leader_epoch)
         self._enter(state)
 
@@ -152,28 +160,54 @@ class Positions:
         if state.stage in _HAS_POSITION:
             self._enter(state)
 
-    def leave(self, state: PartitionState, departure: Departure) -> None:
-        """Nothing follows the fetch position."""
+    def leave(self, state: PartitionState, departure: Departure, now_ms: int | None = None) -> None:
+        """Nothing follows the fetch position. A broker that says so of every position is not believed without a pause:
+        `now_ms` is when it said so; None where metadata tells, which is asked for with pauses anyway."""
+        if now_ms is not None:
+            state.departures += 1
+            state.retry_at_ms = 0
+            if state.departures > 1:
+                self._wait_before_leaving(state, now_ms)
         state.stage = Stage.LEAVING
         state.departure = departure
         self.unsettled.add(state)
         self.changed[state] = None
 
+    def _wait_before_leaving(self, state: PartitionState, now_ms: int) -> None:
+        pause_ms = self._backoff.after(state.departures - 1)
+        state.retry_at_ms = now_ms + pause_ms
+        self._warning.give(
+            now_ms,
+            "%s: offset %d is outside the log, as the broker says for the %d. time in a row; the position is reset"
+            " again in %d ms",
+            state.partition,
+            state.fetch_offset,
+            state.departures,
+            pause_ms,
+        )
+
     def trust(self, state: PartitionState) -> None:
-        """Its leader has what was read."""
+        """Its leader has what was read. Failures in a row are counted on until something is fetched: a partition that
+        changes its leader with every answer is not to be asked without a pause."""
         state.trusted_epoch = state.leader_epoch
         state.stage = Stage.FETCHING
-        state.succeeded()
+        state.retry_at_ms = 0
         self.changed[state] = None
 
     # --- transitions ------------------------------------------------------------------------------------------------
 
-    def poll(self) -> None:
+    def poll(self, now_ms: int) -> int:
+        """Returns when it wants to be called again, if nothing happens before."""
+        wake_ms = NEVER_MS
         for state in list(self.unsettled):
             if state.stage is Stage.LEAVING and state.is_read_to_the_end:
+                if state.retry_at_ms > now_ms:
+                    wake_ms = min(wake_ms, state.retry_at_ms)
+                    continue
                 self._depart(state)
             if state.stage not in (Stage.LEAVING, Stage.VALIDATING):
                 self.unsettled.discard(state)
+        return wake_ms
 
     def _enter(self, state: PartitionState) -> None:
         """Read on from here, if the log is known to be the one that was read."""
@@ -215,12 +249,16 @@ class Positions:
 
     def _look_up(self, state: PartitionState, spec: int) -> None:
         state.stage = Stage.RESETTING
-        self._resets[state] = self._lookups.ask(state.partition, spec, lambda result: self._looked_up(state, result))
+        self._resets[state] = self._lookups.ask(
+            state.partition, spec, lambda result: self._looked_up(state, spec, result)
+        )
 
-    def _looked_up(self, state: PartitionState, result: Found | KafkaError) -> bool:
+    def _looked_up(self, state: PartitionState, spec: int, result: Found | KafkaError) -> bool:
         if isinstance(result, KafkaError):
             self._complaints.add_once(str(state.partition), result)
             return False
+        if result is None and spec == LATEST:
+            return False  # every log has an end: it is asked for again, after a pause
         del self._resets[state]
         if result is None:
             self._look_up(state, LATEST)  # every record is older

@@ -53,7 +53,7 @@ class Validation:
         backoff: Backoff,
         *,
         trusted: Callable[[PartitionState], None],
-        truncated: Callable[[PartitionState, Truncated], None],
+        truncated: Callable[[PartitionState, Truncated, int], None],
         refused: Callable[[PartitionState, KafkaError], None],
     ) -> None:
         self._network = network
@@ -106,9 +106,9 @@ class Validation:
             return
         end_offset, leader_epoch = answer["end_offset"], answer["leader_epoch"]
         if end_offset < 0 or leader_epoch < 0:
-            self._truncated(state, Truncated(NO_OFFSET, NO_LEADER_EPOCH))
+            self._truncated(state, Truncated(NO_OFFSET, NO_LEADER_EPOCH), now_ms)
         elif end_offset < state.fetch_offset:
-            self._truncated(state, Truncated(end_offset, leader_epoch))
+            self._truncated(state, Truncated(end_offset, leader_epoch), now_ms)
         else:
             self._trusted(state)
 

@@ -258,8 +258,11 @@ class ClassicMembership(Member):
             self._link.forget(f"{error.name} from {api_key.name}", now_ms)
         elif standing in (Standing.OUTDATED, Standing.EXPELLED, Standing.FENCED):
             self._expel(standing, error)
+            self._session.pause_if_again(now_ms)
         if standing is Standing.UNCHANGED or (standing is Standing.REBALANCING and api_key is ApiKey.JOIN_GROUP):
             self._session.pause(now_ms)
+        elif standing is Standing.REBALANCING:
+            self._session.pause_if_again(now_ms)
 
     def _heartbeat_told(self, error: KafkaError, identity: Identity, now_ms: int) -> None:
         if identity == self._session.identity and self._phase in BEATING:

@@ -25,6 +25,9 @@ from oncelog.wire.codec import Message
 JOIN_GRACE_MS = 5_000
 """A JoinGroup is answered when all members have come, or after the rebalance timeout; so much later it is lost."""
 FIRST_VERSION_OF_INSTANCES = 5
+HASTY_JOINS = 5
+"""So many setbacks in a row are followed by another attempt at once, as a rebalance needs it; the next ones by a pause,
+until a generation comes about."""
 
 
 class Refused(NamedTuple):
@@ -60,6 +63,7 @@ class ClassicSession:
         self._heartbeats = Heartbeats(settings, link, counters, judge_heartbeat)
         self._asking: object = None  # stands for the request under way
         self._ask_at_ms = 0
+        self._setbacks = 0
 
     @property
     def identity(self) -> Identity:
@@ -86,6 +90,12 @@ class ClassicSession:
     def pause(self, now_ms: int) -> None:
         """Ask again after a while."""
         self._ask_at_ms = now_ms + self._backoff.next_ms()
+
+    def pause_if_again(self, now_ms: int) -> None:
+        """After what asks us to join anew at once: obeyed, but not time and again without a pause."""
+        self._setbacks += 1
+        if self._setbacks > HASTY_JOINS:
+            self.pause(now_ms)
 
     def turn_away(self, now_ms: int) -> None:
         """What was asked is of no interest any more; the next request may go at once."""
@@ -126,9 +136,10 @@ class ClassicSession:
         self._ask(ApiKey.JOIN_GROUP, body, now_ms, partial(self._join_ended, joined), timeout_ms)
 
     def _join_ended(self, joined: Heard, event: Event, now_ms: int) -> None:
-        if isinstance(event, Answered) and event.body["error_code"] == MemberIdRequired.code:
+        if isinstance(event, Answered) and event.body["error_code"] == MemberIdRequired.code and not self.member_id:
             self.member_id = event.body["member_id"]  # to join with at once
-            return
+            if self.member_id:
+                return
         answer = self._good_answer(event, now_ms)
         if answer is not None:
             self._counters.count_join(now_ms - answer.sent_ms)
@@ -146,6 +157,7 @@ class ClassicSession:
         answer = self._good_answer(event, now_ms)
         if answer is not None:
             self._counters.count_sync(now_ms - answer.sent_ms)
+            self._setbacks = 0
             assigned(answer.body, now_ms)
 
     def _good_answer(self, event: Event, now_ms: int) -> Answered | None:

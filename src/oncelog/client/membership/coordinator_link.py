@@ -167,7 +167,11 @@ class CoordinatorLink:
                 self._refused(error)
             self._search_later(f"{error.name}: {error}", now_ms)
         else:
-            self._learn(Node(answer["node_id"], answer["host"], answer["port"]))
+            broker = Node(answer["node_id"], answer["host"], answer["port"])
+            if broker.node_id >= 0:
+                self._learn(broker)
+            else:
+                self._search_later(f"the coordinator is said to be broker {broker.node_id}", now_ms)
 
     def _refused(self, error: KafkaError) -> None:
         self.refusal = error

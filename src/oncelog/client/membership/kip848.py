@@ -34,6 +34,7 @@ from oncelog.client.membership.news import Assigned, Revoking
 from oncelog.client.membership.offset_commits import OffsetCommits
 from oncelog.client.metadata_cache import MetadataCache
 from oncelog.client.network_events import Answered, Event, Lost, LostKind
+from oncelog.client.occasional import OccasionalWarning
 from oncelog.errors import (
     NONE,
     CoordinatorNotAvailable,
@@ -55,6 +56,8 @@ from oncelog.wire.codec import Message
 FIRST_VERSION_OF_REGEX = 1
 FIRST_INTERVAL_MS = 5_000
 """Between heartbeats, until the coordinator says how often it wants them."""
+MIN_INTERVAL_MS, MAX_INTERVAL_MS = 5, 60_000
+"""What is believed of what it says: a number below would keep both sides busy, one above would end our session."""
 FULL_EVERY = 10
 """Every so many heartbeats one says everything. A request that we gave up may reach the coordinator late, and what it
 answers nobody hears: it would take us to know, and wait for partitions that we do not give up."""
@@ -114,6 +117,7 @@ class Kip848Membership(Member):
         self._interval_ms = FIRST_INTERVAL_MS
         self._matches_here = False  # the pattern is none that the coordinator understands
         self._leave_by_ms = 0
+        self._warning = OccasionalWarning(_log)
 
     # --- for the consumer -------------------------------------------------------------------------------------------
 
@@ -274,17 +278,21 @@ class Kip848Membership(Member):
         return True
 
     def _beaten(self, fields: MemberFields, event: Event, now_ms: int) -> None:
-        if isinstance(event, Lost) or event.body["error_code"] != NONE:
+        if isinstance(event, Lost) or event.body["error_code"] != NONE or event.body["member_epoch"] < 0:
             self._known = None
             self._ask_at_ms = now_ms + self._backoff.next_ms()
-            if isinstance(event, Answered):
+            if isinstance(event, Answered) and event.body["error_code"] == NONE:
+                group_id, epoch = self._settings.group_id, event.body["member_epoch"]
+                self._warning.give(now_ms, "group %s: a heartbeat is answered with member epoch %d", group_id, epoch)
+            elif isinstance(event, Answered):
                 self._judge(error_for_code(event.body["error_code"], event.body["error_message"]), now_ms)
             elif event.kind is LostKind.UNSUPPORTED:
                 self._fail(_too_old(event.reason), final=True)
             return
         self._backoff.reset()
         self._known = fields
-        self._interval_ms = event.body["heartbeat_interval_ms"] or FIRST_INTERVAL_MS
+        interval_ms = event.body["heartbeat_interval_ms"] or FIRST_INTERVAL_MS
+        self._interval_ms = min(max(interval_ms, MIN_INTERVAL_MS), MAX_INTERVAL_MS)
         self._ask_at_ms = event.sent_ms + self._interval_ms
         self.counters.count_heartbeat(now_ms - event.sent_ms, now_ms)
         self._told(event.body, now_ms)

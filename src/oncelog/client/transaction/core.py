@@ -45,7 +45,7 @@ from oncelog.client.transaction_errors import (
     TransactionFailed,
     TransactionMisuse,
 )
-from oncelog.errors import KafkaError
+from oncelog.errors import KafkaError, UnknownServerError
 from oncelog.types import TopicPartition
 from oncelog.wire.codec import Message
 
@@ -390,7 +390,9 @@ class TransactionCore:
 
     def _initialised(self, answer: Message, event: Answered, now_ms: int) -> None:
         self._learn_protocol(event, now_ms)
-        identity = Identity(answer["producer_id"], answer["producer_epoch"])
+        identity = self._identity_in(answer)
+        if identity is None:
+            return
         if self._has_ended:
             self._completed(identity)
             return
@@ -402,11 +404,21 @@ class TransactionCore:
         self._completion.ended(now_ms - event.sent_ms, now_ms)
         self._learn_protocol(event, now_ms)
         if self.uses_protocol_2:
-            self._completed(Identity(answer["producer_id"], answer["producer_epoch"]))
+            identity = self._identity_in(answer)
+            if identity is not None:
+                self._completed(identity)
             return
         self._has_ended = True
         if self._idempotence.bump_reason is None:  # else numbers were lost, or a record may be written late
             self._completed(None)
+
+    def _identity_in(self, answer: Message) -> Identity | None:
+        """The one to go on with; None, and the end of this producer, if the coordinator names none."""
+        identity = Identity(answer["producer_id"], answer["producer_epoch"])
+        if identity.is_valid:
+            return identity
+        self._fail(UnknownServerError(f"the coordinator answered with producer id {identity[0]}, epoch {identity[1]}"))
+        return None
 
     # --- ends ---------------------------------------------------------------------------------------------------
 

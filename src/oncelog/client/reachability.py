@@ -1,0 +1,70 @@
+"""Which brokers a client cannot reach, and who is told of it: one WARNING for each change, with what happens next.
+
+Owns what was said about each address, and that a broker that comes and goes does not fill the log. Never decides when
+to connect. One address counts once, whatever its broker is asked for and under whichever number.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+
+from oncelog.client.metadata import Node
+
+logger = logging.getLogger(__name__)
+
+QUIET_MS = 30_000
+"""After a WARNING about an address, the shortest time until it is said again that it cannot be reached."""
+
+Address = tuple[str, int]
+
+
+class _Said:
+    __slots__ = ("at_ms", "is_unreachable", "times")
+
+    def __init__(self) -> None:
+        self.at_ms: int | None = None
+        self.is_unreachable = False
+        """What was said last."""
+        self.times = 0
+        """How often it could not be reached since then."""
+
+
+class Reachability:
+    def __init__(self, client_id: str | None, retry_max_ms: int) -> None:
+        self._client = client_id or "a client without client.id"
+        self._retry_max_ms = retry_max_ms
+        self._said: dict[Address, _Said] = {}
+
+    def failed(self, node: Node, reason: str, retry_ms: int, ready_count: int, now_ms: int) -> None:
+        """It does not accept connections, does not answer, or answers nonsense."""
+        said = self._said.setdefault((node.host, node.port), _Said())
+        said.times += 1
+        if said.is_unreachable or (said.at_ms is not None and now_ms < said.at_ms + QUIET_MS):
+            return
+        times = f", {said.times} times since the last warning" if said.times > 1 else ""
+        others = f"{ready_count} other connections work" if ready_count else "there is no other connection"
+        said.at_ms, said.is_unreachable, said.times = now_ms, True, 0
+        logger.warning(
+            "%s: broker %s cannot be reached: %s%s; %s; trying again in %d ms, then after pauses of up to %d ms, until"
+            " it answers or this client is closed",
+            self._client,
+            node,
+            reason,
+            times,
+            others,
+            retry_ms,
+            max(retry_ms, self._retry_max_ms),
+        )
+
+    def reached(self, node: Node) -> None:
+        """It said which versions it speaks."""
+        said = self._said.get((node.host, node.port))
+        if said is not None and said.is_unreachable:
+            said.is_unreachable, said.times = False, 0
+            logger.warning("%s: broker %s can be reached again", self._client, node)
+
+    def keep(self, addresses: Collection[Address]) -> None:
+        """The others are not the cluster's any more."""
+        if not self._said.keys() <= set(addresses):
+            self._said = {address: said for address, said in self._said.items() if address in addresses}
