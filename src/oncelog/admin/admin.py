@@ -30,6 +30,7 @@ from oncelog.admin.values import (
 )
 from oncelog.client import arguments as checked
 from oncelog.client.blocking import BlockingClient
+from oncelog.client.cluster import connection_text
 from oncelog.client.config import ClientConfig
 from oncelog.client.leaders import ListedOffset, ask_leaders, by_topic, list_offsets, raise_error
 from oncelog.client.metadata import Node, TopicMetadata
@@ -75,6 +76,12 @@ class Admin(GroupAdmin, TransactionAdmin):
 
     def close(self) -> None:
         self._client.close()
+
+    def __repr__(self) -> str:
+        if not hasattr(self, "_client"):
+            return "<Admin>"
+        where = connection_text(self._client.connected_to, self._config.bootstrap_servers)
+        return f"<Admin {self._config.client_id!r} {where}>"
 
     # --- topics -----------------------------------------------------------------------------------------------
 

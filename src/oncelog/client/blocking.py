@@ -10,12 +10,14 @@ import logging
 import socket
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, TypeVar
 
 from oncelog.client.config import ClientConfig
 from oncelog.client.connection import Answer, Connection, ProtocolViolation
 from oncelog.client.metadata import NO_LEADER, ClusterMetadata, Node, PartitionMetadata, TopicMetadata
+from oncelog.client.reachability import Reachability
 from oncelog.errors import (
     KafkaError,
     LeaderNotAvailable,
@@ -52,14 +54,16 @@ class NoAnswer(ConnectionLost):
 class BlockingConnection:
     """One socket to one broker, versions agreed."""
 
-    def __init__(self, host: str, port: int, config: ClientConfig) -> None:
+    def __init__(self, host: str, port: int, config: ClientConfig, limit_s: float | None = None) -> None:
+        """`limit_s` is what is left to whoever waits for it, if that is less than the settings allow."""
         self._name = f"{host}:{port}"
         self._config = config
         self._core = Connection(config.client_id)
-        self._socket = socket.create_connection((host, port), config.socket_connection_setup_timeout_ms / 1000)
+        deadline = None if limit_s is None else time.monotonic() + limit_s
+        self._socket = _connect(host, port, _left(deadline, config.socket_connection_setup_timeout_ms / 1000))
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._agree_on_versions()
+            self._agree_on_versions(_left(deadline, config.request_timeout_ms / 1000))
         except BaseException:
             self.close()
             raise
@@ -97,8 +101,8 @@ class BlockingConnection:
     def close(self) -> None:
         self._socket.close()
 
-    def _agree_on_versions(self) -> None:
-        deadline = time.monotonic() + self._config.request_timeout_ms / 1000
+    def _agree_on_versions(self, limit_s: float) -> None:
+        deadline = time.monotonic() + limit_s
         self._write(self._core.start(), deadline)
         for _ in self._events(deadline):
             return
@@ -158,6 +162,9 @@ class BlockingClient:
         self._connections: dict[tuple[str, int], BlockingConnection] = {}
         self._metadata: ClusterMetadata | None = None
         self._was_connected = False
+        self._deadline: float | None = None
+        """Of the call that is being made."""
+        self._reachability = Reachability(config.client_id)
 
     def __enter__(self) -> BlockingClient:
         return self
@@ -172,15 +179,32 @@ class BlockingClient:
             connection.close()
         self._connections.clear()
 
+    @property
+    def connected_to(self) -> list[str]:
+        return sorted(f"{host}:{port}" for host, port in self._connections)
+
     # --- sending ----------------------------------------------------------------------------------------------
 
     def connection_to(self, address: tuple[str, int]) -> BlockingConnection:
         """Raises OSError if nobody listens there."""
         connection = self._connections.get(address)
         if connection is None:
-            connection = self._connections[address] = BlockingConnection(*address, self.config)
+            left_s = None if self._deadline is None else self._deadline - time.monotonic()
+            connection = self._connections[address] = BlockingConnection(*address, self.config, left_s)
             self._was_connected = True
+            self._reachability.reached(Node(0, *address))
         return connection
+
+    @contextmanager
+    def _within(self, timeout_ms: int) -> Iterator[None]:
+        """Whatever is connected to and asked in here, and in calls that it makes, ends by then."""
+        outer = self._deadline
+        deadline = time.monotonic() + timeout_ms / 1000
+        self._deadline = deadline if outer is None else min(outer, deadline)
+        try:
+            yield
+        finally:
+            self._deadline = outer
 
     def request(self, api_key: ApiKey, body: Any, *, node: Node | None = None, **options: Any) -> Any:
         """Ask a broker, or whichever answers first. Raises ConnectionLost and BrokersUnreachable."""
@@ -191,9 +215,24 @@ class BlockingClient:
         self, api_key: ApiKey, bodies: Iterable[Any], *, node: Node | None = None, **options: Any
     ) -> list[Any]:
         """Several requests to one broker, and its answers to all of them."""
+        with self._within(self.config.default_api_timeout_ms):
+            return self._request_all(api_key, bodies, node, **options)
+
+    def _request_all(
+        self,
+        api_key: ApiKey,
+        bodies: Iterable[Any],
+        node: Node | None,
+        *,
+        timeout_ms: int | None = None,
+        **options: Any,
+    ) -> list[Any]:
+        assert self._deadline is not None
         address = (node.host, node.port) if node else self._any_address()
         try:
-            return self.connection_to(address).request_all(api_key, bodies, **options)
+            connection = self.connection_to(address)
+            left_s = _left(self._deadline, (timeout_ms or self.config.request_timeout_ms) / 1000)
+            return connection.request_all(api_key, bodies, timeout_ms=max(1, int(left_s * 1000)), **options)
         except ConnectionLost:
             self._forget(address)
             raise
@@ -213,18 +252,22 @@ class BlockingClient:
         if self._connections:
             return next(iter(self._connections))
         learned = [(node.host, node.port) for node in self._metadata.nodes.values()] if self._metadata else []
-        failures = []
+        failures = {}
         for address in dict.fromkeys([*learned, *self.config.bootstrap_servers]):
             try:
                 self.connection_to(address)
             except (OSError, ConnectionLost) as error:
-                failures.append(f"{address[0]}:{address[1]}: {_reason(error)}")
+                failures[address] = _reason(error)
             else:
+                for failed, reason in failures.items():
+                    where = f"asking {address[0]}:{address[1]} instead"
+                    self._reachability.failed(Node(0, *failed), reason, where, _now_ms())
                 return address
+        texts = [f"{host}:{port}: {reason}" for (host, port), reason in failures.items()]
         if self._was_connected:
-            raise ConnectionLost(f"no broker answers any more ({'; '.join(failures)})")
+            raise ConnectionLost(f"no broker answers any more ({'; '.join(texts)})")
         raise BrokersUnreachable(
-            f"no broker answers ({'; '.join(failures)}); start one with `oncelog broker`, or check the address (-b)"
+            f"no broker answers ({'; '.join(texts)}); start one with `oncelog broker`, or check the address (-b)"
         )
 
     def _forget(self, address: tuple[str, int]) -> None:
@@ -297,8 +340,12 @@ class BlockingClient:
 
         Lost connections and errors that Kafka calls retriable are repeated, after fresh metadata where it is stale.
         """
-        began = time.monotonic()
-        deadline = began + (timeout_ms or self.config.default_api_timeout_ms) / 1000
+        with self._within(timeout_ms or self.config.default_api_timeout_ms):
+            return self._retrying(attempt)
+
+    def _retrying(self, attempt: Callable[[], T]) -> T:
+        assert self._deadline is not None
+        began, deadline = time.monotonic(), self._deadline
         backoff_ms = self.config.retry_backoff_ms
         is_told = False
         while True:
@@ -324,6 +371,23 @@ def is_worth_a_retry(error: Exception) -> bool:
     if isinstance(error, UnknownTopicOrPartition):
         return False
     return isinstance(error, KafkaError) and error.retriable
+
+
+def _connect(host: str, port: int, timeout_s: float) -> socket.socket:
+    """Raises OSError, also for a host or a port that there cannot be."""
+    try:
+        return socket.create_connection((host, port), timeout_s)
+    except (ValueError, OverflowError) as error:  # of a name that is none, or a port beyond 65535
+        raise OSError(f"there is no such address: {error}") from None
+
+
+def _left(deadline: float | None, most_s: float) -> float:
+    """What is left until the deadline; at most `most_s`, and long enough to be told that it is too late."""
+    return most_s if deadline is None else max(0.001, min(most_s, deadline - time.monotonic()))
+
+
+def _now_ms() -> int:
+    return int(time.monotonic() * 1000)
 
 
 def _reason(error: Exception) -> str:

@@ -35,6 +35,11 @@ class Cluster:
     def is_connected(self) -> bool:
         return any(self._network.is_connected(node.node_id) for node in self.nodes)
 
+    @property
+    def connected_to(self) -> list[str]:
+        """The addresses of those that are."""
+        return sorted({str(node) for node in self.nodes if self._network.is_connected(node.node_id)})
+
     def any_node(self, now_ms: int) -> int | None:
         """Whom to ask what every broker knows; None while none is ready."""
         node_id = self._network.least_loaded(now_ms)
@@ -80,3 +85,11 @@ class Cluster:
             return
         self._last_connected_ms = now_ms
         self._network.set_nodes([*self.nodes, *(node for node in self._bootstrap if node not in self.nodes)])
+
+
+def connection_text(connected_to: Iterable[str], servers: Iterable[tuple[str, int]]) -> str:
+    """Where a client is connected, for people: `connected to 10.0.0.1:9092`, or `not connected (tries HOST:PORT)`."""
+    addresses = ", ".join(connected_to)
+    if addresses:
+        return f"connected to {addresses}"
+    return f"not connected (tries {', '.join(f'{host}:{port}' for host, port in servers)})"

@@ -149,6 +149,16 @@ class ConsumerCore:
     def is_finished(self) -> bool:
         return self._is_finished
 
+    @property
+    def is_connected(self) -> bool:
+        """A broker is there to be asked. For any thread."""
+        return self._cluster.is_connected
+
+    @property
+    def connected_to(self) -> list[str]:
+        """The addresses of the brokers that are there to be asked. For any thread."""
+        return self._cluster.connected_to
+
     def poll(self, now_ms: int) -> int:
         while self._commands:
             self._commands.popleft()(now_ms)

@@ -59,7 +59,7 @@ class Network:
     def __init__(self, settings: NetworkSettings, jitter: Callable[[], float]) -> None:
         self._settings = settings
         self._jitter = jitter
-        self._reachability = Reachability(settings.client_id, settings.reconnect_backoff_max_ms)
+        self._reachability = Reachability(settings.client_id)
         self._max_in_flight = settings.max_in_flight
         self._memory = FrameMemory()
         self._peers: dict[int, Peer] = {}
@@ -485,12 +485,17 @@ class Network:
         peer.why_lost = f"{peer.node}: {reason}"
         self.connections_broken += was_ready
         if not was_ready or kind is not LostKind.CONNECTION:  # one that breaks may be back at the next attempt
-            self._reachability.failed(peer.node, reason, backoff_ms, self._ready_count(link), now_ms)
+            self._reachability.failed(peer.node, reason, self._what_next(link, backoff_ms), now_ms)
         self._wake_by(peer.retry_ms)
         return self._end(link, reason, kind)
 
-    def _ready_count(self, without: Link) -> int:
-        return sum(link.state is State.READY and link is not without for link in self._links.values())
+    def _what_next(self, failed: Link, backoff_ms: int) -> str:
+        """For people."""
+        others = sum(link.state is State.READY and link is not failed for link in self._links.values())
+        still = f"{others} other connections work" if others else "there is no other connection"
+        most_ms = max(backoff_ms, self._settings.reconnect_backoff_max_ms)
+        again = f"trying again in {backoff_ms} ms, then after pauses of up to {most_ms} ms"
+        return f"{still}; {again}, until it answers or this client is closed"
 
     def _end(self, link: Link, reason: str, kind: LostKind) -> list[Event]:
         """The link is no more, and its requests are lost."""

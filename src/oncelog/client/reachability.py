@@ -31,31 +31,19 @@ class _Said:
 
 
 class Reachability:
-    def __init__(self, client_id: str | None, retry_max_ms: int) -> None:
+    def __init__(self, client_id: str | None) -> None:
         self._client = client_id or "a client without client.id"
-        self._retry_max_ms = retry_max_ms
         self._said: dict[Address, _Said] = {}
 
-    def failed(self, node: Node, reason: str, retry_ms: int, ready_count: int, now_ms: int) -> None:
+    def failed(self, node: Node, reason: str, what_next: str, now_ms: int) -> None:
         """It does not accept connections, does not answer, or answers nonsense."""
         said = self._said.setdefault((node.host, node.port), _Said())
         said.times += 1
         if said.is_unreachable or (said.at_ms is not None and now_ms < said.at_ms + QUIET_MS):
             return
         times = f", {said.times} times since the last warning" if said.times > 1 else ""
-        others = f"{ready_count} other connections work" if ready_count else "there is no other connection"
         said.at_ms, said.is_unreachable, said.times = now_ms, True, 0
-        logger.warning(
-            "%s: broker %s cannot be reached: %s%s; %s; trying again in %d ms, then after pauses of up to %d ms, until"
-            " it answers or this client is closed",
-            self._client,
-            node,
-            reason,
-            times,
-            others,
-            retry_ms,
-            max(retry_ms, self._retry_max_ms),
-        )
+        logger.warning("%s: broker %s cannot be reached: %s%s; %s", self._client, node, reason, times, what_next)
 
     def reached(self, node: Node) -> None:
         """It said which versions it speaks."""

@@ -113,6 +113,16 @@ class SenderCore:
     def is_finished(self) -> bool:
         return self._is_finished
 
+    @property
+    def is_connected(self) -> bool:
+        """A broker is there to be asked. For any thread."""
+        return bool(self._cluster.is_connected)
+
+    @property
+    def connected_to(self) -> list[str]:
+        """The addresses of the brokers that are there to be asked. For any thread."""
+        return list(self._cluster.connected_to)
+
     def poll(self, now_ms: int) -> int:
         self._counters.tick(now_ms)
         self._expire(now_ms)

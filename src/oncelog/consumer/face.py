@@ -8,6 +8,7 @@ from typing import Any
 from oncelog.client import arguments as checked
 from oncelog.client.arguments import OffsetsInput, PartitionInput
 from oncelog.client.callbacks import check_callback, check_listener
+from oncelog.client.cluster import connection_text
 from oncelog.client.consumer_calls.steps import Listener, OnPartitions
 from oncelog.client.consumer_core import OnCommit
 from oncelog.client.consumer_records import GroupMetadata
@@ -60,6 +61,20 @@ class ConsumerFace:
     @property
     def client_id(self) -> str:
         return self._parts.config.client_id
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether a broker is connected at the moment. A consumer that is not tries on, and says so in its log."""
+        return self._parts.core.is_connected
+
+    def __repr__(self) -> str:
+        parts: Parts | None = getattr(self, "_parts", None)
+        if parts is None:  # it was never made
+            return f"<{type(self).__name__}>"
+        group = "" if parts.config.group_id is None else f" group {parts.config.group_id!r}"
+        where = connection_text(parts.core.connected_to, parts.config.bootstrap_servers)
+        state = "closed" if parts.core.is_finished else where
+        return f"<{type(self).__name__} {parts.config.client_id!r}{group} {state}>"
 
 
 def cancel(pending: list[Any]) -> None:

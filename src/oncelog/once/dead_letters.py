@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from oncelog.client.delivery import NotDeliveredYet
 from oncelog.errors import OncelogError
 from oncelog.once.database import Database, Row, Transaction
 from oncelog.once.errors import OnceError
@@ -27,6 +28,9 @@ DEAD_LETTERS = "dead_letters"
 SHIPMENT = 100
 CLAIM_MS = 300_000
 """How long one runner has for a shipment before another may take it up: longer than a producer tries to deliver."""
+SHIP_PATIENCE_S = 5.0
+"""How long one shipment is waited for. A producer may need minutes while brokers are away, and a runner that waited
+along would neither poll nor end."""
 HEADER = "oncelog.dead."
 MAX_REASON = 4_000
 
@@ -127,27 +131,35 @@ class DeadLetters:
         """Send some that wait, in order; whether there may be more. What cannot be sent now waits for the next time."""
         with self._database.transaction() as transaction:
             letters = sorted(transaction.run(self._claim, {"scope": self._scope}))
-        sent = self._send(letters)
+        sent, unsent = self._send(letters)
         with self._database.transaction() as transaction:
             transaction.run(self._note, {"rows": json.dumps(sent)})
-            transaction.run(self._release, {"rows": json.dumps([letter[0] for letter in letters])})
+            transaction.run(self._release, {"rows": json.dumps(unsent)})
         return len(sent) == SHIPMENT
 
-    def _send(self, letters: list[Row]) -> list[int]:
-        """The numbers of those that are stored."""
+    def _send(self, letters: list[Row]) -> tuple[list[int], list[int]]:
+        """The numbers of those that are stored, and of those that are not. Of the rest nobody knows yet: they stay
+        claimed until it is certain that they are not on their way any more."""
         on_their_way, sent = [], []
+        unsent = [letter[0] for letter in letters]
         try:
             for letter in letters:
                 on_their_way.append((letter[0], self._send_one(letter)))
         except OncelogError as error:
             logger.warning("dead letters of %s wait in the database: %s", self._scope, error)
+        patience_s = SHIP_PATIENCE_S
         for number, future in on_their_way:  # each has its own fate: one that failed says nothing of those behind it
             try:
-                future.result()
+                future.result(timeout=patience_s)
                 sent.append(number)
+                unsent.remove(number)
+            except NotDeliveredYet as error:
+                logger.warning("a dead letter of %s is on its way, or will be sent again: %s", self._scope, error)
+                unsent.remove(number)
+                patience_s = 0.0  # the others were waited for as well
             except OncelogError as error:
                 logger.warning("a dead letter of %s waits in the database: %s", self._scope, error)
-        return sent
+        return sent, unsent
 
     def _send_one(self, letter: Row) -> Any:
         _, topic, partition, offset, timestamp_ms, key, value, headers, reason, attempts, failed_at_ms = letter

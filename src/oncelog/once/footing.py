@@ -84,7 +84,7 @@ class Footing:
             consumer.pause(*partitions)
 
     def _on_revoked(self, consumer: Any, partitions: Collection[TopicPartition]) -> None:
-        self.commit()
+        self.commit(None)
         self._on_lost(consumer, partitions)
 
     def _on_lost(self, consumer: Any, partitions: Collection[TopicPartition]) -> None:
@@ -158,12 +158,13 @@ class Footing:
     # --- offset commits
     # -----------------------------------------------------------------------------------------------------
 
-    def commit(self) -> None:
-        """Tell the broker how far we are, and wait. Failing is no harm: what is read again is recognised."""
+    def commit(self, timeout_s: float | None) -> None:
+        """Tell the broker how far we are, and wait, for `default.api.timeout.ms` if nothing else is said. Failing is no
+        harm: what is read again is recognised."""
         offsets = self._hand.take_uncommitted()
         if offsets and self.group_id is not None:
             try:
-                self._consumer.commit(offsets)
+                self._consumer.commit(offsets, timeout=timeout_s)
             except OncelogError as error:
                 logger.warning("offsets were not committed to the broker, records may be read again: %s", error)
 

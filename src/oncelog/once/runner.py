@@ -36,11 +36,14 @@ from oncelog.once.footing import Footing, check_consumer
 from oncelog.once.hand import Hand, Unreadable
 from oncelog.once.identity import place
 from oncelog.once.outcome import Mark, Outcome, Tally
+from oncelog.once.patience import Patience
 from oncelog.once.strategy import DEFAULT_SCOPE, Effect, Record, Strategy
 from oncelog.once.worker import Worker
 
 POLL_S = 0.5
 COMMIT_INTERVAL_S = 1.0
+COMMIT_PATIENCE_S = 5.0
+"""How long the end of a run waits for the broker to take the last offsets; records are recognised without them."""
 SHIP_INTERVAL_S = 5.0
 CLEAN_INTERVAL_S = 1.0
 MAX_CLEAN_STEPS = 100
@@ -103,20 +106,23 @@ class Runner:
         the group assigned partitions.
 
         Returns how many records came to which end since the runner was made. Whatever is raised, nothing is lost: what
-        is not dealt with is read again by the next run.
+        is not dealt with is read again by the next run. With `until_idle` ConsumerTimedOut is raised if that time
+        passes without a connection to any broker, or if the group assigns nothing within `max.poll.interval.ms`;
+        without it the runner waits for as long as it takes, and its log says for what.
         """
         self._footing.take()
         try:
             self._run(max_records, until_idle)
         finally:
             self._footing.return_unsettled()
-            self._footing.commit()
+            self._footing.commit(COMMIT_PATIENCE_S if until_idle is None else min(COMMIT_PATIENCE_S, until_idle))
             self._stopping.clear()
         return self.tally
 
     def _run(self, max_records: int | None, until_idle: float | None) -> None:
         goal = None if max_records is None else self.tally.total + max_records
         assignments, last_seen = 0, time.monotonic()
+        patience = None if until_idle is None else Patience(self._consumer, until_idle, last_seen)
         while not self._stopping.is_set() and (goal is None or self.tally.total < goal):
             limit = self._batch_size if goal is None else min(self._batch_size, goal - self.tally.total)
             if self._footing.unclaimed:
@@ -126,7 +132,11 @@ class Runner:
                 self._work(self._hand.records)
                 assignments, last_seen = self._footing.assignments, time.monotonic()
             elif until_idle is not None and time.monotonic() - last_seen >= until_idle:
+                if patience is not None:
+                    patience.check_connected()
                 break
+            if patience is not None:
+                patience.check(time.monotonic(), is_assigned=bool(self._footing.assignments))
             self._keep_house()
         self._ship()
 

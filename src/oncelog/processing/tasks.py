@@ -15,7 +15,7 @@ from oncelog.processing.ends import Ends
 from oncelog.processing.job import BATCH_MS, BATCH_RECORDS, RETRIES, Job, Servers, Source
 from oncelog.processing.outputs import send_all
 from oncelog.processing.report import OnBatch, ProcessReport
-from oncelog.processing.worker import Steps, Worker
+from oncelog.processing.worker import CLOSE_AFTER_FAILURE_S, Steps, Worker
 from oncelog.producer.async_producer import AsyncProducer
 
 SENT_AT_ONCE = 5_000
@@ -103,6 +103,9 @@ class _Crew:
                 await shell.run(worker.run())
             except BaseException:  # if one fails, all end: who is left would go on with less than was asked for
                 self._has_failed = True
+                await consumer.close(CLOSE_AFTER_FAILURE_S)
+                for producer in producers:
+                    await producer.close(CLOSE_AFTER_FAILURE_S)
                 raise
             finally:
                 self.report += worker.report

@@ -17,7 +17,7 @@ from oncelog.processing.ends import Ends
 from oncelog.processing.job import BATCH_MS, BATCH_RECORDS, RETRIES, Job, Servers, Source
 from oncelog.processing.outputs import send_all
 from oncelog.processing.report import OnBatch, ProcessReport
-from oncelog.processing.worker import Steps, Worker
+from oncelog.processing.worker import CLOSE_AFTER_FAILURE_S, Steps, Worker
 from oncelog.producer.producer import Producer
 
 JOIN_S = 0.5
@@ -51,7 +51,9 @@ def process(
     values, `(key, value)` pairs, `ProducerRecord`s or `ConsumerRecord`s (a table). It may be called again with the same
     records; what it returned before is then not visible. Its results and the group's offsets are one transaction.
 
-    Goes on until `stop` is set, or with `until_end` until all is read that was there. A function that raises is called
+    Goes on until `stop` is set, or with `until_end` until all is read that was there; then it gives up, and raises, if
+    no broker can be reached for `default.api.timeout.ms` of the consumer (a minute), or `max.block.ms` of the producer
+    while its transactions begin. A function that raises is called
     `retries` times more; then the records that it cannot process go to the topic `dead_letter`, in the same
     transaction, or, if there is none, its error is raised: nothing of the batch is visible, and it is read again by the
     next call. Each of the `workers` is a thread, a member of the group, and has transactional ids of its own. Only one
@@ -112,6 +114,9 @@ class _Crew:
                 shell.run(worker.run())
             except BaseException:
                 self._has_failed.set()
+                consumer.close(CLOSE_AFTER_FAILURE_S)
+                for producer in producers:
+                    producer.close(CLOSE_AFTER_FAILURE_S)
                 raise
             finally:
                 with self._reporting:

@@ -50,6 +50,11 @@ Steps = Generator[Step, Any, T]
 
 POLL_S = 0.2
 """How long one poll waits for records; how soon a stop is noticed."""
+CLOSE_AFTER_FAILURE_S = 5.0
+"""How long the clients of a worker that failed have to end what is under way. What they do not end is aborted by
+whoever has the transactional id next."""
+DEFAULT_LIMIT_MS = 60_000
+"""How long no broker may be there while the end of the topics is to be reached, if the consumer does not say."""
 FIRST_PAUSE_MS, LONGEST_PAUSE_MS = 50, 2_000
 """Between attempts of what failed."""
 
@@ -102,6 +107,8 @@ class Worker:
         self._committed: dict[TopicPartition, int] = {}
         self._given_up: set[TopicPartition] = set()
         """While more records were read for the batch in hand."""
+        self._connected_ms = shell.clock_ms()
+        """When a broker was last there to be asked."""
         self._backoff = Backoff(FIRST_PAUSE_MS, LONGEST_PAUSE_MS, shell.jitter)
 
     # --- the loop ---------------------------------------------------------------------------------------------------
@@ -120,6 +127,8 @@ class Worker:
 
     def _round(self) -> Steps[None]:
         batch = yield from self._gather()
+        if batch is None:
+            self._check_connected()
         if self._undone:
             yield from self._go_back(batch)
         elif batch is None:
@@ -246,9 +255,31 @@ class Worker:
             try:
                 return (yield call)
             except TransactionError as error:
-                if verdict_of(error) is not Verdict.ASK_AGAIN or self._shell.is_stopping():
+                if verdict_of(error) is not Verdict.ASK_AGAIN or self._shell.is_stopping() or self._is_hopeless():
                     raise
                 logger.warning("%s: %s", self._producer.config.transactional_id, error)
+
+    def _is_hopeless(self) -> bool:
+        """The call is to end by itself (`until_end`), and no broker was there for as long as one call may take
+        (`default.api.timeout.ms` of the consumer). Without an end to reach, it is waited for as long as it takes."""
+        now_ms = self._shell.clock_ms()
+        clients = (self._consumer, *self._producers)
+        if self._ends is None or any(getattr(one, "is_connected", True) for one in clients):
+            self._connected_ms = now_ms
+            return False
+        return now_ms - self._connected_ms >= self._limit_ms
+
+    @property
+    def _limit_ms(self) -> int:
+        limit_ms: int = getattr(getattr(self._consumer, "config", None), "default_api_timeout_ms", DEFAULT_LIMIT_MS)
+        return limit_ms
+
+    def _check_connected(self) -> None:
+        if self._is_hopeless():
+            raise ConsumerTimedOut(
+                f"no broker can be reached for {self._limit_ms} ms (default.api.timeout.ms): {self._consumer!r}. Its"
+                " log says why. Nothing is lost: what was not committed is read again by the next call"
+            )
 
     def _land(self) -> Steps[bool]:
         """Until the batch in flight is committed, after more attempts if it must be. False if its records are to be

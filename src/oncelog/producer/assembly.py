@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from oncelog.client.accumulator import Accumulator, Lock
 from oncelog.client.batch import ProducerBatch
+from oncelog.client.cluster import connection_text
 from oncelog.client.delivery import Waiter
 from oncelog.client.network import Network
 from oncelog.client.network_settings import NetworkSettings
@@ -112,6 +113,14 @@ class Parts:
             f" (buffer_full={self.config.buffer_full}): wait for earlier results before sending more, raise it, or see"
             " why the brokers are slow"
         )
+
+    def described(self, owner: object) -> str:
+        """The `repr` of the producer that these are the parts of."""
+        config, core = self.config, self.core
+        transactional = "" if config.transactional_id is None else f" transactional id {config.transactional_id!r}"
+        where = connection_text(core.connected_to, config.bootstrap_servers)
+        state = "closed" if core.is_finished else where
+        return f"<{type(owner).__name__} {config.client_id!r}{transactional} {state}>"
 
     def metrics(self) -> dict[str, float]:
         return snapshot(self.counters, self.gauges, monotonic_ms())

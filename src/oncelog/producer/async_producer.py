@@ -384,8 +384,11 @@ class AsyncProducer(LoopIntake):
         """Send what was accepted, then end. What is not delivered after `timeout` seconds (by default
         `delivery.timeout.ms`) fails, and says so. An open transaction is aborted. Closing twice is harmless."""
         timeout = checked.timeout_s(timeout)
+        began = time.monotonic()
         if self._transactions is not None and self._unusable is None and timeout != 0:
             await self._transactions.abandon(timeout)
+        if timeout is not None:
+            timeout = max(0.0, timeout - (time.monotonic() - began))
         self._intake.is_open = False
         if self._unusable is None:
             self._unusable = ProducerClosed("the producer is closed; make a new one to send more")
@@ -432,6 +435,14 @@ class AsyncProducer(LoopIntake):
     @property
     def client_id(self) -> str:
         return self.config.client_id
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether a broker is connected at the moment. A producer that is not tries on, and says so in its log."""
+        return self._core.is_connected
+
+    def __repr__(self) -> str:
+        return self._parts.described(self) if hasattr(self, "_parts") else "<AsyncProducer>"
 
 
 def _no_waiting() -> Any:

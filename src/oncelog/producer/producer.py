@@ -441,8 +441,11 @@ class Producer:
         spool it stays there, for the next producer to send. An open transaction is aborted. Closing twice is
         harmless."""
         timeout = checked.timeout_s(timeout)
+        began = time.monotonic()
         if self._transactions is not None and self._unusable is None and timeout != 0 and not self._news.is_own_thread:
             self._transactions.abandon(timeout)
+        if timeout is not None:
+            timeout = max(0.0, timeout - (time.monotonic() - began))
         self._refuse(ProducerClosed("the producer is closed; make a new one to send more"))
         if self._news.disowned is None:
             self._news.tell()  # those who wait to send hear that it is too late
@@ -482,6 +485,14 @@ class Producer:
     @property
     def client_id(self) -> str:
         return self.config.client_id
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether a broker is connected at the moment. A producer that is not tries on, and says so in its log."""
+        return self._core.is_connected
+
+    def __repr__(self) -> str:
+        return self._parts.described(self) if hasattr(self, "_parts") else "<Producer>"
 
     def disown(self, reason: ProducerClosed) -> None:
         """In a forked child, which has no sender: called by the process, not by users."""

@@ -12,11 +12,11 @@ from typing import Any
 from oncelog.client import arguments as checked
 from oncelog.client.consumer_calls.checks import check_alive, check_group
 from oncelog.client.consumer_calls.progress import Progress
-from oncelog.client.consumer_calls.steps import Ask, Call, Callback, Interceptors
+from oncelog.client.consumer_calls.steps import Ask, AwaitNews, Call, Callback, Interceptors
 from oncelog.client.consumer_config import ConsumerConfig
 from oncelog.client.consumer_core import CommitEnded, ConsumerCore, Done, Offsets, OnCommit
 from oncelog.client.consumer_counters import ConsumerCounters
-from oncelog.client.consumer_errors import CommitFailed
+from oncelog.client.consumer_errors import CommitFailed, ConsumerTimedOut
 from oncelog.client.consumer_records import GroupMetadata, OffsetAndMetadata
 from oncelog.client.membership.news import Lost
 from oncelog.types import TopicPartition
@@ -24,6 +24,8 @@ from oncelog.types import TopicPartition
 logger = logging.getLogger(__name__)
 
 NS_PER_MS = 1_000_000
+LOOK_AGAIN_MS = 100
+"""A connection alone is no news: whoever waits for one looks so often."""
 
 OffsetsInput = Mapping[TopicPartition, "int | OffsetAndMetadata"]
 
@@ -60,6 +62,7 @@ class Commits:
         if not wanted and any(isinstance(one, Lost) for one in list(self._core.outbox)):
             raise self._core.absence or CommitFailed(_LOST)
         if not wanted:
+            yield from self._await_broker(timeout_ms)
             return
         began_ms = self._clock()
         try:
@@ -67,6 +70,21 @@ class Commits:
         finally:
             self._counters.commit_sync_ns += (self._clock() - began_ms) * NS_PER_MS
         self.succeeded(wanted)
+
+    def _await_broker(self, timeout_ms: int | None) -> Call[None]:
+        """There is nothing to commit, as far as anybody knows. Whoever reaches no broker does not know much, and is
+        not to take that for a success."""
+        timeout_ms = self._config.default_api_timeout_ms if timeout_ms is None else timeout_ms
+        deadline_ms = self._clock() + timeout_ms
+        while True:
+            seen = self._core.arrivals
+            check_alive(self._core)
+            if self._core.is_connected:
+                return
+            if self._clock() >= deadline_ms:
+                why = self._core.network.why_unreachable() or "none has answered yet"
+                raise ConsumerTimedOut(f"no broker can be reached within {timeout_ms} ms: {why}")
+            yield AwaitNews(seen, min(deadline_ms, self._clock() + LOOK_AGAIN_MS))
 
     def commit_async(self, offsets: OffsetsInput | None, on_commit: OnCommit | None) -> None:
         wanted = self._wanted(offsets)
