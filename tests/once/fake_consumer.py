@@ -126,7 +126,7 @@ class FakeProducer:
         self.refused: bytes | None = None
 
     def send(self, topic: str, **content: Any) -> Any:
-        def result() -> None:
+        def result(timeout: float | None = None) -> None:
             if self.error is not None and self.refused in (None, content["key"]):
                 raise self.error
             self.sent.append(SimpleNamespace(topic=topic, **content))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import oncelog
 from oncelog import once
 from oncelog.client.consumer_errors import WokenUp
 from oncelog.client.producer_errors import DeliveryFailed
@@ -181,6 +183,87 @@ def test_without_a_dead_letter_topic_the_runner_stops_before_the_poison_and_lose
     is_mended.append(True)
     runner.run(until_idle=IDLE)
     assert shop.booked() == [0, 1, 2, 3]
+
+
+def test_a_mistake_in_the_effect_does_not_move_the_whole_topic_away(
+    shop: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
+    producer, consumer, is_fixed = FakeProducer(), FakeConsumer({PARTITION: orders(30)}), []
+    bad = book_unless(shop, lambda record: record.offset >= 5 and not is_fixed)
+    letter = once.DeadLetter(producer, "orders.dead")
+    runner = runner_of(consumer, shop, bad, attempts=1, dead_letter=letter, max_failures_in_a_row=4)
+    with pytest.raises(oncelog.TooManyFailures, match=r"4 records in a row have failed, and now the effect of orders/0/9"):
+        runner.run(until_idle=IDLE)
+    assert (runner.tally.done, runner.tally.failed) == (5, 4)
+    assert consumer.committed == {PARTITION: 9}, "the one too many, and those behind it, stay where they are"
+    told = [one.getMessage() for one in caplog.records if "goes to the dead-letter topic 'orders.dead'" in one.message]
+    assert len(told) == 4
+    assert told[0].startswith("orders/0/5 goes to the dead-letter topic 'orders.dead' after 1 attempts: ")
+    is_fixed.append(True)
+    assert runner_of(consumer, shop, bad, dead_letter=letter).run(until_idle=IDLE).done == 21
+
+
+def test_failures_with_a_success_between_them_are_no_run(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
+    consumer = FakeConsumer({PARTITION: orders(60)})
+    bad = book_unless(shop, lambda record: record.offset % 2 == 0)
+    letter = once.DeadLetter(FakeProducer(), "dead")
+    tally = runner_of(consumer, shop, bad, attempts=1, dead_letter=letter, max_failures_in_a_row=1).run(until_idle=IDLE)
+    assert (tally.done, tally.failed) == (30, 30)
+    told = [one for one in caplog.records if "goes to the dead-letter topic" in one.message]
+    assert len(told) == runner_module.WARNINGS_AT_ONCE, "a flood of them is counted, not written"
+
+
+def test_a_wrong_deserializer_does_not_move_the_whole_topic_away(shop: Shop) -> None:
+    producer, consumer = FakeProducer(), FakeConsumer({PARTITION: orders(20)})
+
+    def unreadable(*args: Any, **options: Any) -> list[Any]:
+        if consumer.plan:
+            consumer.plan.popleft()()
+        raise RecordDeserializationError(PARTITION, consumer.positions[PARTITION], "value", ValueError("not JSON"))
+
+    consumer.poll = unreadable  # type: ignore[method-assign]
+    runner = runner_of(consumer, shop, dead_letter=once.DeadLetter(producer, "dead"), max_failures_in_a_row=3)
+    with pytest.raises(oncelog.TooManyFailures, match="not JSON"):
+        runner.run()
+    assert consumer.positions == {PARTITION: 3}
+
+
+@pytest.mark.parametrize(
+    ("effect", "why"),
+    [
+        (lambda record: None, "too many positional arguments"),
+        (lambda connection, record, clock: None, "missing a required argument: 'clock'"),
+        (lambda *, connection, record: None, "too many positional arguments"),
+        ("INSERT INTO orders", "is a function of"),
+    ],
+)
+def test_an_effect_that_cannot_be_called_is_refused_at_the_start(shop: Shop, effect: Any, why: str) -> None:
+    with pytest.raises(once.BadEffect, match=why):
+        runner_of(FakeConsumer({PARTITION: orders(3)}), shop, effect)
+
+
+def test_an_effect_that_nobody_would_await_is_refused(shop: Shop) -> None:
+    async def effect(connection: Any, record: Any) -> None: ...
+
+    class Effect:
+        async def __call__(self, connection: Any, record: Any) -> None: ...
+
+    for one in (effect, Effect()):
+        with pytest.raises(once.BadEffect, match="coroutine function"):
+            runner_of(FakeConsumer({PARTITION: orders(3)}), shop, one)
+
+
+def test_effects_of_all_kinds_are_taken(shop: Shop) -> None:
+    class Effect:
+        def __call__(self, connection: Any, record: Any) -> None:
+            shop.book(connection, record)
+
+        def book(self, connection: Any, record: Any, clock: Any = None) -> None:
+            shop.book(connection, record)
+
+    for number, one in enumerate((Effect(), Effect().book, functools.partial(Effect().book, clock=1), print)):
+        runner_of(FakeConsumer({PARTITION: orders(1)}), shop, one, scope=f"s{number}").run(until_idle=IDLE)
+    assert shop.booked() == [0, 0, 0]
 
 
 def test_a_record_without_an_id_is_buried_by_its_place_once(shop: Shop) -> None:

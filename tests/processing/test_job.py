@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -26,6 +27,16 @@ def job(**changes: Any) -> Job:
     "wrong",
     [
         {"function": "list"},
+        {"function": lambda: []},
+        {"function": lambda record, clock: []},
+        {"on_batch": lambda: None},
+        {"max_failures_in_a_row": 0},
+        {"target": "orders"},
+        {"dead_letter": "orders"},
+        {"source": ["a", "orders"], "target": "orders"},
+        {"source": iter(["a", "orders"]), "dead_letter": "orders"},
+        {"source": re.compile("ord.*"), "target": "orders"},
+        {"source": "^ord.*", "target": "orders"},
         {"batch_records": 0},
         {"batch_ms": -1},
         {"workers": 0},
@@ -38,6 +49,20 @@ def job(**changes: Any) -> Job:
 def test_what_makes_no_sense_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidConfig):
         job(**wrong)
+
+
+def test_a_coroutine_function_is_for_asyncio() -> None:
+    async def function(records: Any) -> list[Any]:
+        return []
+
+    with pytest.raises(InvalidConfig, match="coroutine function"):
+        job(function=function)
+    assert job(function=function, is_async=True)
+
+
+def test_sources_that_can_be_looked_at_once_are_kept() -> None:
+    assert job(source=iter(["a", "b"])).source == ("a", "b")
+    assert job(source=re.compile("ord.*"), target="border").reads("orders")
 
 
 def test_settings_of_the_consumer() -> None:

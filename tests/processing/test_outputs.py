@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 
 import oncelog
+from oncelog.processing.job import FeedsItself
 from oncelog.processing.outputs import checked_table, listed, send_all
 
 
 def sent(outputs: list[Any], target: str | None = "bills") -> list[tuple[Any, ...]]:
     found: list[tuple[Any, ...]] = []
-    send_all(lambda *arguments: found.append(arguments), target, outputs)
+    send_all(lambda *arguments: found.append(arguments), target, outputs, lambda topic: topic == "source")
     return found
 
 
@@ -57,3 +58,8 @@ def test_tables_are_tables() -> None:
     assert checked_table(None) is None
     with pytest.raises(TypeError, match=r"pyarrow\.Table"):
         checked_table([b"v"])
+
+
+def test_a_record_for_a_topic_that_is_read_is_refused() -> None:
+    with pytest.raises(FeedsItself, match="would not end"):
+        sent([b"v", oncelog.ProducerRecord("source", b"v")])

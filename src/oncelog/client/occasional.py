@@ -18,20 +18,25 @@ class OccasionalWarning:
     warning.give(now_ms, "%s was refused: %s", partition, error)
     """
 
-    def __init__(self, logger: logging.Logger, every_ms: int = WARN_EVERY_MS) -> None:
+    def __init__(self, logger: logging.Logger, every_ms: int = WARN_EVERY_MS, at_once: int = 1) -> None:
+        """At most `at_once` of them in any `every_ms`."""
         self._logger = logger
         self._every_ms = every_ms
-        self._next_ms: int | None = None
+        self._at_once = at_once
+        self._began_ms: int | None = None
+        self._told = 0
         self._untold = 0
 
     def give(self, now_ms: int, text: str, *values: object) -> bool:
-        """Write it, unless one was written a short while ago; then the next one says how many were not."""
-        if self._next_ms is not None and now_ms < self._next_ms:
+        """Write it, unless enough were written a short while ago; then the next one says how many were not."""
+        if self._began_ms is None or now_ms >= self._began_ms + self._every_ms:
+            self._began_ms, self._told = now_ms, 0
+        if self._told >= self._at_once:
             self._untold += 1
             return False
         if self._untold:
             text, values = text + " (and %d more like this since the last warning)", (*values, self._untold)
-        self._next_ms = now_ms + self._every_ms
+        self._told += 1
         self._untold = 0
         self._logger.warning(text, *values)
         return True

@@ -95,6 +95,10 @@ class DeadLetters:
         self._note = f"UPDATE {table} SET sent_at_ms = {dialect.now_ms} WHERE {numbers}"
         self._release = f"UPDATE {table} SET claimed_until_ms = 0 WHERE sent_at_ms IS NULL AND {numbers}"
 
+    @property
+    def topic(self) -> str:
+        return self._destination.topic
+
     def write(self, transaction: Transaction, record: Record, reason: str, attempts: int) -> None:
         """In the transaction that marks the record as failed."""
         headers = [

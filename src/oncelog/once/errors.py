@@ -16,6 +16,10 @@ class UnsupportedDatabase(OnceError):
     """Neither a path, nor an engine or a connection of a dialect that is known here."""
 
 
+class BadEffect(OnceError, TypeError):
+    """The effect is no function that can be called as `effect(connection, record)`."""
+
+
 class EffectEndedTransaction(OnceError):
     """The effect committed or rolled back what is not its to end, or hid an error that undid it."""
 

@@ -11,6 +11,7 @@ Offsets are committed to the broker after the database's transaction, never befo
 
 from __future__ import annotations
 
+import logging
 import random
 import threading
 import time
@@ -19,6 +20,8 @@ from typing import Any
 
 from oncelog.client import arguments as checked
 from oncelog.client.consumer_errors import RecordDeserializationError, WokenUp
+from oncelog.client.failure_run import MAX_FAILURES_IN_A_ROW, FailureRun
+from oncelog.client.occasional import OccasionalWarning
 from oncelog.once.backoff import Backoff
 from oncelog.once.cleaning import STEP, Cleaner, clean_dead_letters
 from oncelog.once.database import Transaction
@@ -40,7 +43,11 @@ from oncelog.once.patience import Patience
 from oncelog.once.strategy import DEFAULT_SCOPE, Effect, Record, Strategy
 from oncelog.once.worker import Worker
 
+logger = logging.getLogger(__name__)
+
 POLL_S = 0.5
+WARNINGS_AT_ONCE = 10
+"""So many records that are given up are told of one by one in ten seconds; of the others there is a count."""
 COMMIT_INTERVAL_S = 1.0
 COMMIT_PATIENCE_S = 5.0
 """How long the end of a run waits for the broker to take the last offsets; records are recognised without them."""
@@ -60,7 +67,9 @@ class Runner:
     one database apart; it is the group's id unless you say otherwise.
 
     `attempts` is how often an effect is tried before its record is sent to `dead_letter`, or, without one,
-    `PoisonRecord` is raised. `patience_s` is how long the database may be away before `run` raises. `keep_s` deletes
+    `PoisonRecord` is raised. Each of them is a WARNING in the log. After `max_failures_in_a_row` without one that went
+    well between them `TooManyFailures` is raised instead: then the effect is to blame, and the topic stays where it is.
+    `patience_s` is how long the database may be away before `run` raises. `keep_s` deletes
     marks of messages that are older; it must be longer than a message can be delivered again, and without it marks are
     kept for ever.
     """
@@ -77,12 +86,14 @@ class Runner:
         batch_size: int = 500,
         attempts: int = DEFAULT_ATTEMPTS,
         dead_letter: DeadLetter | None = None,
+        max_failures_in_a_row: int = MAX_FAILURES_IN_A_ROW,
         keep_s: float | None = None,
         patience_s: float = DEFAULT_PATIENCE_S,
     ) -> None:
         check_consumer(consumer)
         checked.whole_number(batch_size, "batch_size", least=1)
         checked.whole_number(attempts, "attempts", least=1)
+        checked.whole_number(max_failures_in_a_row, "max_failures_in_a_row", least=1)
         self._consumer = consumer
         scope = scope or getattr(getattr(consumer, "config", None), "group_id", None) or DEFAULT_SCOPE
         self._worker = Worker(database, effect, strategy, scope=scope)
@@ -91,6 +102,8 @@ class Runner:
         self._batch_size = batch_size
         self._attempts = attempts
         self._dead_letters = DeadLetters(self._worker.database, scope, dead_letter) if dead_letter else None
+        self._failures = FailureRun(max_failures_in_a_row)
+        self._burials = OccasionalWarning(logger, at_once=WARNINGS_AT_ONCE)
         self._patience_s = patience_s
         self._keep_ms = None if keep_s is None else int(keep_s * 1_000)
         self._cleaner = Cleaner(self._worker.database, self._worker.guard.table) if self._worker.guard.table else None
@@ -191,6 +204,8 @@ class Runner:
     def _settle(self, records: Sequence[Record], outcomes: list[Outcome]) -> None:
         self._hand.settle(records)
         self.tally.add(outcomes)
+        if Outcome.DONE in outcomes:
+            self._failures.succeeded()
 
     def _retry(self, record: Record, failure: Exception) -> None:
         backoff = Backoff()
@@ -216,6 +231,15 @@ class Runner:
                 "runner a dead_letter to send such records to"
             ) from failure
         reason, dead_letters = reason_of(failure, record), self._dead_letters
+        self._failures.failed(f"the effect of {place(record)}", failure)
+        self._burials.give(
+            int(time.monotonic() * 1000),
+            "%s goes to the dead-letter topic %r after %d attempts: %s",
+            place(record),
+            dead_letters.topic,
+            attempts,
+            reason,
+        )
         self._insist(lambda: self._fail(record, reason, attempts, dead_letters))
         self._next_ship = 0.0
 

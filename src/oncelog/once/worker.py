@@ -9,7 +9,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from oncelog.client.arguments import shown
+from oncelog.client.functions import objection_to
 from oncelog.once.database import Database, Transaction
+from oncelog.once.errors import BadEffect
 from oncelog.once.message_table import MessageTable
 from oncelog.once.outcome import DONE, Mark, Outcome
 from oncelog.once.strategy import DEFAULT_SCOPE, Effect, Guard, Record, Strategy
@@ -28,7 +30,10 @@ class Worker:
         self, database: Any, effect: Effect, strategy: Strategy | None = None, *, scope: str = DEFAULT_SCOPE
     ) -> None:
         if not callable(effect):
-            raise TypeError(f"the effect is a function of (connection, record), not {shown(effect)}")
+            raise BadEffect(f"the effect is a function of (connection, record), not {shown(effect)}")
+        objection = objection_to(effect, ("connection", "record"))
+        if objection is not None:
+            raise BadEffect(f"the effect: {objection}")
         self.database = Database.of(database)
         self.scope = scope
         self.guard: Guard = (strategy or MessageTable()).bind(self.database, scope)

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from oncelog.client.failure_run import MAX_FAILURES_IN_A_ROW
+from oncelog.client.functions import objection_to
 from oncelog.errors import InvalidConfig
 from oncelog.processing.report import OnBatch
 
@@ -23,6 +25,10 @@ CONSUMER_DEFAULTS = {"isolation_level": "read_committed", "auto_offset_reset": "
 first offset commit, as often as its partitions move until then."""
 
 
+class FeedsItself(InvalidConfig):
+    """The results go to a topic that is read."""
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
     source: Source
@@ -37,22 +43,54 @@ class Job:
     tables: bool = False
     dead_letter: str | None = None
     retries: int = RETRIES
+    max_failures_in_a_row: int = MAX_FAILURES_IN_A_ROW
     workers: int = 1
     consumer: Mapping[str, Any] = field(default_factory=dict)
     producer: Mapping[str, Any] = field(default_factory=dict)
     on_batch: OnBatch | None = None
+    is_async: bool = False
+    """Whether the functions may be coroutine functions."""
 
     def __post_init__(self) -> None:
-        if not callable(self.function):
-            raise InvalidConfig(f"the function is called with a batch of records; {self.function!r} cannot be called")
+        self._check_functions()
+        self._check_topics()
         if not self.group or not self.transactional_id:
             raise InvalidConfig("group and transactional_id are names that are not empty")
-        if self.batch_records < 1 or self.workers < 1:
-            raise InvalidConfig("batch_records and workers begin at 1")
+        if self.batch_records < 1 or self.workers < 1 or self.max_failures_in_a_row < 1:
+            raise InvalidConfig("batch_records, workers and max_failures_in_a_row begin at 1")
         if self.batch_ms < 0 or self.retries < 0:
             raise InvalidConfig("batch_ms and retries begin at 0")
         if self.tables and self.target is None:
             raise InvalidConfig("with tables=True all rows go to one topic: give process() a target")
+
+    def _check_functions(self) -> None:
+        argument = "table" if self.tables else "records"
+        objection = objection_to(self.function, (argument,), may_be_async=self.is_async)
+        if objection is not None:
+            raise InvalidConfig(f"the function is called with a batch of records: {objection}")
+        if self.on_batch is not None:
+            objection = objection_to(self.on_batch, ("report",), may_be_async=self.is_async)
+            if objection is not None:
+                raise InvalidConfig(f"on_batch: {objection}")
+
+    def _check_topics(self) -> None:
+        if not isinstance(self.source, str | re.Pattern):
+            object.__setattr__(self, "source", tuple(self.source))  # looked at more than once
+        for name, topic in (("the target", self.target), ("dead_letter", self.dead_letter)):
+            if topic is not None and self.reads(topic):
+                raise FeedsItself(
+                    f"{name} {topic!r} is among the topics that process() reads: it would process its own results,"
+                    " without end. Write to another topic"
+                )
+
+    def reads(self, topic: str) -> bool:
+        """Whether it is among the sources."""
+        source = self.source
+        if isinstance(source, str) and source.startswith("^"):
+            source = re.compile(source)
+        if isinstance(source, re.Pattern):
+            return source.fullmatch(topic) is not None
+        return topic == source if isinstance(source, str) else topic in source
 
     def consumer_settings(self) -> dict[str, Any]:
         given = _underscored(self.consumer)

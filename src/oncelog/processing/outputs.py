@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from oncelog.client.records import ProducerRecord
+from oncelog.processing.job import FeedsItself
 from oncelog.records.kernel import ConsumerRecord
 
 ACCEPTED = "a value, (key, value), an oncelog.ProducerRecord or an oncelog.ConsumerRecord"
@@ -39,7 +40,8 @@ def checked_table(returned: Any) -> Any:
     return returned
 
 
-def send_all(send: Send, target: str | None, outputs: Iterable[Any]) -> None:
+def send_all(send: Send, target: str | None, outputs: Iterable[Any], reads: Callable[[str], bool]) -> None:
+    """`reads` says whether a topic is a source, to which nothing may be sent."""
     for output in outputs:
         kind = type(output)
         if target is None and kind is not ProducerRecord:
@@ -50,6 +52,8 @@ def send_all(send: Send, target: str | None, outputs: Iterable[Any]) -> None:
             send(target, output[1], output[0])
         elif kind is ProducerRecord:
             topic, value, key, partition, headers, timestamp_ms = output
+            if topic and topic != target and reads(topic):
+                raise FeedsItself(f"{_shown(output)} goes to a topic that process() reads: it would not end")
             send(topic or target, value, key, headers, partition, timestamp_ms)
         elif kind is ConsumerRecord:
             send(target, output.value, output.key, output.headers, None, output.timestamp_ms)
@@ -79,6 +83,12 @@ def dead_letter(topic: str, single: Any, error: BaseException, group: str) -> Pr
     }
     headers = [*record["headers"], *((DEAD + name, str(content).encode()) for name, content in about.items())]
     return ProducerRecord(topic, record["value"], record["key"], None, headers, None)
+
+
+def place_of(single: Any) -> str:
+    """Where a list of one record, or a table of one row, comes from."""
+    record = _fields_of(single)
+    return f"{record['topic']}-{record['partition']} at offset {record['offset']}"
 
 
 def _fields_of(single: Any) -> dict[str, Any]:

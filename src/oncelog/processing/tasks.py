@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from typing import Any
 
+from oncelog.client.failure_run import MAX_FAILURES_IN_A_ROW
 from oncelog.consumer.async_consumer import AsyncConsumer
 from oncelog.processing.ends import Ends
 from oncelog.processing.job import BATCH_MS, BATCH_RECORDS, RETRIES, Job, Servers, Source
@@ -37,6 +38,7 @@ async def process_async(
     tables: bool = False,
     dead_letter: str | None = None,
     retries: int = RETRIES,
+    max_failures_in_a_row: int = MAX_FAILURES_IN_A_ROW,
     workers: int = 1,
     consumer: Mapping[str, Any] | None = None,
     producer: Mapping[str, Any] | None = None,
@@ -57,6 +59,8 @@ async def process_async(
         tables=tables,
         dead_letter=dead_letter,
         retries=retries,
+        max_failures_in_a_row=max_failures_in_a_row,
+        is_async=True,
         workers=workers,
         consumer=consumer or {},
         producer=producer or {},
@@ -97,7 +101,7 @@ class _Crew:
             enter = stack.enter_async_context
             producers = [await enter(AsyncProducer(**settings)) for settings in job.producers_settings(number)]
             consumer = await enter(AsyncConsumer(**job.consumer_settings()))
-            shell = _TaskShell(self.is_stopping)
+            shell = _TaskShell(self.is_stopping, job.reads)
             worker = Worker(number, job, consumer, producers, shell, self._ends)
             try:
                 await shell.run(worker.run())
@@ -112,8 +116,9 @@ class _Crew:
 
 
 class _TaskShell:
-    def __init__(self, is_stopping: Callable[[], bool]) -> None:
+    def __init__(self, is_stopping: Callable[[], bool], reads: Callable[[str], bool]) -> None:
         self.is_stopping = is_stopping
+        self._reads = reads
 
     async def run(self, steps: Steps[Any]) -> Any:
         result: Any = None
@@ -138,7 +143,7 @@ class _TaskShell:
         for begin in range(0, len(outputs), SENT_AT_ONCE):
             if begin:
                 await producer.flush()
-            send_all(send, target, outputs[begin : begin + SENT_AT_ONCE])
+            send_all(send, target, outputs[begin : begin + SENT_AT_ONCE], self._reads)
 
     async def send_table(self, producer: AsyncProducer, target: str, table: Any) -> None:
         _hear(producer.send_table(target, table))

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Any
 
+from oncelog.client.failure_run import MAX_FAILURES_IN_A_ROW
 from oncelog.consumer.consumer import Consumer
 from oncelog.processing.ends import Ends
 from oncelog.processing.job import BATCH_MS, BATCH_RECORDS, RETRIES, Job, Servers, Source
@@ -39,6 +40,7 @@ def process(
     tables: bool = False,
     dead_letter: str | None = None,
     retries: int = RETRIES,
+    max_failures_in_a_row: int = MAX_FAILURES_IN_A_ROW,
     workers: int = 1,
     consumer: Mapping[str, Any] | None = None,
     producer: Mapping[str, Any] | None = None,
@@ -53,12 +55,13 @@ def process(
 
     Goes on until `stop` is set, or with `until_end` until all is read that was there; then it gives up, and raises, if
     no broker can be reached for `default.api.timeout.ms` of the consumer (a minute), or `max.block.ms` of the producer
-    while its transactions begin. A function that raises is called
-    `retries` times more; then the records that it cannot process go to the topic `dead_letter`, in the same
-    transaction, or, if there is none, its error is raised: nothing of the batch is visible, and it is read again by the
-    next call. Each of the `workers` is a thread, a member of the group, and has transactional ids of its own. Only one
-    call at a time may use a `transactional_id`: the latest one fences those before it, which raise
-    `TransactionalProducerFenced`.
+    while its transactions begin. A function that raises is called `retries` times more; then the records that it cannot
+    process go to the topic `dead_letter`, in the same transaction, each with a WARNING, or, if there is none, its error
+    is raised: nothing of the batch is visible, and it is read again by the next call. After `max_failures_in_a_row`
+    records without one that could be processed between them `TooManyFailures` is raised: then the function is to blame.
+    The target may not be among the sources. Each of the `workers` is a thread, a member of the group, and has
+    transactional ids of its own. Only one call at a time may use a `transactional_id`: the latest one fences those
+    before it, which raise `TransactionalProducerFenced`.
 
     `consumer` and `producer` are further settings of theirs; `on_batch` is told of every batch that was committed.
     """
@@ -75,6 +78,7 @@ def process(
         tables=tables,
         dead_letter=dead_letter,
         retries=retries,
+        max_failures_in_a_row=max_failures_in_a_row,
         workers=workers,
         consumer=consumer or {},
         producer=producer or {},
@@ -108,7 +112,7 @@ class _Crew:
         with ExitStack() as stack:
             producers = [stack.enter_context(Producer(**settings)) for settings in job.producers_settings(number)]
             consumer = stack.enter_context(Consumer(**job.consumer_settings()))
-            shell = _ThreadShell(self.is_stopping)
+            shell = _ThreadShell(self.is_stopping, job.reads)
             worker = Worker(number, job, consumer, producers, shell, self._ends)
             try:
                 shell.run(worker.run())
@@ -151,8 +155,9 @@ class _Crew:
 
 
 class _ThreadShell:
-    def __init__(self, is_stopping: Callable[[], bool]) -> None:
+    def __init__(self, is_stopping: Callable[[], bool], reads: Callable[[str], bool]) -> None:
         self.is_stopping = is_stopping
+        self._reads = reads
 
     def run(self, steps: Steps[Any]) -> Any:
         result: Any = None
@@ -171,7 +176,7 @@ class _ThreadShell:
     def send(self, producer: Producer, target: str | None, outputs: list[Any]) -> None:
         taken = 0 if target is None else producer.take_plain(target, outputs)
         if taken < len(outputs):
-            send_all(producer.send, target, outputs[taken:])
+            send_all(producer.send, target, outputs[taken:], self._reads)
 
     def send_table(self, producer: Producer, target: str, table: Any) -> None:
         producer.send_table(target, table)

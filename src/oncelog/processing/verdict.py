@@ -15,6 +15,7 @@ from oncelog.errors import (
     UnknownMemberId,
     UnknownProducerId,
 )
+from oncelog.processing.job import FeedsItself
 
 
 class Verdict(Enum):
@@ -39,7 +40,9 @@ def verdict_of(error: BaseException) -> Verdict:
     if isinstance(error, BufferExhausted):
         return Verdict.GO_BACK
     return (
-        Verdict.GIVE_UP if isinstance(error, TransactionError | TopicUnavailable | ProducerClosed) else Verdict.FAILED
+        Verdict.GIVE_UP
+        if isinstance(error, TransactionError | TopicUnavailable | ProducerClosed | FeedsItself)
+        else Verdict.FAILED
     )
 
 

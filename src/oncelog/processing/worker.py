@@ -32,12 +32,14 @@ from typing import Any, Protocol, TypeVar
 
 from oncelog.client.consumer_errors import ConsumerTimedOut, NotAssigned
 from oncelog.client.consumer_records import NO_GENERATION, OffsetAndMetadata
+from oncelog.client.failure_run import FailureRun
 from oncelog.client.membership.backoff import Backoff
+from oncelog.client.occasional import OccasionalWarning
 from oncelog.client.transaction_errors import AbortNeeded, TransactionError
 from oncelog.processing.batch import Batch, batch_of_records, batch_of_table
 from oncelog.processing.ends import Ends
 from oncelog.processing.job import Job
-from oncelog.processing.outputs import checked_table, dead_letter, listed
+from oncelog.processing.outputs import checked_table, dead_letter, listed, place_of
 from oncelog.processing.report import BatchReport, ProcessReport
 from oncelog.processing.verdict import Verdict, verdict_of
 from oncelog.types import TopicPartition
@@ -50,6 +52,8 @@ Steps = Generator[Step, Any, T]
 
 POLL_S = 0.2
 """How long one poll waits for records; how soon a stop is noticed."""
+WARNINGS_AT_ONCE = 10
+"""So many dead letters are told of one by one in ten seconds; of the others there is a count."""
 CLOSE_AFTER_FAILURE_S = 5.0
 """How long the clients of a worker that failed have to end what is under way. What they do not end is aborted by
 whoever has the transactional id next."""
@@ -107,6 +111,8 @@ class Worker:
         self._committed: dict[TopicPartition, int] = {}
         self._given_up: set[TopicPartition] = set()
         """While more records were read for the batch in hand."""
+        self._failures = FailureRun(job.max_failures_in_a_row)
+        self._warning = OccasionalWarning(logger, at_once=WARNINGS_AT_ONCE)
         self._connected_ms = shell.clock_ms()
         """When a broker was last there to be asked."""
         self._backoff = Backoff(FIRST_PAUSE_MS, LONGEST_PAUSE_MS, shell.jitter)
@@ -319,6 +325,8 @@ class Worker:
         self._committed.update({partition: committed.offset for partition, committed in batch.nexts.items()})
         if not batch.size:
             return
+        if not dead_letters:
+            self._failures.succeeded()
         self._count(batches=1, records=batch.size, outputs=outputs, dead_letters=dead_letters)
         on_batch = self._job.on_batch
         if on_batch is not None:
@@ -360,7 +368,10 @@ class Worker:
             try:
                 results.append((yield from self._transform(single)))
             except Exception as error:
+                self._failures.failed(place_of(single), error)
                 results.append(error)
+            else:
+                self._failures.succeeded()
         while True:
             dead = sum(isinstance(result, Exception) for result in results)
             outputs = sum(count_of(result) for result in results if not isinstance(result, Exception))
@@ -368,9 +379,17 @@ class Worker:
             yield from self._take_off(batch, outputs, dead, sending)
             _, wrong = yield from self._touch_down()
             if wrong is None or verdict_of(wrong) is not Verdict.FAILED:
+                if wrong is None:
+                    self._tell_burials(singles, results, dead_letters)
                 return wrong is None
             if dead == sum(isinstance(result, Exception) for result in results):
                 raise blaming(wrong, batch)  # not one more of them is known to be bad
+
+    def _tell_burials(self, singles: list[Any], results: list[Any], dead_letters: str) -> None:
+        for single, result in zip(singles, results, strict=True):
+            if isinstance(result, Exception):
+                told = "%s went to the dead-letter topic %r: %r"
+                self._warning.give(self._shell.clock_ms(), told, place_of(single), dead_letters, result)
 
     def _send_singly(self, singles: list[Any], results: list[Any], dead_letters: str) -> Steps[None]:
         """A result that cannot be sent is replaced by the reason."""
