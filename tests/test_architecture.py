@@ -52,6 +52,7 @@ SHELLS = {
     "oncelog.client.blocking": "sockets and backoff of the blocking client",
     "oncelog.client.loop_future": "a future as asyncio's: its errors, and the loop that calls whoever waits",
     "oncelog.client.loop_intake": "names what asyncio is to take such a future for",
+    "oncelog.client.standard_futures": "how threads and event loops of the standard library wait for a record's result",
     "oncelog.client.selecting": "runs a client core in a thread: sockets, the wait for them, the clock",
     "oncelog.client.standing_in": "a user's thread in the place of that thread: one socket, the wait for it, the clock",
     "oncelog.client.turn": "which of the two it is, and where they wait",

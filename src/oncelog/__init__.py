@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from oncelog.client.consumer_records import OffsetAndTimestamp as OffsetAndTimestamp
     from oncelog.client.delivery import NotDeliveredYet as NotDeliveredYet
     from oncelog.client.delivery import RecordFuture as RecordFuture
+    from oncelog.client.failure_run import TooManyFailures as TooManyFailures
     from oncelog.client.partitioner import PartitionerError as PartitionerError
     from oncelog.client.producer_errors import BufferExhausted as BufferExhausted
     from oncelog.client.producer_errors import DeliveryFailed as DeliveryFailed
@@ -265,6 +266,7 @@ _HOMES = {
     "TableFuture": "oncelog.client.table_result",
     "TableMetadata": "oncelog.client.table_result",
     "TooLate": "oncelog.spark.sink.errors",
+    "TooManyFailures": "oncelog.client.failure_run",
     "TopicAlreadyExists": "oncelog.errors",
     "TopicAuthorizationFailed": "oncelog.errors",
     "TopicPartition": "oncelog.types",
@@ -401,6 +403,7 @@ __all__ = [
     "TableFuture",
     "TableMetadata",
     "TooLate",
+    "TooManyFailures",
     "TopicAlreadyExists",
     "TopicAuthorizationFailed",
     "TopicPartition",

@@ -192,7 +192,9 @@ def test_a_mistake_in_the_effect_does_not_move_the_whole_topic_away(
     bad = book_unless(shop, lambda record: record.offset >= 5 and not is_fixed)
     letter = once.DeadLetter(producer, "orders.dead")
     runner = runner_of(consumer, shop, bad, attempts=1, dead_letter=letter, max_failures_in_a_row=4)
-    with pytest.raises(oncelog.TooManyFailures, match=r"4 records in a row have failed, and now the effect of orders/0/9"):
+    with pytest.raises(
+        oncelog.TooManyFailures, match="4 records in a row have failed, and now the effect of orders/0/9"
+    ):
         runner.run(until_idle=IDLE)
     assert (runner.tally.done, runner.tally.failed) == (5, 4)
     assert consumer.committed == {PARTITION: 9}, "the one too many, and those behind it, stay where they are"

@@ -27,7 +27,7 @@ def job(**changes: Any) -> Job:
     "wrong",
     [
         {"function": "list"},
-        {"function": lambda: []},
+        {"function": lambda: [1]},
         {"function": lambda record, clock: []},
         {"on_batch": lambda: None},
         {"max_failures_in_a_row": 0},

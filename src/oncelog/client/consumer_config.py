@@ -294,8 +294,9 @@ class ConsumerConfig:
     check_crcs: Flag = True
     """Check that batches arrive as they were sent."""
 
-    allow_auto_create_topics: Flag = True
-    """Let the broker create a topic that is subscribed to and does not exist, if it is set up to."""
+    allow_auto_create_topics: Flag = False
+    """Let the broker create a topic that is subscribed to and does not exist, if it is set up to. Otherwise a
+    misspelt name is a WARNING."""
     exclude_internal_topics: Flag = True
     """A pattern matches no internal topic, such as `__consumer_offsets`."""
 

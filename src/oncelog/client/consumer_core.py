@@ -13,6 +13,7 @@ still waits for; what was lost is not read from the moment on in which it is kno
 
 from __future__ import annotations
 
+import logging
 import re
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -38,9 +39,12 @@ from oncelog.client.metadata_cache import MetadataCache
 from oncelog.client.network import Network
 from oncelog.client.network_events import Event
 from oncelog.client.topic_questions import TopicQuestion, TopicQuestions
+from oncelog.errors import UnknownTopicOrPartition
 from oncelog.records.kernel import ConsumerRecord
 from oncelog.types import TopicPartition
 from oncelog.wire.api import ApiKey
+
+_log = logging.getLogger(__name__)
 
 Command = Callable[[int], None]
 Done = Callable[[Any], None]
@@ -120,6 +124,9 @@ class ConsumerCore:
         self._awaiting_offsets: set[TopicPartition] = set()
         self._needed_now: set[TopicPartition] = set()
         """Whose position a callback of the user's waits for."""
+        self.missing_topics: frozenset[str] = frozenset()
+        """Those to be read that do not exist, as brokers last said. For any thread."""
+        self._told_missing: frozenset[str] = frozenset()
         self._refused_in: int | None = None
         """The poll in which the group would not tell committed offsets."""
         self._user_seen: tuple[int, object] = (0, None)
@@ -183,7 +190,8 @@ class ConsumerCore:
 
     def handle(self, event: Event, now_ms: int) -> None:
         if event.tag == ApiKey.METADATA:
-            self._cluster.arrived(event, now_ms)
+            if self._cluster.arrived(event, now_ms) is not None:
+                self._notice_missing()
         elif self.fetcher.handle(event, now_ms) or self._topic_questions.handle(event, now_ms):
             pass
         elif self._link is not None:
@@ -207,6 +215,28 @@ class ConsumerCore:
     def describe_topics(self, topics: Collection[str] | None, done: Done) -> TopicQuestion:
         """Of these topics, or of all, what any broker knows; creates none."""
         return self._topic_questions.ask(topics, done)
+
+    def _notice_missing(self) -> None:
+        """A topic that does not exist may be a mistake, and is told of once. Where brokers may create it, they are
+        given the time until the next answer."""
+        named = self._topics
+        if self._subscribed is not None:
+            named = frozenset() if isinstance(self._subscribed, re.Pattern) else frozenset(self._subscribed)
+        errors = self.metadata.topic_errors
+        missing = frozenset(name for name in named if errors.get(name) == UnknownTopicOrPartition.code)
+        is_patient = self._config.allow_auto_create_topics
+        news = missing & self.missing_topics if is_patient else missing
+        for name in sorted(news - self._told_missing):
+            _log.warning(
+                "%s: topic %r does not exist: nothing is read from it until it is created, such as with `oncelog topics"
+                " create %s`%s",
+                self._config.client_id,
+                name,
+                name,
+                "" if is_patient else "; reading creates no topic, unless allow.auto.create.topics is true",
+            )
+        self._told_missing = news | (self._told_missing & missing)
+        self.missing_topics = missing
 
     # --- what is read -----------------------------------------------------------------------------------------------
 

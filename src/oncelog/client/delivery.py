@@ -9,9 +9,10 @@ Waiting needs a thread's primitive, which a core does not know: whoever makes de
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
+from oncelog.client import standard_futures
 from oncelog.client.records import RecordMetadata, new_metadata, recycle, show_to_collector
 from oncelog.errors import OncelogError
 from oncelog.types import NO_OFFSET, NO_TIMESTAMP
@@ -180,7 +181,8 @@ def _call(watchers: list[Callable[[], Any]], start: int) -> int:
 
 
 class RecordFuture:
-    """The result of one `send()`, in the manner of `concurrent.futures.Future`."""
+    """The result of one `send()`: a `concurrent.futures.Future` to whoever waits for it, in `concurrent.futures.wait`
+    and `as_completed`, in `asyncio.wrap_future`, or by `await`."""
 
     __slots__ = ("_delivery", "_index", "_timestamp_ms")
 
@@ -264,6 +266,34 @@ class RecordFuture:
                     f"no answer about the record for {delivery.topic}-{delivery.partition} within {timeout_s} s;"
                     " it is still on its way"
                 )
+
+    # --- what the standard library looks for ------------------------------------------------------------------
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:  # asyncio asks whether it is a concurrent.futures.Future
+        return standard_futures.future_class()
+
+    @property
+    def _condition(self) -> standard_futures.Condition:
+        return standard_futures.Condition(self)
+
+    @property
+    def _waiters(self) -> standard_futures.Waiters:
+        return standard_futures.Waiters(self)
+
+    @property
+    def _state(self) -> str:
+        return standard_futures.state_of(self)
+
+    def _get_snapshot(self) -> tuple[bool, bool, Any, Any]:
+        """Done, cancelled, result, error: what asyncio asks for since Python 3.14."""
+        if not self.done():
+            return False, False, None, None
+        error = self.exception(0)
+        return True, False, None if error is not None else self.result(0), error
+
+    def __await__(self) -> Generator[Any, None, RecordMetadata]:
+        return standard_futures.awaiting(self)
 
     def __repr__(self) -> str:
         delivery = self._deciding()

@@ -7,11 +7,12 @@ what became of them. It knows nothing of columns, and never decides a fate.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+from oncelog.client import standard_futures
 from oncelog.client.delivery import Delivery, NotDeliveredYet, Waiter
 from oncelog.client.partitioner import NO_PARTITION
 from oncelog.client.producer_errors import DeliveryFailed
@@ -206,6 +207,34 @@ class TableFuture:
         self._watchers.append(watcher)
         if self._is_done:
             watcher()
+
+    # --- what the standard library looks for ------------------------------------------------------------------
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:  # asyncio asks whether it is a concurrent.futures.Future
+        return standard_futures.future_class()
+
+    @property
+    def _condition(self) -> standard_futures.Condition:
+        return standard_futures.Condition(self)
+
+    @property
+    def _waiters(self) -> standard_futures.Waiters:
+        return standard_futures.Waiters(self)
+
+    @property
+    def _state(self) -> str:
+        return standard_futures.state_of(self)
+
+    def _get_snapshot(self) -> tuple[bool, bool, Any, Any]:
+        """Done, cancelled, result, error: what asyncio asks for since Python 3.14."""
+        if not self.done():
+            return False, False, None, None
+        error = self.exception(0)
+        return True, False, None if error is not None else self.result(0), error
+
+    def __await__(self) -> Generator[Any, None, TableMetadata]:
+        return standard_futures.awaiting(self)
 
     # --- for who sends ----------------------------------------------------------------------------------------
 

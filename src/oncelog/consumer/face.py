@@ -63,6 +63,12 @@ class ConsumerFace:
         return self._parts.config.client_id
 
     @property
+    def missing_topics(self) -> frozenset[str]:
+        """Topics that this consumer is to read and that do not exist, as far as brokers have told. Each is a WARNING as
+        well."""
+        return self._parts.core.missing_topics
+
+    @property
     def is_connected(self) -> bool:
         """Whether a broker is connected at the moment. A consumer that is not tries on, and says so in its log."""
         return self._parts.core.is_connected

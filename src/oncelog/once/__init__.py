@@ -14,11 +14,13 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from oncelog.client.failure_run import TooManyFailures
 from oncelog.once.cleaning import clean
 from oncelog.once.database import Database
 from oncelog.once.database_offsets import DatabaseOffsets
 from oncelog.once.dead_letters import DeadLetter
 from oncelog.once.errors import (
+    BadEffect,
     BadIdentity,
     DatabaseUnavailable,
     EffectEndedTransaction,
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from oncelog.once.redis_leases import RedisLeases as RedisLeases
 
 __all__ = [
+    "BadEffect",
     "BadIdentity",
     "Database",
     "DatabaseOffsets",
@@ -69,6 +72,7 @@ __all__ = [
     "Strategy",
     "Tally",
     "Token",
+    "TooManyFailures",
     "UnsupportedDatabase",
     "Version",
     "Worker",

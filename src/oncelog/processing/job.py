@@ -83,6 +83,14 @@ class Job:
                     " without end. Write to another topic"
                 )
 
+    @property
+    def source_names(self) -> frozenset[str]:
+        """The topics that are read, if they are named; none for a pattern."""
+        source = self.source
+        if isinstance(source, re.Pattern) or (isinstance(source, str) and source.startswith("^")):
+            return frozenset()
+        return frozenset([source] if isinstance(source, str) else source)
+
     def reads(self, topic: str) -> bool:
         """Whether it is among the sources."""
         source = self.source

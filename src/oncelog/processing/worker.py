@@ -36,6 +36,7 @@ from oncelog.client.failure_run import FailureRun
 from oncelog.client.membership.backoff import Backoff
 from oncelog.client.occasional import OccasionalWarning
 from oncelog.client.transaction_errors import AbortNeeded, TransactionError
+from oncelog.errors import UnknownTopicOrPartition
 from oncelog.processing.batch import Batch, batch_of_records, batch_of_table
 from oncelog.processing.ends import Ends
 from oncelog.processing.job import Job
@@ -430,6 +431,10 @@ class Worker:
         return found
 
     def _look_for_ends(self, ends: Ends, positions: dict[TopicPartition, int]) -> Steps[None]:
+        missing: frozenset[str] = getattr(self._consumer, "missing_topics", frozenset())
+        if not positions and self._job.source_names and missing >= self._job.source_names:
+            names = ", ".join(sorted(missing))
+            raise UnknownTopicOrPartition(f"there is nothing to read up to its end: no topic {names} exists")
         orphans = ends.orphans()
         unknown = [partition for partition in (*positions, *orphans) if partition not in ends.known]
         with suppress(ConsumerTimedOut):  # there will be another time
