@@ -15,7 +15,7 @@ from oncelog.client.fetch.partitions import Stage
 from oncelog.client.membership.news import Assigned, Failed, Lost, News, Revoking
 from oncelog.client.network import Network
 from oncelog.client.network_settings import NetworkSettings
-from oncelog.errors import GroupAuthorizationFailed
+from oncelog.errors import GroupAuthorizationFailed, UnknownTopicOrPartition
 from oncelog.types import TopicPartition
 from tests.client.network_scene import SETTINGS
 
@@ -280,3 +280,38 @@ def test_a_failed_group_is_told() -> None:
     scene.happen(failed)
     assert list(scene.core.outbox) == [failed]
     assert scene.rings > 0
+
+
+class TestTopicsThatDoNotExist:
+    @staticmethod
+    def told(scene: Scene, *missing: str) -> None:
+        """Brokers answer about the topics."""
+        scene.core.metadata.topic_errors = dict.fromkeys(missing, UnknownTopicOrPartition.code)
+        scene.core._notice_missing()
+
+    def test_are_told_of_once_until_they_exist(self, caplog: pytest.LogCaptureFixture) -> None:
+        scene = Scene(client_id="reader")
+        for _ in range(3):
+            self.told(scene, "orders", "of another client")
+        (record,) = caplog.records
+        assert record.levelname == "WARNING"
+        assert record.getMessage().startswith("reader: topic 'orders' does not exist: nothing is read from it until")
+        assert "unless allow.auto.create.topics is true" in record.getMessage()
+        assert scene.core.missing_topics == {"orders"}
+        self.told(scene)
+        assert scene.core.missing_topics == frozenset()
+        self.told(scene, "orders")
+        assert len(caplog.records) == 2
+
+    def test_are_given_the_time_to_be_created_where_that_is_asked_for(self, caplog: pytest.LogCaptureFixture) -> None:
+        scene = Scene(allow_auto_create_topics=True)
+        self.told(scene, "orders")
+        assert caplog.records == []
+        self.told(scene, "orders")
+        assert len(caplog.records) == 1
+
+    def test_are_not_created_by_asking_for_them(self) -> None:
+        for asked, settings in ((False, {}), (True, {"allow_auto_create_topics": True})):
+            metadata = Scene(**settings).core.metadata
+            metadata.want("orders", NOW_MS)
+            assert metadata.question(NOW_MS)["allow_auto_topic_creation"] is asked

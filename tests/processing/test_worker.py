@@ -10,8 +10,11 @@ import pytest
 
 from oncelog.client.consumer_errors import ConsumerTimedOut
 from oncelog.client.consumer_records import NO_GENERATION, GroupMetadata
+from oncelog.client.failure_run import TooManyFailures
+from oncelog.client.records import ProducerRecord
 from oncelog.client.transaction_errors import AbortNeeded, OutcomeUnknown, TransactionalProducerFenced
-from oncelog.errors import FencedInstanceId, IllegalGeneration, MessageTooLarge
+from oncelog.errors import FencedInstanceId, IllegalGeneration, MessageTooLarge, UnknownTopicOrPartition
+from oncelog.processing.ends import Ends
 from oncelog.processing.job import Job
 from oncelog.processing.worker import Steps, Worker
 from oncelog.records.kernel import ConsumerRecord
@@ -172,7 +175,7 @@ class InlineShell:
 
     def send(self, producer: FakeProducer, target: str | None, outputs: list[Any]) -> None:
         for output in outputs:
-            producer.send("target", output)
+            producer.send("target", output.value if isinstance(output, ProducerRecord) else output)
 
     def send_table(self, producer: FakeProducer, target: str, table: Any) -> None:
         raise AssertionError("no tables here")
@@ -345,6 +348,61 @@ def test_whoever_was_replaced_gives_up(error: Exception) -> None:
     with pytest.raises(type(error)):
         scene.run()
     assert scene.cluster.visible == LOG[A][:3]
+
+
+def failing(is_bad: Callable[[bytes], bool]) -> Callable[[list[ConsumerRecord]], list[bytes]]:
+    def function(records: list[ConsumerRecord]) -> list[bytes]:
+        if any(is_bad(record.value) for record in records):
+            raise ValueError("no such table")
+        return [record.value for record in records]
+
+    return function
+
+
+def test_a_mistake_in_the_function_does_not_move_the_whole_topic_away(caplog: pytest.LogCaptureFixture) -> None:
+    scene = Scene(function=failing(lambda _: True), dead_letter="dead", retries=0, max_failures_in_a_row=4)
+    with pytest.raises(TooManyFailures, match=r"4 records in a row have failed, and now .* at offset") as raised:
+        scene.run()
+    assert isinstance(raised.value.__cause__, ValueError)
+    assert scene.cluster.visible == ALL[:3], "the first batch, as dead letters; of the second nothing"
+    told = [
+        record.getMessage() for record in caplog.records if "went to the dead-letter topic 'dead'" in record.message
+    ]
+    assert len(told) == 3
+    assert told[0].startswith("source-0 at offset 0 went to the dead-letter topic 'dead': ValueError")
+
+
+def test_dead_letters_with_a_success_between_them_are_no_run() -> None:
+    bad = failing(lambda value: value in ALL[::2])
+    scene = Scene(function=bad, dead_letter="dead", retries=0, max_failures_in_a_row=2)
+    scene.run()
+    assert sorted(scene.cluster.visible) == ALL
+    assert scene.worker.report.dead_letters == len(ALL[::2])
+
+
+def test_no_topic_to_read_is_no_end() -> None:
+    scene = Scene()
+    scene.consumer.positions.clear()
+    scene.consumer.missing_topics = frozenset({"source"})  # type: ignore[attr-defined]
+    scene.worker._ends = Ends(1)
+    with pytest.raises(UnknownTopicOrPartition, match="no topic source exists"):
+        scene.shell.run(scene.worker._look_for_ends(scene.worker._ends, {}))
+
+
+@pytest.mark.parametrize("until_end", [True, False])
+def test_brokers_that_are_away_end_what_is_to_end(until_end: bool) -> None:
+    scene = Scene()
+    scene.consumer.is_connected = False  # type: ignore[attr-defined]
+    for producer in scene.worker._producers:
+        producer.is_connected = False
+    scene.worker._ends = Ends(1) if until_end else None
+    scene.worker._check_connected()
+    scene.shell._now_ms += 60_000
+    if until_end:
+        with pytest.raises(ConsumerTimedOut, match=r"no broker can be reached for 60000 ms \(default.api.timeout.ms\)"):
+            scene.worker._check_connected()
+    else:
+        scene.worker._check_connected()
 
 
 def test_a_stop_between_attempts_leaves_the_batch_to_the_next_one() -> None:
