@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from tests.cli.conftest import Run
 
 NewTopic = Callable[[], str]
@@ -68,3 +70,29 @@ def test_the_brokers_words_about_a_bad_config_reach_the_user(at_broker: Run, new
     refusal = at_broker("topics", "create", new_topic(), "-o", "retention.ms=soon", code=1)
     assert "retention.ms" in refusal.err
     assert "(INVALID_CONFIG)" in refusal.err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("topics", "create", ""),
+        ("topics", "describe", ""),
+        ("topics", "delete", ""),
+        ("produce", ""),
+        ("consume", ""),
+        ("delete-records", "", "--all"),
+        ("configs", "describe", "topic", ""),
+        ("groups", "describe", ""),
+        ("groups", "members", ""),
+        ("groups", "delete", ""),
+        ("producers", "list", ""),
+        ("transactions", "describe", ""),
+        ("transactions", "abort", "", "--yes"),
+        ("audit", ""),
+    ],
+    ids=" ".join,
+)
+def test_an_empty_name_is_not_taken_for_a_bug(at_broker: Run, words: tuple[str, ...]) -> None:
+    said = at_broker(*words, code=1)
+    assert len(said.err.splitlines()) == 1
+    assert "unexpected" not in said.err

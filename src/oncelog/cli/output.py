@@ -17,6 +17,8 @@ from oncelog.errors import KafkaError, OncelogError
 from oncelog.printable import UNSAFE, printable
 
 NO_TERMINAL_COLUMNS = 80
+CHECKS = "oncelog.client.arguments"
+"""Where public calls check what they are given."""
 CLEAR_LINE = "\x1b[2K\r"
 CLEAR_SCREEN = "\x1b[H\x1b[2J"
 
@@ -188,11 +190,21 @@ def _to_stderr(line: str) -> None:
 def describe_error(error: Exception) -> str:
     if isinstance(error, KafkaError):
         return f"{error.message} ({error.name})"
-    if isinstance(error, OncelogError):
+    if isinstance(error, OncelogError) or _is_refusal(error):
         return str(error)
     if isinstance(error, OSError):
         return _describe_os_error(error)
     return f"unexpected {type(error).__name__}: {error}; run it again with --debug and report what it shows"
+
+
+def _is_refusal(error: Exception) -> bool:
+    """Whether a public call did not take what it was given, such as an empty name, and not a mistake of ours."""
+    if not isinstance(error, ValueError) or error.__traceback__ is None:
+        return False
+    frame = error.__traceback__
+    while frame.tb_next is not None:
+        frame = frame.tb_next
+    return frame.tb_frame.f_globals.get("__name__") == CHECKS
 
 
 def _describe_os_error(error: OSError) -> str:
