@@ -9,7 +9,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from oncelog.client.callbacks import DeliveryCallbacks, check_callback, check_listener
+from oncelog.client.callbacks import DeliveryCallbacks, check_callback, check_listener, kind_of
 
 
 class Shop:
@@ -130,3 +130,9 @@ class TestOfAProducer:
         for number in range(1_000):
             callbacks.check(eval(f"lambda metadata, error: {number}"))
         assert len(callbacks._known) <= 256
+
+
+@pytest.mark.parametrize("callback", [*RIGHT, *TURNED_ROUND, 5], ids=range(len(RIGHT) + len(TURNED_ROUND) + 1))
+def test_the_compiled_form_tells_the_same_kinds_apart(callback: Any) -> None:
+    native = pytest.importorskip("oncelog.client._records")
+    assert native.kind_of(callback) is kind_of(callback)

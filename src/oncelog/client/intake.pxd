@@ -3,6 +3,7 @@
 cimport cython
 
 from oncelog.client._clock cimport read_ms
+from oncelog.client._records cimport kind_of
 from oncelog.client.accumulator cimport Accumulator, PartitionQueue, TopicQueues
 from oncelog.client.placement cimport Placement
 

@@ -12,13 +12,11 @@ from collections.abc import Callable
 from typing import Any
 
 from oncelog.client.accumulator import Accumulator
-from oncelog.client.callbacks import DeliveryCallbacks
+from oncelog.client.callbacks import DeliveryCallbacks, kind_of
 from oncelog.client.delivery import OnDelivery
 from oncelog.client.placement import Placement
 from oncelog.client.record_checks import MAX_TIMESTAMP_MS
 from oncelog.client.records import HeadersGiven, read_ms
-
-NO_CODE = object()
 
 
 class Intake:
@@ -44,8 +42,8 @@ class Intake:
         self._send_slowly = send_slowly
         self.begin_batch = begin_batch
         self._callbacks = DeliveryCallbacks()
-        self._last_callback: Any = NO_CODE
-        """The code of the callback that came last: it need not be looked at again."""
+        self._last_callback: Any = None
+        """The kind of the callback that came last: it need not be looked at again."""
         self.is_open = True
         """Whether any record may go this way."""
 
@@ -59,7 +57,7 @@ class Intake:
         timestamp_ms: int | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> Any:
-        if on_delivery is not None and getattr(on_delivery, "__code__", None) is not self._last_callback:
+        if on_delivery is not None and kind_of(on_delivery) is not self._last_callback:
             self._check_callback(on_delivery)
         future = self.offer(topic, value, key, headers, partition, timestamp_ms, on_delivery)
         if future is None:
@@ -69,7 +67,7 @@ class Intake:
 
     def _check_callback(self, on_delivery: Any) -> None:
         self._callbacks.check(on_delivery)
-        self._last_callback = getattr(on_delivery, "__code__", NO_CODE)
+        self._last_callback = kind_of(on_delivery)
 
     def send_plain(self, topic: str, outputs: list[Any]) -> int:
         """Values and `(key, value)` pairs, in their order, until one is not plain; returns how many were taken. What
