@@ -1,4 +1,4 @@
-"""What a runner is given as its database: a path, a URL or an engine. What would become a file by mistake is refused."""
+"""What a runner is given as its database: a path, a URL or an engine. What would become a file is refused."""
 
 from __future__ import annotations
 

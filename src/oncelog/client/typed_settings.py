@@ -249,7 +249,8 @@ class ConsumerSettings(TypedDict, total=False):
     """Check that batches arrive as they were sent. By default `true`."""
 
     allow_auto_create_topics: bool
-    """Let the broker create a topic that is subscribed to and does not exist, if it is set up to. By default `true`."""
+    """Let the broker create a topic that is subscribed to and does not exist, if it is set up to. Otherwise a misspelt
+    name is a WARNING. By default `false`."""
 
     exclude_internal_topics: bool
     """A pattern matches no internal topic, such as `__consumer_offsets`. By default `true`."""
