@@ -235,7 +235,7 @@ def test_offsets_of_partitions_assigned_or_not(broker: BrokerProcess, new_topic:
     assert found[first] == OffsetAndTimestamp(10, TIMESTAMP_MS + 1_000, 0)
     assert consumer.offsets_for_times({first: TIMESTAMP_MS + 999_999}) == {first: None}
     assert consumer.end_offsets() == {}
-    with pytest.raises(ValueError, match="a timestamp is 0 or more"):
+    with pytest.raises(ValueError, match="timestamp_ms is 0 or more"):
         consumer.offsets_for_times({first: -5})
 
 

@@ -189,7 +189,7 @@ def test_offsets_that_make_no_sense_are_refused_at_once(oncelog_broker: BrokerPr
     with Producer(oncelog_broker.bootstrap, transactional_id="senseless") as producer:
         producer.init_transactions(PATIENCE_S)
         producer.begin()
-        with pytest.raises(ValueError, match="offsets begin at 0"):
+        with pytest.raises(ValueError, match="an offset is 0 or more, not -1"):
             producer.send_offsets_to_transaction({TopicPartition("t", 0): -1}, "group")
         with pytest.raises(TypeError, match="group_metadata"):
             producer.send_offsets_to_transaction({TopicPartition("t", 0): 1}, 7)  # type: ignore[arg-type]

@@ -227,7 +227,7 @@ class Runner:
     def _bury(self, record: Record, failure: Exception, attempts: int) -> None:
         if self._dead_letters is None:
             raise PoisonRecord(
-                f"the effect of {place(record)} failed {attempts} times: {failure!r}. Mend the effect, or give the "
+                f"the effect of {place(record)} failed {attempts} times: {failure!r}. Fix the effect, or give the "
                 "runner a dead_letter to send such records to"
             ) from failure
         reason, dead_letters = reason_of(failure, record), self._dead_letters
