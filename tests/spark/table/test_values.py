@@ -79,8 +79,11 @@ def test_text_becomes_what_the_column_is(postgres_url: str) -> None:
     for batch, bad in enumerate(
         [(same, "{", "good", "a", None), (same, "1", "odd", "a", None), (same, "1", "bad", "long", None)]
     ):
-        with pytest.raises(BadValue, match="nothing of the batch was published"):
-            job.run(batch + 1, [[bad]])
+        with pytest.raises(BadValue, match="nothing of the batch was published") as failed:
+            job.run(batch + 1, [[(same.replace("A", "B"), "2", "good", "b", None), bad]])
+        if batch < 2:
+            expected = f"id='{same}', body={bad[1]!r}, mood={bad[2]!r}, name='a'"
+            assert str(failed.value).endswith(f"It is the row with {expected}")
 
 
 def test_a_nul_in_text_is_named_or_replaced(postgres_url: str) -> None:

@@ -1,6 +1,6 @@
 """What reading every kind of section needs: values by key, names in use, defaults for clients, problems so far.
 
-Knows no section in particular. Collects problems rather than raise them, so that a file is mended in one go.
+Knows no section in particular. Collects problems rather than raise them, so that a file is fixed in one go.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ import psycopg
 from psycopg import errors as found_by_server
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from oncelog.spark.table.columns import Kind
 from oncelog.spark.table.errors import BadValue, StagingLost, TableError, UnfitTable, UnreachableDatabase
 from oncelog.spark.table.layout import Found, FoundColumn, Layout
 from oncelog.spark.table.names import TableName, quote
@@ -35,6 +36,8 @@ SORT_MEMORY_MB: Final = 64
 IDLE_PATIENCE_MS: Final = 60_000
 """After which the server ends the transaction of a committer that has stopped in the middle of it."""
 KEEPALIVE: Final = {"keepalives": 1, "keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
+SHOWN_CHARACTERS: Final = 40
+"""Of each column of a row that was refused."""
 OUTAGES: Final = ("08", "40", "53", "55P03", "57P", "58")
 """Beginnings of SQLSTATEs after which the same may succeed."""
 
@@ -57,6 +60,13 @@ UNIQUE: Final = (
     "AND a.attnum = ANY((i.indkey::int2[])[0:i.indnkeyatts - 1]) WHERE i.indrelid = %(oid)s AND i.indisunique "
     "AND i.indisvalid AND i.indimmediate AND i.indpred IS NULL AND i.indexprs IS NULL"
 )
+FITS: Final = (
+    "CREATE OR REPLACE FUNCTION pg_temp.oncelog_fits(given text) RETURNS boolean LANGUAGE plpgsql AS $fits$ BEGIN "
+    "PERFORM CAST(given AS {type}); RETURN true; EXCEPTION WHEN data_exception THEN RETURN false; END $fits$"
+)
+"""Goes with the session."""
+SEARCH_PATIENCE_MS: Final = 10_000
+"""For the one row that was refused among all that were staged."""
 TABLE_KINDS: Final = ("r", "p")
 
 
@@ -225,6 +235,20 @@ class PostgresStore(Store):
             return error.sqlstate.startswith(OUTAGES)
         return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
 
+    def refused_row(self, stage: TableName, layout: Layout, attempts: Sequence[int]) -> str:
+        """Of text that is not what its column needs; of what a constraint refuses PostgreSQL shows the row itself."""
+        for place, cast in enumerate(layout.casts):
+            if cast is None or layout.columns[place].kind is not Kind.TEXT:
+                continue
+            find = f"SELECT * FROM {self.dialect.escaped(stage.sql)} WHERE {self.dialect.among_attempts()} "
+            find += f"AND NOT pg_temp.oncelog_fits(c{place}) LIMIT 1"
+            with contextlib.suppress(psycopg.Error, UnreachableDatabase), self.transaction() as session:
+                session.change(f"SET LOCAL statement_timeout = {SEARCH_PATIENCE_MS}")
+                session.change(FITS.format(type=self.dialect.escaped(cast)))
+                for row in session.rows(find, {"attempts": list(attempts)}):
+                    return f". It is the row with {_shown(row[-len(layout.columns) :], layout)}"
+        return ""
+
     def explained(self, error: Exception) -> TableError | None:
         if not isinstance(error, psycopg.Error):
             return None
@@ -236,6 +260,14 @@ class PostgresStore(Store):
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+def _shown(values: Sequence[Any], layout: Layout) -> str:
+    return ", ".join(
+        f"{column.name}={str(value)[:SHOWN_CHARACTERS]!r}"
+        for column, value in zip(layout.columns, values, strict=True)
+        if value is not None
+    )
 
 
 def _plain(error: psycopg.Error) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 from oncelog.spark.moments import Moment, reach
 from oncelog.spark.table.columns import Column
 from oncelog.spark.table.dialect import LEDGER
-from oncelog.spark.table.errors import UnfitTable
+from oncelog.spark.table.errors import BadValue, UnfitTable
 from oncelog.spark.table.layout import Layout, check_creatable, check_fit
 from oncelog.spark.table.ledger import (
     RUNS,
@@ -111,9 +111,12 @@ def commit(store: Store, planned: Plan, reports: Sequence[Report], digest: str |
     """Returns when the batch is published. When it raises, it is published or not: the ledger tells."""
     batch = add_up(reports)
     if batch is not None:
-        with store.publishing(planned.stage) as (session, stage):
-            _publish(store, session, planned, batch, digest, stage)
-            reach(Moment.TABLE_COMMITTING)
+        try:
+            with store.publishing(planned.stage) as (session, stage):
+                _publish(store, session, planned, batch, digest, stage)
+                reach(Moment.TABLE_COMMITTING)
+        except BadValue as error:
+            raise BadValue(f"{error}{store.refused_row(planned.stage, planned.layout, batch.attempts)}") from error
         reach(Moment.TABLE_PUBLISHED)
     store.drop_stage(planned.stage)
 

@@ -81,6 +81,11 @@ class Store(ABC):
     def is_outage(self, error: BaseException) -> bool:
         """Whether the database, not the statement, is to blame, so that the same again may succeed."""
 
+    def refused_row(self, stage: TableName, layout: Layout, attempts: Sequence[int]) -> str:
+        """Which of the staged rows was refused, in words, or nothing where that cannot be found out. After the
+        transaction that failed."""
+        return ""
+
     @abstractmethod
     def explained(self, error: Exception) -> TableError | None:
         """What an error of the driver means, in our words. None if it is not one of the driver's."""
