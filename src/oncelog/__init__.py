@@ -109,6 +109,7 @@ if TYPE_CHECKING:
     from oncelog.errors import UnknownMemberId as UnknownMemberId
     from oncelog.errors import UnknownTopicOrPartition as UnknownTopicOrPartition
     from oncelog.errors import UnsupportedVersion as UnsupportedVersion
+    from oncelog.once.errors import BadEffect as BadEffect
     from oncelog.once.errors import BadIdentity as BadIdentity
     from oncelog.once.errors import DatabaseUnavailable as DatabaseUnavailable
     from oncelog.once.errors import EffectEndedTransaction as EffectEndedTransaction
@@ -160,6 +161,7 @@ _HOMES = {
     "AdminSettings": "oncelog.client.typed_settings",
     "AsyncConsumer": "oncelog.consumer.async_consumer",
     "AsyncProducer": "oncelog.producer.async_producer",
+    "BadEffect": "oncelog.once.errors",
     "BadIdentity": "oncelog.once.errors",
     "BatchReport": "oncelog.processing.report",
     "Broker": "oncelog.broker.process",
@@ -297,6 +299,7 @@ __all__ = [
     "AdminSettings",
     "AsyncConsumer",
     "AsyncProducer",
+    "BadEffect",
     "BadIdentity",
     "BatchReport",
     "Broker",
