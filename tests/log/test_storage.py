@@ -178,7 +178,7 @@ def test_what_is_no_regular_file_is_refused_without_waiting(tmp_path: Path, make
     make(path)
     storage = FileStorage()
     for attempt in (storage.open, storage.read_all):
-        with pytest.raises(NotAFile, match="no regular file; move it away"):
+        with pytest.raises(NotAFile, match="not a regular file; move it away"):
             attempt(path)
 
 

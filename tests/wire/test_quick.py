@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oncelog.records.model import MAX_BASE_OFFSET
 from oncelog.wire.codec import MalformedMessage
 from oncelog.wire.frame import RequestHeader, decode_request_header, encode_request
 from oncelog.wire.hot import CurrentLeader
@@ -179,6 +180,12 @@ def test_without_it_the_python_codec_does_everything() -> None:
 
 
 def _plain(topics: Sequence[ProducedTopic]) -> list[ProducedTopic]:
-    """The same without errors."""
-    nothing = {"error_code": 0, "error_message": None, "record_errors": (), "current_leader": None}
-    return [topic._replace(partitions=[each._replace(**nothing) for each in topic.partitions]) for topic in topics]
+    """The same without errors, and with offsets that a log can have."""
+    return [topic._replace(partitions=[_stored(each) for each in topic.partitions]) for topic in topics]
+
+
+def _stored(partition: ProducedPartition) -> ProducedPartition:
+    offset = min(max(partition.base_offset, -1), MAX_BASE_OFFSET)
+    return partition._replace(
+        base_offset=offset, error_code=0, error_message=None, record_errors=(), current_leader=None
+    )

@@ -125,10 +125,10 @@ def text(given: Any, name: str) -> str:
 
 
 def texts(given: Any, name: str) -> list[str]:
-    """Several names, or one: a text alone is never taken apart into its letters."""
+    """Several names (or a mapping whose keys they are), or one: a text alone is never taken apart into its letters."""
     if isinstance(given, str):
         return [text(given, name)]
-    if isinstance(given, bytes | Mapping) or not isinstance(given, Iterable):
+    if isinstance(given, bytes) or not isinstance(given, Iterable):
         raise TypeError(f"{name} are texts (str), such as a list of them; not {shown(given)}")
     return [text(one, f"each of {name}") for one in given]
 

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Collection
 
 from oncelog.client.metadata import Node
+from oncelog.printable import printable
 
 logger = logging.getLogger(__name__)
 
@@ -43,14 +44,15 @@ class Reachability:
             return
         times = f", {said.times} times since the last warning" if said.times > 1 else ""
         said.at_ms, said.is_unreachable, said.times = now_ms, True, 0
-        logger.warning("%s: broker %s cannot be reached: %s%s; %s", self._client, node, reason, times, what_next)
+        text = f"{self._client}: broker {node} cannot be reached: {reason}{times}; {what_next}"
+        logger.warning("%s", printable(text))
 
     def reached(self, node: Node) -> None:
         """It said which versions it speaks."""
         said = self._said.get((node.host, node.port))
         if said is not None and said.is_unreachable:
             said.is_unreachable, said.times = False, 0
-            logger.warning("%s: broker %s can be reached again", self._client, node)
+            logger.warning("%s", printable(f"{self._client}: broker {node} can be reached again"))
 
     def keep(self, addresses: Collection[Address]) -> None:
         """The others are not the cluster's any more."""

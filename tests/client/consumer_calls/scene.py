@@ -34,6 +34,7 @@ class PlayedCore:
         self.in_hand: Any = None
         self.fatal: Exception | None = None
         self.has_lost_place = False
+        self.is_connected = True
         self.absence: CommitFailed | None = None
         self.identity = GroupMetadata("billing", 1, "me")
         self.membership = SimpleNamespace(ask_rebalance=lambda reason: None)

@@ -25,7 +25,7 @@ def test_each_part_means_what_it_says(text: str, expected: TableName) -> None:
 
 @pytest.mark.parametrize("text", ["", "a.b.c", '"a', 'a"b', "a.", ".a", '"a"b', "a\0b", '""'])
 def test_what_is_no_name(text: str) -> None:
-    with pytest.raises(BadOption, match="is no name of a table"):
+    with pytest.raises(BadOption, match="is not the name of a table"):
         TableName.parse(text)
 
 
