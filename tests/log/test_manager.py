@@ -8,6 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
@@ -104,6 +105,26 @@ class TestOpening:
                 partition: b"%d" % partition for partition in range(20)
             }
             assert reopened.stop(START_MS, parallel_map=executor.map)
+
+    def test_only_logs_with_much_to_read_are_opened_in_threads(
+        self, open_manager: Open, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        manager = open_manager()
+        for partition, size in enumerate((10, 1_000, 10, 1_500)):
+            log = manager.create(TopicPartition("sizes", partition), uuid4(), CONFIG, START_MS)
+            append(log, (b"a", b"x" * size))
+        monkeypatch.setattr("oncelog.log.manager.LONG_SCAN_BYTES", 500)
+        in_threads = []
+
+        def counted_map(function: Any, items: Any) -> Any:
+            items = list(items)
+            in_threads.extend(folder.topic_partition.partition for folder, _ in items)
+            return map(function, items)
+
+        reopened = open_manager(parallel_map=counted_map)
+        assert sorted(in_threads) == [1, 3]
+        assert {log.log_end_offset for log in reopened.logs.values()} == {1}
+        assert len(reopened.logs) == 4
 
     def test_one_broken_log_does_not_stop_the_others(self, open_manager: Open, tmp_path: Path) -> None:
         manager = open_manager()

@@ -37,7 +37,7 @@ from oncelog.log.flush_schedule import FlushSchedule, LogFlush
 from oncelog.log.log_news import LogNews
 from oncelog.log.manifest import NO_FOREIGN_EPOCH, CorruptManifest, read_manifest
 from oncelog.log.open_files import OpenFiles
-from oncelog.log.partition_log import PartitionLog
+from oncelog.log.partition_log import LogOpening, PartitionLog
 from oncelog.log.partition_register import ALL_PARTITIONS, PartitionRegister, Registered
 from oncelog.log.segment_files import Removal
 from oncelog.log.storage import Storage
@@ -57,6 +57,9 @@ others by their topic ids."""
 
 MAX_FOLDERS_AT_ONCE: Final = 64
 """Folders that are removed together; a topic of thousands of partitions is removed in as many rounds as it takes."""
+
+LONG_SCAN_BYTES: Final = 1 << 20
+"""A log with more than this to read after a crash is opened in a thread of its own: some milliseconds of work."""
 
 Given = TypeVar("Given")
 Made = TypeVar("Made")
@@ -238,8 +241,7 @@ class LogManager:
             manager.report.clean = checkpoints.take_clean_shutdown(storage, directory)
         except OSError as error:
             raise KafkaStorageError(f"cannot open the data directory {directory}: {error}") from error
-        for folder, opened in parallel_map(lambda folder: manager._open_log(folder, now_ms), found):
-            manager._note_opened(folder, opened)
+        manager._open_all(found, now_ms, parallel_map)
         manager._settled.update(manager._logs.values())
         known = manager._logs.keys() | manager.report.failed.keys()
         manager._withdrawn = (manager._recovery_points.keys() | manager._log_start_offsets.keys()) - known
@@ -396,10 +398,25 @@ class LogManager:
         self._storage.rename(path, target)
         return target
 
+    def _open_all(self, found: list[_Found], now_ms: int, parallel_map: ParallelMap) -> None:
+        """Threads help only where there is much to read: of small logs, they spend more time waiting for each other."""
+        long_scans: list[tuple[_Found, LogOpening]] = []
+        for folder in found:
+            opening = self._begin_opening(folder, now_ms)
+            if isinstance(opening, LogOpening) and opening.scan_bytes > LONG_SCAN_BYTES:
+                long_scans.append((folder, opening))
+            else:
+                self._note_opened(folder, self._finish_opening(folder, opening))
+        for folder, opened in parallel_map(lambda each: (each[0], self._finish_opening(*each)), long_scans):
+            self._note_opened(folder, opened)
+
     def _open_log(self, folder: _Found, now_ms: int) -> tuple[_Found, PartitionLog | KafkaStorageError]:
-        """Called in parallel: it touches nothing of the manager but what is fixed by now."""
+        """May be called in any thread: it touches nothing of the manager but what is fixed by now."""
+        return folder, self._finish_opening(folder, self._begin_opening(folder, now_ms))
+
+    def _begin_opening(self, folder: _Found, now_ms: int) -> LogOpening | KafkaStorageError:
         try:
-            log = PartitionLog.open(
+            return PartitionLog.opening(
                 self._storage,
                 folder.path,
                 folder.topic_partition,
@@ -413,12 +430,24 @@ class LogManager:
                 open_files=self._open_files,
                 news=self._news,
             )
-        except KafkaStorageError as error:
-            return folder, error
         except OncelogError as error:
-            seen = folders.see_doctor(self._directory)
-            return folder, KafkaStorageError(f"cannot make sense of the log in {folder.path}: {error}. {seen}")
-        return folder, log
+            return self._cannot_open(folder, error)
+
+    def _finish_opening(
+        self, folder: _Found, opening: LogOpening | KafkaStorageError
+    ) -> PartitionLog | KafkaStorageError:
+        if isinstance(opening, KafkaStorageError):
+            return opening
+        try:
+            return opening.finish()
+        except OncelogError as error:
+            return self._cannot_open(folder, error)
+
+    def _cannot_open(self, folder: _Found, error: OncelogError) -> KafkaStorageError:
+        if isinstance(error, KafkaStorageError):
+            return error
+        seen = folders.see_doctor(self._directory)
+        return KafkaStorageError(f"cannot make sense of the log in {folder.path}: {error}. {seen}")
 
     def _note_opened(self, folder: _Found, opened: PartitionLog | KafkaStorageError) -> None:
         if isinstance(opened, KafkaStorageError):

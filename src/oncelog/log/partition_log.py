@@ -19,6 +19,7 @@ import logging
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import NamedTuple
 from uuid import UUID
 
@@ -66,6 +67,42 @@ class Appended(NamedTuple):
     append_time_ms: int
     log_start_offset: int
     duplicate: bool
+
+
+class LogOpening:
+    """A log whose files were looked at, and not yet read. `finish` takes as long as there is to read, and may be called
+    in another thread."""
+
+    def __init__(
+        self,
+        loader: LogLoader,
+        made: Callable[[LoadedLog], PartitionLog],
+        topic_partition: TopicPartition,
+        directory: str,
+        now_ms: int,
+    ) -> None:
+        self._loader = loader
+        self._made = made
+        self._topic_partition = topic_partition
+        self._directory = directory
+        self._now_ms = now_ms
+        with self._storage_errors():
+            loader.prepare()
+            self.scan_bytes = loader.scan_bytes
+
+    def finish(self) -> PartitionLog:
+        """Raises DamagedLog, and KafkaStorageError if the files cannot be read."""
+        with self._storage_errors():
+            return self._made(self._loader.finish()).opened(self._now_ms)
+
+    @contextmanager
+    def _storage_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise KafkaStorageError(
+                f"cannot open the log of {self._topic_partition} in {self._directory}: {error}"
+            ) from error
 
 
 class PartitionLog:
@@ -138,12 +175,49 @@ class PartitionLog:
         open_files: OpenFiles | None = None,
         news: LogNews | None = None,
     ) -> PartitionLog:
-        """Open or create the log in `directory`. Not `clean` means: believe nothing above `recovery_point` unread.
+        """Open or create the log in `directory`, at once: see `opening`."""
+        return cls.opening(
+            storage,
+            directory,
+            topic_partition,
+            config,
+            now_ms=now_ms,
+            clean=clean,
+            recovery_point=recovery_point,
+            log_start_offset=log_start_offset,
+            topic_id=topic_id,
+            foreign_epoch=foreign_epoch,
+            keeps_manifest=keeps_manifest,
+            open_files=open_files,
+            news=news,
+        ).finish()
+
+    @classmethod
+    def opening(
+        cls,
+        storage: Storage,
+        directory: str,
+        topic_partition: TopicPartition,
+        config: LogConfig,
+        *,
+        now_ms: int,
+        clean: bool,
+        recovery_point: int = 0,
+        log_start_offset: int | None = None,
+        topic_id: UUID | None = None,
+        foreign_epoch: int = NO_FOREIGN_EPOCH,
+        keeps_manifest: bool = True,
+        open_files: OpenFiles | None = None,
+        news: LogNews | None = None,
+    ) -> LogOpening:
+        """Begin to open or create the log in `directory`. Not `clean` means: believe nothing above `recovery_point`
+        unread.
 
         `foreign_epoch` is the last one in which an Apache Kafka or an older oncelog led this folder: a manifest from
         before is not believed.
         Raises DamagedLog if something is missing that was promised to be there.
         """
+        manifest = ManifestFile(storage, directory, topic_partition, topic_id, foreign_epoch)
         loader = LogLoader(
             storage,
             directory,
@@ -153,19 +227,11 @@ class PartitionLog:
             clean=clean,
             recovery_point=recovery_point,
             log_start_offset=log_start_offset or 0,
-            manifest=ManifestFile(storage, directory, topic_partition, topic_id, foreign_epoch)
-            if keeps_manifest
-            else None,
+            manifest=manifest if keeps_manifest else None,
             open_files=open_files,
         )
-        try:
-            log = cls(storage, directory, topic_partition, config, loader.load(), open_files, news)
-            log._begin_manifest()
-            log._segments.active.release()  # whoever writes to it opens it: most are not written to soon
-        except OSError as error:
-            raise KafkaStorageError(f"cannot open the log of {topic_partition} in {directory}: {error}") from error
-        log._last_flush_ms = now_ms
-        return log
+        made = partial(cls, storage, directory, topic_partition, config, open_files=open_files, news=news)
+        return LogOpening(loader, made, topic_partition, directory, now_ms)
 
     @classmethod
     def unwritten(
@@ -190,6 +256,13 @@ class PartitionLog:
         log._make_folder = make_folder
         log._last_flush_ms = now_ms
         return log
+
+    def opened(self, now_ms: int) -> PartitionLog:
+        """The log, ready to be used after its loading. Raises OSError."""
+        self._begin_manifest()
+        self._segments.active.release()  # whoever writes to it opens it: most are not written to soon
+        self._last_flush_ms = now_ms
+        return self
 
     @property
     def is_written(self) -> bool:

@@ -141,6 +141,8 @@ class LogLoader:
         self._manifest = manifest
         self._must_reach = recovery_point
         self._epochs = LeaderEpochCache(storage, directory)
+        self._segments: list[Segment] = []
+        self._snapshots: SnapshotFiles
         self._scanned: list[Segment] = []
         self._scanned_epoch = NO_LEADER_EPOCH
         self._producers = ProducerStateManager(
@@ -148,6 +150,11 @@ class LogLoader:
         )
 
     def load(self) -> LoadedLog:
+        self.prepare()
+        return self.finish()
+
+    def prepare(self) -> None:
+        """All that takes the same time for a log of any size. `scan_bytes` is known after it; `finish` must follow."""
         self._storage.make_directory(self._directory)
         if self._manifest is not None:
             self._manifest.load()
@@ -161,6 +168,16 @@ class LogLoader:
             snapshots.expect(self._claims.snapshot_crcs)
         if segments:
             snapshots.remove_below(segments[0].base_offset)
+        self._segments, self._snapshots = segments, snapshots
+
+    @property
+    def scan_bytes(self) -> int:
+        """The size of the segments that `finish` will read to the end."""
+        untrusted = self._segments[self._trusted_count(self._segments) :]
+        return sum(self._storage.status(segment.path).size_bytes for segment in untrusted)
+
+    def finish(self) -> LoadedLog:
+        segments, snapshots = self._segments, self._snapshots
         epochs_known = self._load_epochs()
         end_offset = self._open_segments(segments, snapshots) if segments else self._log_start_offset
         if end_offset < self._must_reach:
