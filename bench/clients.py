@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import confluent_kafka
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from tests.support import parts
 from tests.support.kafka import java_command
@@ -24,12 +24,17 @@ BATCH_BYTES = 128 * 1024
 EVEN_BATCH = 1_000
 ANY_PARTITION = -1  # as librdkafka calls it
 COORDINATOR_TRIES, COORDINATOR_RETRY_S = 10, 0.3
+MOST_CREATED_AT_ONCE = 5_000
+"""Apache Kafka refuses a request that makes 10,000 metadata records or more."""
 
 
 def create_topic(bootstrap: str, name: str, partitions: int) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-    for future in admin.create_topics([NewTopic(name, partitions, 1)], request_timeout=60).values():
-        future.result(60)
+    first = min(partitions, MOST_CREATED_AT_ONCE)
+    admin.create_topics([NewTopic(name, first, 1)], request_timeout=60)[name].result(60)
+    for count in (*range(first + MOST_CREATED_AT_ONCE, partitions, MOST_CREATED_AT_ONCE), partitions):
+        if count > first:
+            admin.create_partitions([NewPartitions(name, count)], request_timeout=60)[name].result(60)
 
 
 def await_partitions(bootstrap: str, topic: str, partitions: int) -> int:
