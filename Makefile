@@ -27,7 +27,7 @@ $(STAMP): requirements-dev.txt pyproject.toml setup.py
 	@touch $@
 
 native: setup
-	@$(BIN)/python setup.py -q build_ext --inplace
+	@$(BIN)/python tools/build_native.py
 
 test: setup
 	@$(MAKE) --no-print-directory -j 2 collected classes
