@@ -8,8 +8,8 @@ from oncelog.log.checkpoints import CLEAN_SHUTDOWN_FILE
 from oncelog.log.inspection import Finding, Severity, accept_loss, inspect_data_folder
 from oncelog.log.survey import OffsetRange
 from oncelog.records import kernel
+from tests.log.damaging import DAMAGED, FOLDER, OTHER, Template, batches, make_template, open_manager
 from tests.log.driver import START_MS, append, make_batch
-from tests.log.test_damage import DAMAGED, FOLDER, OTHER, Template, batches, make_template, open_manager
 from tests.support.faulty_storage import FaultyStorage
 
 PARTITION_FOLDER = f"{FOLDER}/{DAMAGED}"

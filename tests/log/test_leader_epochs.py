@@ -125,11 +125,15 @@ def test_truncate_from_start(storage: FaultyStorage, start_offset: int, expected
     assert epochs.entries == expected
 
 
-def test_replay_notes_only_newer_epochs_and_saves_once(storage: FaultyStorage) -> None:
+def test_what_recovery_finds_is_written_when_somebody_relies_on_it(storage: FaultyStorage) -> None:
     epochs = cache(storage, (1, 0))
-    operations = storage.operations
-    for epoch, offset in ((1, 3), (-1, 4), (2, 5), (2, 6), (7, 9)):
-        epochs.replay(epoch, offset)
-    assert storage.operations == operations
     epochs.write_out()
-    assert storage.content(FILE) == b"0\n3\n1 0\n2 5\n7 9\n"
+    operations = storage.operations
+    epochs.take([EpochEntry(1, 0)])
+    assert not epochs.write_out(), "nothing is new"
+    epochs.take([EpochEntry(1, 0), EpochEntry(2, 5)])
+    assert storage.operations == operations
+    assert epochs.write_out()
+    assert storage.content(FILE) == b"0\n2\n1 0\n2 5\n"
+    epochs.restore([EpochEntry(3, 7)])
+    assert storage.content(FILE) == b"0\n1\n3 7\n"

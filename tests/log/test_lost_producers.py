@@ -9,8 +9,8 @@ import pytest
 
 from oncelog.log.inspection import Severity, accept_loss, inspect_data_folder
 from oncelog.log.manager import LogManager
+from tests.log.damaging import CONFIG, DAMAGED, FOLDER, PRODUCER, TOPIC_IDS, flush_sealed, open_manager
 from tests.log.driver import START_MS, append, make_batch
-from tests.log.test_damage import CONFIG, DAMAGED, FOLDER, PRODUCER, TOPIC_IDS, flush_sealed, open_manager
 from tests.support.faulty_storage import FaultyStorage
 
 WITHOUT_ID = -1

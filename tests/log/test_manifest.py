@@ -48,7 +48,7 @@ def test_no_flipped_bit_and_no_missing_byte_is_believed() -> None:
         ([250, 300], "00000000000000000000.log"),
         ([0, 300], "00000000000000000250.log"),
         ([0, 250], "00000000000000000300.log"),
-        ([], "3 of 3 segments are missing"),
+        ([], "3 of the 3 segments"),
         ([0, 100, 250, 300], "does not belong here"),
     ],
 )

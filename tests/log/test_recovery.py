@@ -8,6 +8,8 @@ import pytest
 
 from oncelog.log.config import COMPACT, LogConfig
 from oncelog.log.leader_epochs import EpochEntry
+from oncelog.log.manifest import FILE_NAME as MANIFEST_FILE
+from oncelog.log.manifest import decode, encode
 from oncelog.log.partition_log import PartitionLog
 from oncelog.log.recovery import DamagedLog
 from oncelog.log.transaction_index import AbortedTransaction
@@ -53,6 +55,13 @@ def forget_manifest(storage: FaultyStorage) -> FaultyStorage:
     """As Kafka, or an older oncelog, leaves a folder."""
     storage.remove(f"{DIRECTORY}/oncelog-manifest")
     return storage
+
+
+def claim_start(storage: FaultyStorage, offset: int) -> None:
+    """Have the manifest say that the log starts there."""
+    path = f"{DIRECTORY}/{MANIFEST_FILE}"
+    manifest = decode(bytes(storage.content(path)))
+    storage.content(path)[:] = encode(manifest._replace(log_start_offset=offset))
 
 
 def batch_of(sequence: int) -> bytearray:
@@ -305,12 +314,20 @@ def test_the_start_offset_is_the_checkpoint_or_the_first_segment() -> None:
     assert log.leader_epochs.entries[0] == EpochEntry(0, 13)
 
 
-def test_a_log_that_ends_before_its_start_starts_over_and_keeps_the_records(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_start_behind_the_end_is_not_believed_without_a_checksum() -> None:
     storage = forget_manifest(written())
-    logs = storage.paths(".log")
-    log = open_log(storage, log_start_offset=1000)
+    before = {path: bytes(storage.content(path)) for path in storage.paths("")}
+    with pytest.raises(DamagedLog, match="ends at 60, and log-start-offset-checkpoint says that it starts at 1000"):
+        open_log(storage, log_start_offset=1000)
+    assert {path: bytes(storage.content(path)) for path in storage.paths("")} == before
+
+
+def test_a_log_that_ends_before_its_start_starts_over(caplog: pytest.LogCaptureFixture) -> None:
+    """By the word of its manifest: a power loss took what came after."""
+    storage = written()
+    claim_start(storage, 1000)
+    log = open_log(storage)
     assert "starting over" in caplog.text
-    assert storage.paths(".before-start") == [f"{path}.before-start" for path in logs]
     assert (log.log_start_offset, log.log_end_offset) == (1000, 1000)
     assert append(log, make_batch([b"x"])).base_offset == 1000
 
@@ -401,7 +418,9 @@ def test_snapshots_above_the_recovery_point_are_written_again() -> None:
 
 
 def test_a_log_that_starts_over_forgets_its_producers() -> None:
-    log = open_log(forget_manifest(written()), log_start_offset=1000)
+    storage = written()
+    claim_start(storage, 1000)
+    log = open_log(storage)
     assert len(log.producers) == 0
     assert append(log, batch_of(COUNT + 5)).base_offset == 1000
 

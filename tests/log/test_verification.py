@@ -122,6 +122,28 @@ def test_a_reader_gets_all_before_the_damage_and_may_go_on_behind_it() -> None:
     assert not append(log, make_batch([b"more"])).duplicate
 
 
+@pytest.mark.parametrize("byte", [HEADER_SIZE, 3])
+def test_who_goes_on_behind_the_damage_gets_what_is_good_in_the_same_segment(byte: int) -> None:
+    """Also if no index entry lies between. A damaged batch that has a wrong offset hides what it claims."""
+    storage = written()
+    right = {}
+    for header, data in stored_batches(storage).values():
+        right.update(dict.fromkeys(range(header.base_offset, header.next_offset), data))
+    for (path, start), (damaged, _) in list(stored_batches(storage).items())[:6]:
+        disk = storage.copy()
+        disk.content(path)[start + byte] ^= 64
+        log = opened(disk)
+        refused = []
+        for offset in range(log.log_end_offset):
+            found = served(log, offset, 1)
+            assert found in (None, right[offset])
+            if found is None:
+                refused.append(offset)
+        assert set(range(damaged.base_offset, damaged.next_offset)) <= set(refused)
+        if byte == HEADER_SIZE:
+            assert refused == list(range(damaged.base_offset, damaged.next_offset))
+
+
 def test_damage_is_told_once_with_the_place_and_what_to_do(caplog: pytest.LogCaptureFixture) -> None:
     storage = written()
     path, start = list(stored_batches(storage))[5]

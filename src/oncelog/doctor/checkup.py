@@ -24,21 +24,22 @@ from oncelog.controller.snapshot import BOOTSTRAP_FILE, decode_snapshot
 from oncelog.controller.state import ControllerState
 from oncelog.controller.strays import Whose, has_records, noted_topic_id, whose
 from oncelog.controller.takeover import UnservableMetadata, check_known_folders, check_quorum, check_servable
+from oncelog.doctor.not_files import find_not_files
 from oncelog.doctor.repairs import (
     AcceptLoss,
     RebuildMetadata,
     Repair,
+    RestoreEpochs,
     RestoreIdentity,
     RestoreTopicId,
     SetAside,
 )
-from oncelog.log.checkpoints import CLEAN_SHUTDOWN_FILE, CorruptCheckpoint
+from oncelog.log.checkpoints import CLEAN_SHUTDOWN_FILE
 from oncelog.log.folders import STRAY_SUFFIX, name_of, partition_of
 from oncelog.log.inspection import Finding, Severity, inspect_data_folder
-from oncelog.log.leader_epochs import LeaderEpochCache
 from oncelog.log.manifest import NO_FOREIGN_EPOCH
-from oncelog.log.storage import Storage
-from oncelog.log.survey import merged
+from oncelog.log.storage import Storage, directory_of
+from oncelog.log.survey import leader_epochs, merged
 from oncelog.types import TopicPartition
 
 REFUSES = "the broker does not start on this folder"
@@ -67,7 +68,13 @@ def kind_of(storage: Storage, path: str) -> Kind:
 
 
 def check_up(storage: Storage, path: str, *, deep: bool = False) -> Iterator[Diagnosis]:
-    """Everything that is wrong, the gravest first to stand in the way of a start. `deep` reads every record."""
+    """Everything that is wrong, the gravest first to stand in the way of a start. `deep` reads every record.
+
+    What is no file where one belongs would make everything else look worse than it is, and is all that is told then."""
+    in_the_way = list(find_not_files(storage, path))
+    if in_the_way:
+        yield from map(Diagnosis, in_the_way)
+        return
     noted = read_noted(storage, path)
     identity, findings = _check_identity(storage, path, noted)
     yield from findings
@@ -87,7 +94,8 @@ def check_up(storage: Storage, path: str, *, deep: bool = False) -> Iterator[Dia
     ]
     last = check_log(storage, directory).last
     last_epoch = last.header.leader_epoch if last is not None else NO_FOREIGN_EPOCH
-    foreign_epoch = max(noted.latest_foreign_epoch(last_epoch), quorum.leader_epoch)
+    elected_in = quorum.epoch_within(last_epoch) if noted.end is not None else quorum.leader_epoch
+    foreign_epoch = max(noted.latest_foreign_epoch(last_epoch), elected_in)
     findings_of_partitions = inspect_data_folder(
         storage, path, None if damage else known, foreign_epoch=foreign_epoch, verify_batches=deep
     )
@@ -250,6 +258,8 @@ def _repair_of(path: str, finding: Finding, others: list[Finding], foreign_epoch
     topic_partition = _partition_in(path, finding)
     if not finding.can_repair or topic_partition is None:
         return None
+    if finding.severity is Severity.REPAIRED_AT_START:
+        return RestoreEpochs(directory_of(finding.path))
     lost = (each for other in others if _partition_in(path, other) == topic_partition for each in other.lost)
     return AcceptLoss(topic_partition, merged(lost), foreign_epoch)
 
@@ -268,12 +278,8 @@ def _partitions(storage: Storage, path: str) -> Iterator[FoundPartition]:
 
 
 def _latest_epoch(storage: Storage, folder: str) -> int:
-    epochs = LeaderEpochCache(storage, folder)
-    try:
-        epochs.load()
-    except CorruptCheckpoint:
-        return 0
-    return max(epochs.latest_epoch, 0)
+    epochs = leader_epochs(storage, folder)
+    return epochs[-1].epoch if epochs else 0
 
 
 def _is_partition(storage: Storage, path: str, name: str) -> bool:

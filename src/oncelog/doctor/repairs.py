@@ -17,9 +17,10 @@ from oncelog.errors import CorruptMessage
 from oncelog.log.batch_scan import hop_batches
 from oncelog.log.checkpoints import PARTITION_METADATA_FILE, write_topic_id
 from oncelog.log.inspection import accept_loss
+from oncelog.log.leader_epochs import LeaderEpochCache
 from oncelog.log.segment_files import LOG_SUFFIX
 from oncelog.log.storage import Storage
-from oncelog.log.survey import OffsetRange, in_words
+from oncelog.log.survey import OffsetRange, in_words, leader_epochs
 from oncelog.types import NO_PRODUCER_ID, TopicPartition
 
 
@@ -79,6 +80,19 @@ class RestoreTopicId:
 
 
 @dataclass(frozen=True, slots=True)
+class RestoreEpochs:
+    path: str
+    """The partition's folder."""
+    text = "write leader-epoch-checkpoint again, from the batches"
+
+    def perform(self, folder: Folder) -> list[str]:
+        found = LeaderEpochCache(folder.storage, self.path)
+        folder.keep(found.path)
+        found.restore(leader_epochs(folder.storage, self.path))
+        return [f"wrote {found.path}: {len(found.entries)} leader epoch{'' if len(found.entries) == 1 else 's'}"]
+
+
+@dataclass(frozen=True, slots=True)
 class RebuildMetadata:
     """Accepts the loss of what cannot be read any more."""
 
@@ -115,7 +129,7 @@ class AcceptLoss:
         return accept_loss(folder.storage, folder.path, self.topic_partition, self.foreign_epoch)
 
 
-Repair = RestoreIdentity | SetAside | RestoreTopicId | RebuildMetadata | AcceptLoss
+Repair = RestoreIdentity | SetAside | RestoreTopicId | RestoreEpochs | RebuildMetadata | AcceptLoss
 
 
 def _highest_producer_id(folder: Folder, partition: FoundPartition) -> int:

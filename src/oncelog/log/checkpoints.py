@@ -15,6 +15,7 @@ from uuid import UUID
 
 from oncelog.errors import OncelogError
 from oncelog.log.storage import Storage, begin_file, replace_file
+from oncelog.printable import excerpt, printable
 from oncelog.types import TopicPartition
 
 RECOVERY_POINT_FILE: Final = "recovery-point-offset-checkpoint"
@@ -23,6 +24,8 @@ CLEAN_SHUTDOWN_FILE: Final = ".kafka_cleanshutdown"
 PARTITION_METADATA_FILE: Final = "partition.metadata"
 
 VERSION: Final = 0
+MAX_PARTITION: Final = 2**31 - 1
+MAX_OFFSET: Final = 2**63 - 1
 
 
 class CorruptCheckpoint(OncelogError):
@@ -36,13 +39,14 @@ def encode_lines(lines: Iterable[str]) -> bytes:
 
 
 def decode_lines(data: bytes, path: str) -> list[str]:
-    try:
-        version, count, *lines = data.decode().splitlines()
-        complete = int(version) == VERSION and int(count) == len(lines)
-    except ValueError as error:
-        raise CorruptCheckpoint(f"{path}: not a checkpoint file: {error}") from error
-    if not complete:
-        raise CorruptCheckpoint(f"{path}: version {version} with {len(lines)} entries, {count} announced")
+    """The entries. Raises CorruptCheckpoint."""
+    found = data.decode(errors="backslashreplace").splitlines()
+    version, count = [*found, "", ""][:2]
+    lines = found[2:]
+    if version != str(VERSION):
+        raise CorruptCheckpoint(f"{path}: it begins with {excerpt(version)}, not with version {VERSION}")
+    if count != str(len(lines)):
+        raise CorruptCheckpoint(f"{path}: it has {len(lines)} entries, and announces {excerpt(count)}")
     return lines
 
 
@@ -52,14 +56,24 @@ def read_offsets(storage: Storage, directory: str, name: str) -> dict[TopicParti
     data = storage.read_all(path) if storage.exists(path) else b""
     if not data:
         return {}
-    offsets = {}
+    offsets: dict[TopicPartition, int] = {}
     for line in decode_lines(data, path):
-        try:
-            topic, partition, offset = line.split(" ")
-            offsets[TopicPartition(topic, int(partition))] = int(offset)
-        except ValueError as error:
-            raise CorruptCheckpoint(f"{path}: {line!r} is not a topic, a partition and an offset") from error
+        topic_partition, offset = _decode_offset(line)
+        if topic_partition is None:
+            raise CorruptCheckpoint(f"{path}: {excerpt(line)} is not a topic, a partition and an offset")
+        if topic_partition in offsets:
+            raise CorruptCheckpoint(f"{path}: it has two lines for {printable(topic_partition)}")
+        offsets[topic_partition] = offset
     return offsets
+
+
+def _decode_offset(line: str) -> tuple[TopicPartition | None, int]:
+    try:
+        topic, partition, offset = line.split(" ")
+        found = TopicPartition(topic, int(partition)), int(offset)
+    except ValueError:
+        return None, 0
+    return found if 0 <= found[0].partition <= MAX_PARTITION and 0 <= found[1] <= MAX_OFFSET else (None, 0)
 
 
 def write_offsets(storage: Storage, directory: str, name: str, offsets: Mapping[TopicPartition, int]) -> None:
@@ -101,15 +115,17 @@ def _encode_metadata(topic_id: UUID) -> bytes:
 def read_topic_id(storage: Storage, directory: str) -> UUID | None:
     """The topic a log directory belongs to; None if it was never noted."""
     path = f"{directory}/{PARTITION_METADATA_FILE}"
+    data = b""
     try:
-        fields = dict(line.split(": ", 1) for line in storage.read_all(path).decode().splitlines())
+        data = storage.read_all(path)
+        fields = dict(line.split(": ", 1) for line in data.decode().splitlines())
         if int(fields["version"]) != VERSION:
-            raise CorruptCheckpoint(f"{path}: version {fields['version']} is not known")
+            raise CorruptCheckpoint(f"{path}: it has version {excerpt(fields['version'])}, and {VERSION} is known")
         return _decode_id(fields["topic_id"])
     except FileNotFoundError:
         return None
     except (ValueError, KeyError) as error:
-        raise CorruptCheckpoint(f"{path}: not a version and a topic id: {error}") from error
+        raise CorruptCheckpoint(f"{path}: it has no version and topic id, but {excerpt(data)}") from error
 
 
 def _encode_id(topic_id: UUID) -> str:

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import Final
 
 from oncelog.errors import OncelogError
+from oncelog.printable import printable
 
 try:
     import fcntl
@@ -104,7 +105,7 @@ class FolderLock:
     def _owner(self) -> str:
         """As the file tells, which must not be the one that we hold."""
         with contextlib.suppress(OSError), open(self._path, "rb") as file:
-            return file.read(MAX_OWNER_BYTES).decode(errors="replace").strip() or UNKNOWN_OWNER
+            return printable(file.read(MAX_OWNER_BYTES).decode(errors="replace").strip()) or UNKNOWN_OWNER
         return UNKNOWN_OWNER
 
     def renew(self) -> bool:

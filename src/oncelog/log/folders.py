@@ -9,6 +9,7 @@ The digits are the topic's id, so that a topic deleted and created again never m
 
 from __future__ import annotations
 
+import re
 from typing import Final
 from uuid import UUID
 
@@ -17,6 +18,8 @@ from oncelog.types import TopicPartition
 DELETE_SUFFIX: Final = "-delete"
 STRAY_SUFFIX: Final = "-stray"
 MAX_NAME_LENGTH: Final = 255
+PARTITION_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+-[0-9]+")
+"""A topic's name has no other characters: a folder that has is nobody's, and is not spoken of."""
 
 NOT_LOGS: Final = frozenset({"__cluster_metadata-0"})
 """Folders that look like a partition's and are not: the controller's log is the controller's."""
@@ -24,9 +27,9 @@ NOT_LOGS: Final = frozenset({"__cluster_metadata-0"})
 
 def partition_of(name: str) -> TopicPartition | None:
     """The partition whose log a folder of this name holds; None for any other folder."""
-    topic, dash, number = name.rpartition("-")
-    if not topic or not dash or not (number.isascii() and number.isdecimal()) or name in NOT_LOGS:
+    if name in NOT_LOGS or PARTITION_NAME.fullmatch(name) is None:
         return None
+    topic, _, number = name.rpartition("-")
     return TopicPartition(topic, int(number))
 
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_right
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from oncelog.errors import OncelogError
@@ -98,6 +99,8 @@ class _EntryFile:
         file = self._storage.open(self.path) if count else None
         if file is not None:
             count = self._without_padding(file, count)
+            ends = (self._read_entries(file, index, index + 1) for index in ((0, count - 1) if count > 1 else ()))
+            self._check_order(b"".join(ends))
         self.count = self._stored = self._tail_start = count
         self._is_begun = True
         self._tail = bytearray()
@@ -105,7 +108,8 @@ class _EntryFile:
         if growing and file is not None:
             file.truncate(count * self._entry.size)
             self._tail_start = count - count % BLOCK_ENTRIES
-            self._tail += self._read_entries(file, self._tail_start, count)
+            tail = _Block(self._tail_start, self._read_entries(file, self._tail_start, count))
+            self._tail += self._in_order(tail).entries
 
     def _without_padding(self, file: File, count: int) -> int:
         padding = bytes(self._entry.size)
@@ -193,7 +197,7 @@ class _EntryFile:
             return None
         recent = self._recent
         if not recent.entries or not self._is_within(recent.entries, target, field):
-            recent = self._recent = self._find_block(target, field)
+            recent = self._recent = self._in_order(self._find_block(target, field))
         return self._search_block(recent.entries, recent.start, target, field)
 
     def _is_within(self, block: bytes, target: int, field: int) -> bool:
@@ -213,6 +217,16 @@ class _EntryFile:
                 last_block = middle - 1
         start = first_block * BLOCK_ENTRIES
         return _Block(start, self._read_entries(file, start, min(start + BLOCK_ENTRIES, self._tail_start)))
+
+    def _in_order(self, block: _Block) -> _Block:
+        self._check_order(block.entries)
+        return block
+
+    def _check_order(self, entries: bytes) -> None:
+        """Raise CorruptIndex if an entry goes back: a search among such entries finds anything."""
+        pairs = pairwise(self._entry.iter_unpack(entries))
+        if any(later[_KEY] < earlier[_KEY] or later[_VALUE] < earlier[_VALUE] for earlier, later in pairs):
+            raise CorruptIndex(f"{self.path}: its entries are not in order")
 
     def _search_block(
         self, block: bytes | bytearray, start: int, target: int, field: int

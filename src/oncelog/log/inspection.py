@@ -21,6 +21,7 @@ from oncelog.log.checkpoints import (
     CorruptCheckpoint,
 )
 from oncelog.log.config import LogConfig
+from oncelog.log.leader_epochs import FILE_NAME as EPOCHS_FILE
 from oncelog.log.manifest import FILE_NAME as MANIFEST_FILE
 from oncelog.log.manifest import NO_FOREIGN_EPOCH, Manifest, SegmentEntry, encode
 from oncelog.log.overlay_storage import OverlayStorage
@@ -58,7 +59,7 @@ class Finding:
     remedy: str
     """What to do."""
     can_repair: bool = False
-    """Whether `accept_loss` makes the partition start again, without what is lost."""
+    """Whether the doctor can do it. Of a loss: `accept_loss` makes the partition start again, without what is lost."""
     lost: tuple[OffsetRange, ...] = ()
     """The offsets that cannot be read any more, as far as they are known."""
 
@@ -107,7 +108,12 @@ def inspect_partition(
         found.append(Finding(directory, cut, consequence, Severity.NOTE, "nothing"))
     if verify_batches:
         survey = survey_partition(
-            storage, directory, recovery_point=recovery_point, start_offset=start_offset, foreign_epoch=foreign_epoch
+            storage,
+            directory,
+            recovery_point=recovery_point,
+            start_offset=start_offset,
+            foreign_epoch=foreign_epoch,
+            epochs=log.leader_epochs.entries,
         )
         end_offset = log.log_end_offset if log.recovery.truncated_bytes else None
         found += _damaged_batches(directory, survey, cut_from=end_offset)
@@ -127,6 +133,10 @@ def _loss(path: str, problem: str, lost: tuple[OffsetRange, ...]) -> Finding:
 
 
 def _mended(path: str, problem: str) -> Finding:
+    if path.endswith(EPOCHS_FILE):
+        remedy = "nothing: start the broker, or `--repair` writes it at once"
+        rebuilt = "it is rebuilt from the batches: all records are read as before"
+        return Finding(path, problem, rebuilt, Severity.REPAIRED_AT_START, remedy, can_repair=True)
     return Finding(path, problem, "it is rebuilt from the log", Severity.REPAIRED_AT_START, "nothing: start the broker")
 
 
@@ -245,12 +255,11 @@ def accept_loss(
         done.append(f"goes on at offset {goes_on_at}: {known_use}")
     entries[-1] = SegmentEntry(entries[-1].base_offset)
     first = entries[0].base_offset
-    known_start = manifest.log_start_offset if manifest is not None else start_offset
     accepted = Manifest(
         tuple(entries),
-        max(first, known_start if known_start <= goes_on_at else first),
+        max(first, survey.start_offset if survey.start_offset <= goes_on_at else first),
         0,
-        manifest.epochs if manifest is not None else (),
+        survey.epochs,
         partition=topic_partition,
         topic_id=manifest.topic_id if manifest is not None else None,
         foreign_epoch=max(foreign_epoch, manifest.foreign_epoch if manifest is not None else foreign_epoch),

@@ -16,11 +16,13 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from oncelog.log.checkpoints import CorruptCheckpoint, decode_lines, encode_lines
+from oncelog.log.checkpoints import MAX_OFFSET, CorruptCheckpoint, decode_lines, encode_lines
 from oncelog.log.storage import Storage, replace_file
+from oncelog.printable import excerpt
 from oncelog.types import NO_LEADER_EPOCH, NO_OFFSET
 
 FILE_NAME: Final = "leader-epoch-checkpoint"
+MAX_EPOCH: Final = 2**31 - 1
 
 
 class EpochEntry(NamedTuple):
@@ -74,12 +76,12 @@ class LeaderEpochCache:
             data = self._storage.read_all(self.path)
         except FileNotFoundError:
             return False
-        entries = [EpochEntry(*_numbers(line)) for line in decode_lines(data, self.path)]
+        entries = [self._decode(line) for line in decode_lines(data, self.path)]
         if any(
             earlier.epoch >= later.epoch or earlier.start_offset > later.start_offset
             for earlier, later in pairwise(entries)
         ):
-            raise CorruptCheckpoint(f"{self.path}: epochs or offsets are not in order")
+            raise CorruptCheckpoint(f"{self.path}: its epochs or offsets are not in order")
         self._set(entries)
         return True
 
@@ -104,15 +106,17 @@ class LeaderEpochCache:
         self._write(self._entries)
         return True
 
-    def replay(self, epoch: int, start_offset: int) -> None:
-        """Note an epoch found in the log during recovery; `write_out` tells the file of all of them at once."""
-        if epoch > self._latest_epoch:
-            self._set(self._with(epoch, start_offset))
+    def take(self, entries: Iterable[EpochEntry]) -> None:
+        """Make these the only ones, as the batches say; `write_out` tells the file."""
+        entries = tuple(entries)
+        if entries != self._entries:
+            self._set(entries)
             self._is_written = False
 
     def restore(self, entries: Iterable[EpochEntry]) -> None:
-        """Make these the only ones, where the file cannot be believed."""
-        self._write(list(entries))
+        """The same, where the file cannot be believed: it is written at once."""
+        self.take(entries)
+        self.write_out()
 
     def _with(self, epoch: int, start_offset: int) -> list[EpochEntry]:
         kept = [entry for entry in self._entries if entry.epoch < epoch and entry.start_offset < start_offset]
@@ -160,10 +164,11 @@ class LeaderEpochCache:
         self._entries = tuple(entries)
         self._latest_epoch = entries[-1].epoch if entries else NO_LEADER_EPOCH
 
-
-def _numbers(line: str) -> tuple[int, int]:
-    try:
-        epoch, start_offset = map(int, line.split())
-    except ValueError as error:
-        raise CorruptCheckpoint(f"{FILE_NAME}: {line!r} is not an epoch and an offset") from error
-    return epoch, start_offset
+    def _decode(self, line: str) -> EpochEntry:
+        try:
+            epoch, start_offset = map(int, line.split())
+        except ValueError:
+            epoch = start_offset = NO_OFFSET
+        if not (0 <= epoch <= MAX_EPOCH and 0 <= start_offset <= MAX_OFFSET):
+            raise CorruptCheckpoint(f"{self.path}: {excerpt(line)} is not an epoch and an offset")
+        return EpochEntry(epoch, start_offset)

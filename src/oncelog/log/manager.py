@@ -39,6 +39,7 @@ from oncelog.log.manifest import NO_FOREIGN_EPOCH, CorruptManifest, read_manifes
 from oncelog.log.open_files import OpenFiles
 from oncelog.log.partition_log import LogOpening, PartitionLog
 from oncelog.log.partition_register import ALL_PARTITIONS, PartitionRegister, Registered
+from oncelog.log.partition_register import FILE_NAME as REGISTER_FILE
 from oncelog.log.segment_files import Removal
 from oncelog.log.storage import Storage
 from oncelog.types import TopicPartition
@@ -164,6 +165,11 @@ def _was_not_deleted(topic_id: UUID) -> bool:
     return False
 
 
+def _is_not_known(topic_id: UUID) -> bool:
+    """As far as anybody knows."""
+    return False
+
+
 class LogManager:
     def __init__(
         self,
@@ -183,6 +189,7 @@ class LogManager:
         self._checkpointing: Checkpoint | None = None
         self._foreign_epoch = foreign_epoch
         self._register = PartitionRegister(storage, directory)
+        self._seen_in = REGISTER_FILE
         self._directory = directory
         self._flushes = flushes
         self._cleaning = cleaning
@@ -213,13 +220,14 @@ class LogManager:
         foreign_epoch: int = NO_FOREIGN_EPOCH,
         topic_id_of: Callable[[TopicPartition], UUID | None] = _no_topic_id,
         was_deleted: Callable[[UUID], bool] = _was_not_deleted,
+        is_known: Callable[[UUID], bool] = _is_not_known,
         open_files: OpenFiles | None = None,
     ) -> LogManager:
         """Open every log of the directory. One that cannot be opened is reported, and does not stop the others.
 
         `foreign_epoch` is the last one in which somebody led this directory who keeps no manifests. `topic_id_of` tells
         whose a folder is that lost its topic id, and is known by its name. `was_deleted` tells of which topics nothing
-        is to be kept.
+        is to be kept, and `is_known` which ones there are, whatever the register says of them.
         """
         cleaning = CleaningSchedule(storage, directory)
         flushes = flushes or FlushSchedule()
@@ -235,6 +243,7 @@ class LogManager:
             storage.make_directory(directory)
             manager._load_checkpoints()
             registered = manager._register.load()
+            manager._doubt_deletions(is_known)
             folders_found = manager._find_folders(config_of, was_deleted, now_ms)
             found = [manager._with_topic_id(each, topic_id_of) for each in folders_found]
             manager._find_lost_folders(registered, found, config_of)
@@ -290,7 +299,9 @@ class LogManager:
         """The folder if it is to be opened; None if it is out of the way, or its partition was reported as failed.
         Raises OSError."""
         topic_id = self._read_topic_id(path)
-        if topic_id is not None and (topic_id in self._register.deleted_topics or was_deleted(topic_id)):
+        if topic_id is not None and self._is_deleted(topic_id, was_deleted):
+            topic_id = self._second_opinion(path, topic_id)
+        if topic_id is not None and self._is_deleted(topic_id, was_deleted):
             self._aside.add(topic_partition)
             self._retire_or_defer(topic_partition, _Retiring(path, topic_id, 0), now_ms)
             return None
@@ -311,6 +322,26 @@ class LogManager:
             self._aside.add(topic_partition)
             return None
         return _Found(topic_partition, path, topic_id, config)
+
+    def _is_deleted(self, topic_id: UUID, was_deleted: Callable[[UUID], bool]) -> bool:
+        return topic_id in self._register.deleted_topics or was_deleted(topic_id)
+
+    def _doubt_deletions(self, is_known: Callable[[UUID], bool]) -> None:
+        """The register is not believed against the metadata: that costs all records of a topic."""
+        for topic_id, topic in list(self._register.deleted_topics.items()):
+            if is_known(topic_id):
+                path = f"{self._directory}/{REGISTER_FILE}"
+                logger.warning("%s: it says that %s was deleted, which the metadata has: it is kept", path, topic)
+                self._register.doubt_deletion(topic_id)
+
+    def _second_opinion(self, path: str, topic_id: UUID) -> UUID:
+        """Whose folder it is by its manifest: `partition.metadata` has no checksum, and to believe it costs all records
+        where it names a topic that was deleted."""
+        noted = self._manifest_topic_id(path)
+        if noted is None or noted == topic_id:
+            return topic_id
+        self._restore_topic_id(path, noted)
+        return noted
 
     def _with_topic_id(self, found: _Found, topic_id_of: Callable[[TopicPartition], UUID | None]) -> _Found:
         topic_id = topic_id_of(found.topic_partition) if found.topic_id is None else None
@@ -346,17 +377,19 @@ class LogManager:
 
     def _restore_topic_id(self, path: str, topic_id: UUID | None) -> None:
         assert topic_id is not None, "only an id that is known can be restored"
-        logger.warning("%s: its topic id is lost or damaged; writing down %s", path, topic_id)
+        file = f"{path}/{checkpoints.PARTITION_METADATA_FILE}"
+        logger.warning("%s: the topic id in it is lost or wrong; writing down %s", file, topic_id)
         try:
             checkpoints.write_topic_id(self._storage, path, topic_id)
         except OSError as error:
-            logger.warning("%s: that cannot be written down, and will be tried at the next start: %s", path, error)
+            logger.warning("%s: that cannot be written down, and will be tried at the next start: %s", file, error)
 
     def _find_lost_folders(self, registered: set[Registered] | None, found: list[_Found], config_of: ConfigOf) -> None:
         """Report every partition that ought to exist, was here, and has no folder any more. Where oncelog has not run
         before, the recovery points tell who was here."""
         was_here = registered
         if was_here is None:
+            self._seen_in = RECOVERY_POINT_FILE
             was_here = {Registered(topic_partition, NO_TOPIC_ID) for topic_partition in self._recovery_points}
         is_here = {folder.topic_partition for folder in found} | self.report.failed.keys() | self._aside
         for topic_partition, topic_id in sorted(was_here):
@@ -382,7 +415,8 @@ class LogManager:
         path = f"{self._directory}/{folders.name_of(topic_partition)}"
         held = self._recovery_points.get(topic_partition, 0)
         return KafkaStorageError(
-            f"the folder {path} is missing, with at least {held} offsets. {folders.see_doctor(self._directory)}"
+            f"the folder {path} is missing, with at least {held} offsets, and {self._seen_in} says that it was here. "
+            f"{folders.see_doctor(self._directory)}"
         )
 
     def _set_aside(self, topic_partition: TopicPartition, path: str, topic_id: UUID | None) -> None:

@@ -34,15 +34,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Final, NamedTuple
 from uuid import UUID
 
 from oncelog.errors import OncelogError
+from oncelog.log.checkpoints import MAX_OFFSET
 from oncelog.log.leader_epochs import EpochEntry, LeaderEpochCache, cut_end, cut_start
 from oncelog.log.segment import Segment
 from oncelog.log.snapshot_files import UNKNOWN_CRC, SnapshotFiles
 from oncelog.log.storage import Storage, begin_file, replace_file
 from oncelog.log.transaction_index import Checksum
+from oncelog.printable import excerpt
 from oncelog.records.kernel import crc32c
 from oncelog.types import TopicPartition
 
@@ -110,6 +113,14 @@ class Manifest(NamedTuple):
         return self.end_offset != NOT_CLOSED
 
     @property
+    def knows_epochs_below(self) -> int:
+        """The leader epochs of all offsets below are noted: they were when the last segment began, or the log was
+        closed."""
+        if not self.epochs or not self.segments:
+            return 0
+        return self.end_offset if self.is_closed else self.segments[-1].base_offset
+
+    @property
     def snapshot_crcs(self) -> dict[int, int]:
         """By the offset of the snapshot, where known."""
         crcs = {entry.base_offset: entry.snapshot_crc for entry in self.segments}
@@ -162,10 +173,10 @@ class Manifest(NamedTuple):
         missing = sorted(named - found)
         if missing:
             gone = ", ".join(f"{offset:020d}.log" for offset in missing[:MAX_NAMED])
-            return f"{len(missing)} of {len(named)} segments are missing: {gone}"
+            return f"{len(missing)} of the {len(named)} segments that {FILE_NAME} names are missing: {gone}"
         odd = sorted(offset for offset in found - named if named and min(named) < offset < max(named))
         if odd:
-            return f"segment {odd[0]:020d}.log does not belong here"
+            return f"segment {odd[0]:020d}.log does not belong here: {FILE_NAME} does not name it"
         return None
 
 
@@ -193,15 +204,31 @@ def encode(manifest: Manifest) -> bytes:
 def decode(data: bytes) -> Manifest:
     """Raises CorruptManifest."""
     first, _, body = data.partition(b"\n")
+    name, _, crc = first.decode(errors="backslashreplace").rpartition(" ")
+    if name != f"{FILE_NAME} {VERSION}":
+        raise CorruptManifest(f"it begins with {excerpt(first)}, not as a manifest of version {VERSION}")
+    if crc != f"{crc32c(body):08x}":
+        raise CorruptManifest(f"its checksum is {excerpt(crc)}, and its content gives {crc32c(body):08x}")
     try:
-        name, version, crc = first.decode().split(" ")
-        if name != FILE_NAME or int(version) != VERSION:
-            raise CorruptManifest(f"{first!r} is not the first line of a manifest of version {VERSION}")
-        if int(crc, 16) != crc32c(body):
-            raise CorruptManifest(f"the stored CRC is {crc}, the bytes give {crc32c(body):08x}")
-        return _parse(body.decode())
+        manifest = _parse(body.decode())
     except (ValueError, KeyError, TypeError) as error:
-        raise CorruptManifest(f"not a manifest: {error!r}") from error
+        raise CorruptManifest("its checksum is right, and its lines are not those of a manifest") from error
+    if (nonsense := _nonsense(manifest)) is not None:
+        raise CorruptManifest(f"its checksum is right, and {nonsense}")
+    return manifest
+
+
+def _nonsense(manifest: Manifest) -> str | None:
+    """What cannot be true of any log."""
+    bases = [entry.base_offset for entry in manifest.segments]
+    offsets = [manifest.log_start_offset, manifest.flushed_below, *bases]
+    if not all(0 <= offset <= MAX_OFFSET for offset in offsets) or not NOT_CLOSED <= manifest.end_offset <= MAX_OFFSET:
+        return "an offset is out of bounds"
+    if any(later <= earlier for earlier, later in pairwise(bases)):
+        return "its segments are not in order"
+    if any(later <= earlier for earlier, later in pairwise(epoch.epoch for epoch in manifest.epochs)):
+        return "its leader epochs are not in order"
+    return "it was closed, and has no segment" if manifest.is_closed and not bases else None
 
 
 def _parse(body: str) -> Manifest:

@@ -886,7 +886,7 @@ class PartitionLog:
         """The manifest stands as it is, until something changes that it speaks of: after a clean stop, and after a kill
         if it lacks only what the next opening would find again. Most of many logs need no write then."""
         found, manifest = self.recovery, self._manifest
-        is_as_it_was = found.clean and not found.rebuilt_indexes and not found.broken_snapshots
+        is_as_it_was = found.clean and not (found.mended or found.rebuilt_indexes or found.broken_snapshots)
         if manifest is None or (is_as_it_was and manifest.is_closed) or manifest.holds(self._describe(manifest)):
             return
         self._write_manifest()

@@ -67,6 +67,11 @@ class PartitionRegister:
         self.deleted_topics = {each.topic_id: each.topic_partition.topic for each in deleted}
         return {each for each in found if each.topic_partition.partition != ALL_PARTITIONS}
 
+    def doubt_deletion(self, topic_id: UUID) -> None:
+        """The topic was not deleted: the line goes with the next `replace`."""
+        del self.deleted_topics[topic_id]
+        self._is_whole = False
+
     def note_deleted(self, topic: str, topic_id: UUID) -> None:
         """Note that the topic was deleted, once for all of its partitions, which are deleted one after the other. If
         that fails, the metadata still tells for a while; `note_missed` tries again."""

@@ -16,18 +16,30 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from oncelog.errors import CorruptMessage, InvalidRecord, KafkaStorageError
+from oncelog.log.batch_epochs import (
+    BatchEpochs,
+    EpochRun,
+    contradiction,
+    corrected,
+    lacks_beginning,
+    last_batch,
+    read_epochs,
+    with_later,
+    witnesses,
+)
 from oncelog.log.batch_scan import ScannedBatches, scan_batches
-from oncelog.log.checkpoints import CorruptCheckpoint
+from oncelog.log.checkpoints import LOG_START_OFFSET_FILE, MAX_OFFSET, RECOVERY_POINT_FILE, CorruptCheckpoint
 from oncelog.log.config import LogConfig
 from oncelog.log.folders import name_of, see_doctor
 from oncelog.log.index import MAX_RELATIVE_OFFSET, CorruptIndex
 from oncelog.log.interrupted import remove_orphans, settle_interrupted
-from oncelog.log.leader_epochs import LeaderEpochCache
+from oncelog.log.leader_epochs import EpochEntry, LeaderEpochCache, cut_end, cut_start
+from oncelog.log.manifest import FILE_NAME as MANIFEST_FILE
 from oncelog.log.manifest import UNKNOWN, IndexCounts, Manifest, ManifestFile
 from oncelog.log.open_files import OpenFiles
 from oncelog.log.producer_state import KEPT_BATCHES, CompletedTransaction, ProducerStateManager
@@ -37,14 +49,12 @@ from oncelog.log.segments import Segments
 from oncelog.log.snapshot_files import EMPTY_SNAPSHOT_CRC, SnapshotFiles
 from oncelog.log.storage import File, Storage, directory_of
 from oncelog.log.transaction_index import AbortedTransaction, CorruptTransactionIndex
+from oncelog.printable import printable
 from oncelog.records.batch import BatchHeader, read_control_marker
 from oncelog.records.model import CONTROL_MASK, TRANSACTIONAL_MASK
 from oncelog.types import NO_LEADER_EPOCH, NO_PRODUCER_ID, TopicPartition
 
 logger = logging.getLogger(__name__)
-
-ASIDE_SUFFIX: Final = ".before-start"
-"""Of segments that a start offset without a checksum put out of use. Neither Kafka nor we look at them again."""
 
 
 class DamagedLog(KafkaStorageError):
@@ -140,11 +150,15 @@ class LogLoader:
         self._report = RecoveryReport(clean)
         self._manifest = manifest
         self._must_reach = recovery_point
+        self._promised_by = RECOVERY_POINT_FILE
         self._epochs = LeaderEpochCache(storage, directory)
         self._segments: list[Segment] = []
         self._snapshots: SnapshotFiles
         self._scanned: list[Segment] = []
         self._scanned_epoch = NO_LEADER_EPOCH
+        self._noted_epochs: list[_NotedEpochs] = []
+        self._scanned_epochs = BatchEpochs()
+        self._last_epoch: tuple[EpochRun, ...] = ()  # that of the last batch, if that was found without a scan
         self._producers = ProducerStateManager(
             topic_partition, producer_id_expiration_ms=config.producer_id_expiration_ms
         )
@@ -178,7 +192,7 @@ class LogLoader:
 
     def finish(self) -> LoadedLog:
         segments, snapshots = self._segments, self._snapshots
-        epochs_known = self._load_epochs()
+        self._load_epochs()
         end_offset = self._open_segments(segments, snapshots) if segments else self._log_start_offset
         if end_offset < self._must_reach:
             raise self._ends_early(end_offset)
@@ -188,8 +202,7 @@ class LogLoader:
         if not segments:
             segments = [self._begin_segment()]
         ordered = Segments(segments)
-        if not epochs_known and len(self._scanned) < len(ordered):
-            self._rebuild_epochs(ordered)
+        self._settle_epochs(list(ordered), end_offset)
         return self._loaded(ordered, snapshots, end_offset)
 
     def _begin_segment(self) -> Segment:
@@ -211,8 +224,8 @@ class LogLoader:
         if owner is not None and owner != self._topic_partition:
             raise damaged(
                 self._directory,
-                f"its manifest says that this is the log of partition {owner}: folders were renamed or swapped, and "
-                f"this one should be called {name_of(owner)} again",
+                f"{MANIFEST_FILE} says that this is the log of partition {printable(owner)}: folders were renamed or "
+                f"swapped, and this one should be called {printable(name_of(owner))} again",
             )
 
     def _note_swap(self, starts: list[int], first: int, end: int) -> None:
@@ -224,17 +237,17 @@ class LogLoader:
         claims = self._claims
         if claims is None:
             return
-        contradiction = claims.contradiction(segment.base_offset for segment in segments)
-        if contradiction is not None:
-            raise damaged(self._directory, contradiction)
+        contradicted = claims.contradiction(segment.base_offset for segment in segments)
+        if contradicted is not None:
+            raise damaged(self._directory, contradicted)
         if self._log_start_offset > claims.log_start_offset:
             raise damaged(
                 self._directory,
-                f"the checkpoint of start offsets says that it starts at {self._log_start_offset}, its manifest "
-                f"{claims.log_start_offset}",
+                f"{LOG_START_OFFSET_FILE} says that it starts at {self._log_start_offset}, and {MANIFEST_FILE} at "
+                f"{claims.log_start_offset}: one of the two is not of this log, or older than it",
             )
         self._log_start_offset = claims.log_start_offset
-        self._must_reach = max(self._must_reach, claims.flushed_below)
+        self._promise(claims.flushed_below, MANIFEST_FILE)
         if claims.is_closed and (self._report.clean or self._recovery_point >= claims.end_offset):
             self._check_closed(claims, segments)
         elif self._report.clean:
@@ -246,12 +259,20 @@ class LogLoader:
         path = next(segment.path for segment in segments if segment.base_offset == last.base_offset)
         size_bytes = self._storage.status(path).size_bytes
         if size_bytes < last.size_bytes:
-            raise damaged(self._directory, f"{path} has {size_bytes} bytes, {last.size_bytes} when it was closed")
-        self._must_reach = max(self._must_reach, claims.end_offset)
+            raise damaged(
+                self._directory,
+                f"{path} has {size_bytes} bytes, and {last.size_bytes} when it was closed, says {MANIFEST_FILE}",
+            )
+        self._promise(claims.end_offset, MANIFEST_FILE)
         later = [segment for segment in segments if segment.base_offset > last.base_offset]
         has_grown = any(self._storage.status(segment.path).size_bytes for segment in later)  # else a roll had failed
         if size_bytes > last.size_bytes or has_grown:
             self._doubt_clean_stop(f"{path} has {size_bytes} bytes, {last.size_bytes} when it was closed")
+
+    def _promise(self, offset: int, source: str) -> None:
+        """By the word of `source`, everything below `offset` is there."""
+        if offset > self._must_reach:
+            self._must_reach, self._promised_by = offset, source
 
     def _doubt_clean_stop(self, why: str) -> None:
         """A clean stop was marked, but not of this log as it is now."""
@@ -262,17 +283,13 @@ class LogLoader:
 
     def _start_over(self, segments: list[Segment], snapshots: SnapshotFiles, end_offset: int) -> None:
         """Everything in the log lies before its start: a power loss took what came after. Without a manifest only a
-        file without a checksum says so, therefore the records are kept, under names that nobody reads."""
-        what = f"it ends at {end_offset}, before its start offset {self._log_start_offset}"
-        if self._report.clean:
-            raise damaged(self._directory, what)
-        if self._claims is not None:
-            logger.warning("%s: %s; starting over", self._directory, what)
-            self._manifest_cut([], end_offset)
-        else:
-            logger.error("%s: %s; starting over, its files end with %s now", self._directory, what, ASIDE_SUFFIX)
-            for segment in segments:
-                self._storage.rename(segment.path, segment.path + ASIDE_SUFFIX)
+        file without a checksum says so: it may as well be wrong, and nothing is put out of use for it."""
+        source = LOG_START_OFFSET_FILE if self._claims is None else MANIFEST_FILE
+        what = f"it ends at {end_offset}, and {source} says that it starts at {self._log_start_offset}"
+        if self._report.clean or self._claims is None:
+            raise damaged(self._directory, f"{what}: its end is lost, or that file is not of this log")
+        logger.warning("%s: %s; starting over", self._directory, what)
+        self._manifest_cut([], end_offset)
         self._remove_segments(segments)
         snapshots.remove(snapshots.offsets)
         self._producers.load(())
@@ -286,11 +303,16 @@ class LogLoader:
         """A sealed segment below the recovery point is as long as it was when it was sealed."""
         entry = self._claims.entry(segment.base_offset) if self._claims is not None else None
         if entry is not None and entry.size_bytes not in (UNKNOWN, segment.size_bytes):
-            raise damaged(self._directory, f"{segment.path} has {segment.size_bytes} bytes, not {entry.size_bytes}")
+            raise damaged(
+                self._directory,
+                f"{segment.path} has {segment.size_bytes} bytes, and {entry.size_bytes} by the word of {MANIFEST_FILE}",
+            )
 
     def _ends_early(self, end_offset: int) -> DamagedLog:
         return damaged(
-            self._directory, f"it ends at offset {end_offset}, though everything below {self._must_reach} was stored"
+            self._directory,
+            f"it ends at offset {end_offset}, and {self._promised_by} says that everything below {self._must_reach} "
+            "was on the disk: its end is lost, or that file is not of this log",
         )
 
     def _segment(self, base_offset: int) -> Segment:
@@ -330,7 +352,7 @@ class LogLoader:
     def _written(self, segments: Segments, snapshots: SnapshotFiles) -> list[str]:
         """The growing segment's own files are left out: its bytes lie above the recovery point, its indexes change."""
         if self._report.clean and not snapshots.broken:
-            return []
+            return [path for path, _ in self._report.mended if path == self._epochs.path]
         sealed = [path for segment in segments.sealed if segment in self._scanned for path in segment.file_paths()]
         above = min((segment.base_offset for segment in self._scanned), default=segments.active.base_offset)
         return [*sealed, self._epochs.path, *(snapshots.path(each) for each in snapshots.offsets if each >= above)]
@@ -360,7 +382,10 @@ class LogLoader:
     def _check_end(self, end_offset: int) -> None:
         claims = self._claims
         if claims is not None and end_offset != claims.end_offset:
-            raise damaged(self._directory, f"it was closed at offset {claims.end_offset}, and ends at {end_offset}")
+            raise damaged(
+                self._directory,
+                f"{MANIFEST_FILE} says that it was closed at offset {claims.end_offset}, and it ends at {end_offset}",
+            )
 
     def _trusted_count(self, segments: list[Segment]) -> int:
         """How many segments lie wholly below the recovery point; all, after a clean stop.
@@ -390,17 +415,23 @@ class LogLoader:
             return
         found = IndexCounts.of(segment)
         if found != entry.indexes:
-            raise CorruptIndex(f"{segment.offset_index.path}: {found} is not the {entry.indexes} that was written")
+            raise CorruptIndex(
+                f"{segment.offset_index.path} or {segment.time_index.path}: {found} is not the {entry.indexes} that "
+                f"{MANIFEST_FILE} has"
+            )
 
     def _open_growing(self, segment: Segment) -> int:
         try:
-            end_offset = segment.open_growing()
+            end = segment.open_growing()
             if self._report.clean:
                 self._check_indexes(segment)
         except CorruptIndex as error:
             self._rebuild_indexes(segment, error)
-            return segment.open_growing()
-        return end_offset
+            end = segment.open_growing()
+        if end.leader_epoch != NO_LEADER_EPOCH:
+            last_offset = end.next_offset - 1
+            self._last_epoch = (EpochRun(end.leader_epoch, last_offset, last_offset),)
+        return end.next_offset
 
     def _rebuild_indexes(self, segment: Segment, error: CorruptIndex) -> None:
         logger.warning("%s: rebuilding its indexes: %s", segment.path, error)
@@ -469,16 +500,12 @@ class LogLoader:
                 scanned.headers, next_offset, segment.base_offset, self._scanned_epoch, may_have_gaps=may_have_gaps
             )
             replay.batches(scanned, good)
-            latest_epoch = self._epochs.latest_epoch
             segment.note_scanned(good)
             if scanned.headers[-1].last_offset < self._recovery_point:
                 segment.note_cold(segment.size_bytes)
-            for header in good:
-                if header.leader_epoch > latest_epoch:
-                    self._epochs.replay(header.leader_epoch, header.base_offset)
-                    latest_epoch = header.leader_epoch
             if good:
                 next_offset = good[-1].next_offset
+                self._scanned_epochs.take(good)
                 self._scanned_epoch = max(self._scanned_epoch, good[-1].leader_epoch)
             if len(good) != len(scanned.headers):
                 break
@@ -551,30 +578,79 @@ class LogLoader:
                 f"{known.entries} with CRC {known.crc:08x} that were written"
             )
 
-    def _load_epochs(self) -> bool:
-        claims = self._claims
+    # --- leader epochs ---
+
+    def _load_epochs(self) -> None:
+        """What the file and the manifest say; which of them is right, the batches tell."""
+        path, claims, problem = self._epochs.path, self._claims, None
+        is_there = False
         try:
             is_there = self._epochs.load()
         except CorruptCheckpoint as error:
-            logger.warning("rebuilding the leader epochs from the log: %s", error)
-            is_there = False
-        if claims is None or claims.fits(self._epochs.entries):
-            return is_there
-        logger.warning("%s: not the leader epochs that were written; restoring them", self._epochs.path)
-        self._note_mended(self._epochs.path, "not the leader epochs that were written")
-        self._epochs.restore(claims.epochs)
-        return True
+            problem = str(error).removeprefix(f"{path}: ")
+        noted = self._epochs.entries
+        if claims is None or claims.fits(noted):
+            self._noted_epochs = [_NotedEpochs(noted, path, problem)]
+        else:
+            missing = "it is damaged or missing" if not is_there else f"it contradicts {MANIFEST_FILE}"
+            self._noted_epochs = [_NotedEpochs(claims.epochs, path, problem or missing)]
+            if is_there:
+                contradicts = f"its leader epochs contradict {path.rpartition('/')[2]}, and the batches"
+                self._noted_epochs.append(_NotedEpochs(noted, f"{self._directory}/{MANIFEST_FILE}", contradicts))
+        self._scanned_epochs = BatchEpochs(self._noted_epochs[0].entries, self._sure_epochs_below)
 
-    def _rebuild_epochs(self, segments: Iterable[Segment]) -> None:
-        """Read them from the batches, unless the first batch says that this log has none."""
-        self._epochs = LeaderEpochCache(self._storage, self._directory)
-        for segment in segments:
-            for scanned in scan_batches(segment.file(), 0, segment.size_bytes, verify_crc=False):
-                for header in scanned.headers:
-                    self._epochs.replay(header.leader_epoch, header.base_offset)
-                if self._epochs.latest_epoch == NO_LEADER_EPOCH:
-                    return
-        self._epochs.write_out()
+    @property
+    def _sure_epochs_below(self) -> int:
+        return self._claims.knows_epochs_below if self._claims is not None else 0
+
+    def _settle_epochs(self, segments: list[Segment], end_offset: int) -> None:
+        """Choose what the batches agree to, or write down what they say: an epoch that is noted wrong would have good
+        batches refused."""
+        start_offset = max(self._log_start_offset, segments[0].base_offset)
+        scanned = self._scanned_epochs.runs
+        scanned_from = min((segment.base_offset for segment in self._scanned), default=MAX_OFFSET)
+        trusted = [segment for segment in segments if segment.base_offset < scanned_from]
+        wrong = ""
+        for noted in self._noted_epochs:
+            entries = with_later(noted.entries, scanned)
+            asked = [*scanned, *self._last_epoch, *witnesses(trusted, entries, start_offset)]
+            if self._scanned:
+                asked += last_batch(trusted, scanned_from)
+            said = contradiction(entries, asked, start_offset)
+            if said is None:
+                if lacks_beginning(entries, asked, start_offset):
+                    entries = corrected(entries, self._read_epochs(trusted, segments), start_offset)
+                self._take_epochs(noted, entries)
+                return
+            wrong = wrong or said
+        known = self._noted_epochs[0]
+        entries = with_later(known.entries, scanned)
+        told = corrected(entries, self._read_epochs(trusted, segments), start_offset)
+        if told != tuple(cut_end(cut_start(entries, start_offset), end_offset)):
+            known, entries = known._replace(path=self._epochs.path, problem=wrong), told
+        self._take_epochs(known, entries)
+
+    def _read_epochs(self, trusted: list[Segment], segments: list[Segment]) -> tuple[EpochRun, ...]:
+        if not trusted:
+            return self._scanned_epochs.runs
+        return read_epochs(segments, self._noted_epochs[0].entries, self._sure_epochs_below)
+
+    def _take_epochs(self, known: _NotedEpochs, entries: tuple[EpochEntry, ...]) -> None:
+        """A note that is only late, or lacks the beginning, can wait until somebody relies on it."""
+        if known.problem is None:
+            self._epochs.take(entries)
+            return
+        logger.warning("%s: %s; it is written anew, as the batches say", known.path, known.problem)
+        self._note_mended(known.path, known.problem)
+        self._epochs.restore(entries)
+
+
+class _NotedEpochs(NamedTuple):
+    """Leader epochs by the word of a file, and what else is wrong if they are the right ones."""
+
+    entries: tuple[EpochEntry, ...]
+    path: str
+    problem: str | None
 
 
 class ProducerReplay:

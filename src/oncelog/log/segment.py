@@ -52,7 +52,7 @@ from oncelog.log.verification import (
 )
 from oncelog.records import kernel
 from oncelog.records.batch import HEADER_SIZE, MAGIC, BatchHeader, Buffer, records_payload
-from oncelog.types import NO_TIMESTAMP
+from oncelog.types import NO_LEADER_EPOCH, NO_TIMESTAMP
 
 logger = logging.getLogger(__name__)
 
@@ -75,6 +75,13 @@ class FoundBatch(NamedTuple):
 class FoundTimestamp(NamedTuple):
     timestamp: int
     offset: int
+    leader_epoch: int
+
+
+class GrowsFrom(NamedTuple):
+    """How a segment ends: the next offset, and the leader epoch of the last batch (-1 if there is none)."""
+
+    next_offset: int
     leader_epoch: int
 
 
@@ -189,8 +196,8 @@ class Segment:
         except FileNotFoundError as error:
             raise CorruptIndex(f"{error.filename} is missing") from error
 
-    def open_growing(self) -> int:
-        """Continue a segment that was left complete; its next offset. Raise CorruptIndex, CorruptMessage if it lies."""
+    def open_growing(self) -> GrowsFrom:
+        """Continue a segment that was left complete, from its end. Raise CorruptIndex, CorruptMessage if it lies."""
         self._load_status()
         self._file = self._storage.open(self.path)
         try:
@@ -202,15 +209,15 @@ class Segment:
         last_indexed = self.offset_index.last_entry()
         self._last_indexed_position = last_indexed.position
         newest = self.time_index.last_entry()
-        next_offset = self.base_offset
+        next_offset, epoch = self.base_offset, NO_LEADER_EPOCH
         for _, header in self._hop_from(last_indexed):
-            next_offset = header.next_offset
+            next_offset, epoch = header.next_offset, header.leader_epoch
             if header.max_timestamp > newest.timestamp:
                 newest = TimestampOffset(header.max_timestamp, header.last_offset)
         self.time_index.check(next_offset)
         self._check_last_time()
         self._max_timestamp = newest
-        return next_offset
+        return GrowsFrom(next_offset, epoch)
 
     def _check_last_time(self) -> None:
         """Raise CorruptIndex if the batch that the time index ends with does not agree."""
@@ -387,6 +394,19 @@ class Segment:
                 return FoundBatch(position, header)
         return None
 
+    def headers_around(self, offset: int) -> list[BatchHeader]:
+        """The last batch that begins before `offset`, and the first that does not, if they are here and can be read:
+        nothing is repaired."""
+        before: list[BatchHeader] = []
+        try:
+            for _, header in self._hop_from(self.offset_index.lookup(offset - 1)):
+                if header.base_offset >= offset:
+                    return [*before, header]
+                before = [header]
+        except (CorruptIndex, CorruptMessage, FileNotFoundError):
+            return []
+        return before
+
     def _find_near(self, entry: OffsetPosition, offset: int) -> FoundBatch | None:
         """What one read behind an index entry shows, if nothing about it is odd: among small batches this is all."""
         data = self.file().read(entry.position, min(HOP_BYTES, self.size_bytes - entry.position))
@@ -472,10 +492,24 @@ class Segment:
         checked = check_batches(file, start, end, self.size_bytes, order)
         verified.add(start, checked)
         if checked.damage is not None and (found is None or checked.end_position <= found.position):
-            raise self._damaged(checked.damage)
+            order.next_offset = checked.next_offset
+            return self._verify_behind(file, found, offset, end, checked.damage, order)
         if found is not None and checked.end_position <= found.position:
             raise self._damaged(Damage(checked.end_position, "the batches do not lead on from there"))
         return checked.end_position - start
+
+    def _verify_behind(
+        self, file: File, found: FoundBatch | None, offset: int, end: int, damage: Damage, order: BatchOrder
+    ) -> int:
+        """What a reader asks for who goes on behind the damage: the batch that has the offset itself, as nobody knows
+        how far a damaged one went. `order` knows what is due where the damage is."""
+        if found is None or found.position <= damage.position or found.header.base_offset > offset:
+            raise self._damaged(damage)
+        checked = check_batches(file, found.position, end, self.size_bytes, order)
+        if checked.end_position <= found.position:
+            raise self._damaged(checked.damage or damage)
+        self._verified.add(found.position, checked)
+        return checked.end_position - found.position
 
     def _damaged(self, damage: Damage) -> DamagedBatch:
         return DamagedBatch(f"{self.path} is damaged at position {damage.position}: {damage.problem}")
@@ -574,7 +608,11 @@ class Segment:
     def _lookup_time(self, timestamp: int) -> TimestampOffset:
         """The last entry of the time index at or below `timestamp`, if the batch it names agrees: one that leads too
         far hides records."""
-        entry = self.time_index.lookup(timestamp)
+        try:
+            entry = self.time_index.lookup(timestamp)
+        except CorruptIndex as error:
+            self._repair(error)
+            return self.time_index.lookup(timestamp)
         if entry.timestamp == NO_TIMESTAMP:
             return entry
         found = self.find_batch(entry.offset)
@@ -631,7 +669,7 @@ class Segment:
             self.transaction_index.truncate_to_offset(found.header.base_offset)
             self.offset_index.truncate_to_position(found.position)
             self.time_index.truncate_to_offset(found.header.base_offset)
-        return self.open_growing()
+        return self.open_growing().next_offset
 
     def cut_durably(self, size_bytes: int) -> None:
         """Cut the `.log` and wait for the disk: batches that came back with the power would fit onto new ones."""

@@ -6,19 +6,21 @@ What is asked of a batch is `verification`'s. A lost range in a compacted log co
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Final, NamedTuple
 
 from oncelog.errors import CorruptMessage
-from oncelog.log.batch_scan import SCAN_BYTES
-from oncelog.log.checkpoints import CorruptCheckpoint
+from oncelog.log.batch_epochs import BatchEpochs, contradiction, corrected, lacks_beginning, with_later
+from oncelog.log.batch_scan import SCAN_BYTES, scan_batches
+from oncelog.log.checkpoints import MAX_OFFSET, CorruptCheckpoint
 from oncelog.log.leader_epochs import EpochEntry, LeaderEpochCache
 from oncelog.log.manifest import NO_FOREIGN_EPOCH, UNKNOWN, CorruptManifest, Manifest, read_manifest
 from oncelog.log.segment_files import LOG_SUFFIX, file_path, offset_of
 from oncelog.log.storage import File, Storage
-from oncelog.log.verification import MAX_OFFSET, BatchOrder, check_batches
+from oncelog.log.verification import BatchOrder, check_batches
 from oncelog.records import kernel
 from oncelog.records.batch import HEADER_SIZE, MAGIC, BatchHeader
 
@@ -75,6 +77,9 @@ class PartitionSurvey:
     lost: tuple[OffsetRange, ...]
     goes_on_at: int
     """The first offset that was certainly not used."""
+    start_offset: int
+    epochs: tuple[EpochEntry, ...]
+    """The leader epochs, as the batches say."""
 
     @property
     def end_offset(self) -> int:
@@ -87,10 +92,16 @@ def in_words(lost: Iterable[OffsetRange]) -> str:
 
 
 def survey_partition(
-    storage: Storage, directory: str, *, recovery_point: int, start_offset: int, foreign_epoch: int = NO_FOREIGN_EPOCH
+    storage: Storage,
+    directory: str,
+    *,
+    recovery_point: int,
+    start_offset: int,
+    foreign_epoch: int = NO_FOREIGN_EPOCH,
+    epochs: tuple[EpochEntry, ...] | None = None,
 ) -> PartitionSurvey:
     """`recovery_point` and `start_offset` are what the checkpoints of the data folder say of it, 0 if nothing;
-    `foreign_epoch` is that of `Manifest.is_stale`."""
+    `foreign_epoch` is that of `Manifest.is_stale`; `epochs` are its leader epochs, if they are known for sure."""
     try:
         manifest = read_manifest(storage, directory)
     except CorruptManifest:
@@ -98,24 +109,34 @@ def survey_partition(
     if manifest is not None and manifest.is_stale(foreign_epoch):
         manifest = None
     bases = base_offsets(storage, directory)
-    epochs = _epochs(storage, directory, manifest)
-    segments = []
-    for base_offset, end_offset in zip_longest(bases, bases[1:]):
-        file = storage.open(file_path(directory, base_offset, LOG_SUFFIX))
-        try:
-            segments.append(survey_segment(file, base_offset, end_offset, epochs))
-        finally:
-            file.close()
+    if epochs is None:
+        epochs = _epochs(storage, directory, manifest, bases)
+    segments = [
+        survey_segment(file, base_offset, end_offset, epochs)
+        for file, base_offset, end_offset in _each_file(storage, directory, bases)
+    ]
     promised = [recovery_point, start_offset]
     if manifest is not None:
         promised += [manifest.end_offset, manifest.flushed_below, manifest.log_start_offset]
         promised += [entry.base_offset for entry in manifest.segments]
     goes_on_at = max([segments[-1].next_offset if segments else 0, *promised])
     first = manifest.log_start_offset if manifest is not None else start_offset
+    if manifest is None and segments and start_offset > segments[-1].next_offset:
+        first = segments[0].base_offset  # a start behind the end: the file that says so has no checksum
     lost = [*_lost_within(segments, manifest, goes_on_at), *_lost_between(bases, manifest, goes_on_at)]
     if not segments:
         lost.append(OffsetRange(first, goes_on_at - 1))
-    return PartitionSurvey(manifest, tuple(segments), merged(lost, first), goes_on_at)
+    return PartitionSurvey(manifest, tuple(segments), merged(lost, first), goes_on_at, first, epochs)
+
+
+def _each_file(storage: Storage, directory: str, bases: Sequence[int]) -> Iterator[tuple[File, int, int | None]]:
+    """Each segment's file, while it is looked at, with its first offset and that of the next one."""
+    for base_offset, end_offset in zip_longest(bases, bases[1:]):
+        file = storage.open(file_path(directory, base_offset, LOG_SUFFIX))
+        try:
+            yield file, base_offset, end_offset
+        finally:
+            file.close()
 
 
 def base_offsets(storage: Storage, directory: str) -> list[int]:
@@ -236,14 +257,35 @@ def merged(ranges: Iterable[OffsetRange], start_offset: int = 0) -> tuple[Offset
     return tuple(joined)
 
 
-def _epochs(storage: Storage, directory: str, manifest: Manifest | None) -> tuple[EpochEntry, ...]:
-    """What is sure of the leader epochs: nothing if their file is damaged and the manifest does not know them all."""
+def leader_epochs(storage: Storage, directory: str) -> tuple[EpochEntry, ...]:
+    """Those of a partition, as its batches say."""
+    try:
+        manifest = read_manifest(storage, directory)
+    except CorruptManifest:
+        manifest = None
+    return _epochs(storage, directory, manifest, base_offsets(storage, directory))
+
+
+def _epochs(
+    storage: Storage, directory: str, manifest: Manifest | None, bases: Sequence[int]
+) -> tuple[EpochEntry, ...]:
+    noted = _noted_epochs(storage, directory, manifest)
+    told = BatchEpochs(noted, manifest.knows_epochs_below if manifest is not None else 0)
+    for file, base_offset, end_offset in _each_file(storage, directory, bases):
+        for start, end in survey_segment(file, base_offset, end_offset).good:
+            for scanned in scan_batches(file, start, end, verify_crc=False):
+                told.take(scanned.headers)
+    entries, start_offset = with_later(noted, told.runs), manifest.log_start_offset if manifest is not None else 0
+    is_right = contradiction(entries, told.runs, start_offset) is None
+    if is_right and not lacks_beginning(entries, told.runs, start_offset):
+        return entries
+    return corrected(entries, told.runs, start_offset)
+
+
+def _noted_epochs(storage: Storage, directory: str, manifest: Manifest | None) -> tuple[EpochEntry, ...]:
     if manifest is not None and manifest.is_closed:
         return manifest.epochs
     cache = LeaderEpochCache(storage, directory)
-    try:
+    with contextlib.suppress(CorruptCheckpoint):
         cache.load()
-    except CorruptCheckpoint:
-        return ()
-    known = manifest.epochs if manifest is not None else ()
-    return cache.entries if cache.entries[: len(known)] == known else ()
+    return cache.entries if manifest is None or manifest.fits(cache.entries) else manifest.epochs

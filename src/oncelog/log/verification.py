@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 
 from oncelog.errors import CorruptMessage
 from oncelog.log.batch_scan import scan_batches
+from oncelog.log.checkpoints import MAX_OFFSET
 from oncelog.log.leader_epochs import EpochEntry
 from oncelog.log.storage import File
 from oncelog.records import kernel
@@ -28,7 +29,6 @@ MAX_COLD_BYTES: Final = 2 * 1024 * 1024
 less, and comes again."""
 
 NO_BATCH: Final = "no whole batch with the right checksum is there"
-MAX_OFFSET: Final = 2**63 - 1
 
 
 class DamagedBatch(CorruptMessage):
