@@ -14,8 +14,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from oncelog.client import consumer_config, producer_config
 from oncelog.client.consumer_config import ConsumerConfig
+from oncelog.client.foreign_settings import remedies
 from oncelog.client.producer_config import ACKS_ALL, ProducerConfig
 from oncelog.client.settings import dotted, kinds_of
 
@@ -26,13 +26,13 @@ DOCS = Path(__file__).parent.parent / "docs"
 class Page:
     path: Path
     config: type[Any]
-    elsewhere: Mapping[str, str]
+    client: str
 
     def filled_in(self, text: str) -> str:
         """The page with its tables as the code says."""
         for name, content in {
             "settings": settings_table(self.config),
-            "refused": refused_table(self.elsewhere),
+            "refused": refused_table(remedies(self.client)),
         }.items():
             begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
             before, _, rest = text.partition(begin)
@@ -43,8 +43,8 @@ class Page:
 
 
 PAGES = (
-    Page(DOCS / "producer-settings.md", ProducerConfig, producer_config.ELSEWHERE),
-    Page(DOCS / "consumer-settings.md", ConsumerConfig, consumer_config.ELSEWHERE),
+    Page(DOCS / "producer-settings.md", ProducerConfig, "producer"),
+    Page(DOCS / "consumer-settings.md", ConsumerConfig, "consumer"),
 )
 
 
@@ -57,9 +57,11 @@ def settings_table(config: type[Any]) -> str:
     return table(("key", "default", "allowed", "meaning"), rows)
 
 
-def refused_table(elsewhere: Mapping[str, str]) -> str:
-    rows = [(f"`{dotted(key)}{'*' if key.endswith('_') else ''}`", remedy) for key, remedy in elsewhere.items()]
-    return table(("key", "what to do"), rows)
+def refused_table(remedies: Mapping[str, str]) -> str:
+    keys: dict[str, list[str]] = {}
+    for key, remedy in remedies.items():
+        keys.setdefault(remedy, []).append(f"`{key}`")
+    return table(("key", "what to do"), [(", ".join(alike), remedy) for remedy, alike in keys.items()])
 
 
 def field_docstrings(config: type[Any]) -> dict[str, str]:

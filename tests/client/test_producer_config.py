@@ -79,6 +79,23 @@ def test_acks_alone_decides_about_idempotence(given: object, acks: int) -> None:
     assert config.enable_idempotence is (acks == ACKS_ALL)
 
 
+@pytest.mark.parametrize(("acks", "harm"), [(1, "a leader that fails may take acknowledged"), (0, "nobody hears")])
+def test_less_than_all_acks_is_told_of_once_unless_it_is_meant(
+    acks: int, harm: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = f"billing with acks {acks}"
+    made(client_id=client, acks="all")
+    made(client_id=client, acks=acks, enable_idempotence=False)
+    assert caplog.records == []
+    for _ in range(3):
+        made(client_id=client, acks=acks)
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert record.getMessage().startswith(f"{client}: acks is {acks}, so idempotence is off: ")
+    assert harm in record.getMessage()
+    assert "set enable.idempotence=false as well" in record.getMessage()
+
+
 @pytest.mark.parametrize("acks", [2, -2, "one", None, True, 1.5])
 def test_other_acks_are_refused(acks: object) -> None:
     assert refusal(acks=acks) == f"acks is all (or -1), 1 or 0, not {acks!r}"
@@ -271,6 +288,40 @@ def test_serializers(part: str) -> None:
         assert getattr(made(**{part: own}), part) is own
 
 
+class OfKafkaPython:
+    def serialize(self, topic: str, headers: object, data: bytes) -> bytes:
+        return data
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (
+            {"value_serializer": OfKafkaPython()},
+            "value.serializer.serialize is called as (topic, value), but this one takes (topic, headers, data): give a"
+            " function of the value, or an object with `serialize(topic, value)`",
+        ),
+        (
+            {"key.serializer": lambda obj, ctx: obj},
+            "key.serializer is called as (key), but this one takes (obj, ctx): give a function of the key, or an"
+            " object with `serialize(topic, key)`",
+        ),
+        (
+            {"partitioner": lambda key, all_partitions, available: 0},
+            "partitioner is called as (topic, key, value, number of partitions), but this one takes (key,"
+            " all_partitions, available): give a function of (topic, key, value, number of partitions) that returns a"
+            " partition",
+        ),
+    ],
+)
+def test_functions_of_other_libraries_are_called_otherwise(settings: dict[str, Any], said: str) -> None:
+    assert refusal(**settings) == said
+
+
+def test_what_may_take_more_is_taken() -> None:
+    assert callable(made(key_serializer=lambda obj, ctx=None: obj).key_serializer)
+
+
 def test_bytes_need_no_serializer_where_both_are_left_alone() -> None:
     assert made().takes_bytes
     assert not made(key_serializer="str").takes_bytes
@@ -341,7 +392,7 @@ def test_what_does_not_exist_yet_is_refused_clearly() -> None:
         ("queue.buffering.max.ms", ": use linger.ms"),
         ("max_batch_size", ": use batch.size"),
         ("linger", "; did you mean linger.ms?"),
-        ("max.in.flight", "; did you mean max.in.flight.requests.per.connection?"),
+        ("max.in.flight", ": use max.in.flight.requests.per.connection"),
         ("interceptor.class", "; did you mean interceptor.classes?"),
         ("bufer_memory", "; did you mean buffer.memory?"),
     ],

@@ -184,7 +184,7 @@ class InterceptorsKind:
 
 def deserializers(part: str) -> NameOr:
     own = f"a function of the bytes, or an object with `deserialize(topic, {part})`"
-    return NameOr(Choice(DESERIALIZER_NAMES, _JAVA_DESERIALIZERS), own, method="deserialize")
+    return NameOr(Choice(DESERIALIZER_NAMES, _JAVA_DESERIALIZERS), own, (part,), method="deserialize")
 
 
 _GROWS_TO = {
@@ -206,36 +206,6 @@ _ONLY_IN_A_GROUP = ("group_instance_id", *_ONLY_CONSUMER)
 
 ALSO = {"interceptor_classes": "interceptors"}
 """Kafka's name of a setting whose values are objects here, not classes."""
-
-_NO_TLS = "it has no TLS and no SASL yet; connect to a PLAINTEXT listener of the broker and leave this out"
-_NO_REPORTERS = "nothing is reported to brokers or JMX; leave this out, read consumer.metrics() or use Prometheus"
-_NO_JAVA = "it configures the Java virtual machine; leave this out"
-ELSEWHERE = {
-    # Kafka's own keys; a trailing underscore stands for every key that begins so.
-    "ssl_": _NO_TLS,
-    "sasl_": _NO_TLS,
-    "security_providers": _NO_JAVA,
-    "config_providers": _NO_JAVA,
-    "metric_reporters": _NO_REPORTERS,
-    "metrics_": _NO_REPORTERS,
-    "enable_metrics_push": _NO_REPORTERS,
-    "client_dns_lookup": "every address of a broker's name is tried; leave this out",
-    "metadata_recovery_": "bootstrap.servers are asked again whenever no known broker answers; leave this out",
-    "share_": "there are no share groups; leave this out",
-    # What librdkafka, kafka-python and aiokafka call it.
-    "enable_auto_offset_store": "set enable.auto.commit=false and commit() what was processed",
-    "enable_partition_eof": "compare position() with end_offsets(), or look at lag()",
-    "fetch_error_backoff_ms": "use retry.backoff.ms",
-    "fetch_message_max_bytes": "use max.partition.fetch.bytes",
-    "fetch_wait_max_ms": "use fetch.max.wait.ms",
-    "queued_max_messages_kbytes": "use fetch.queue.max.bytes, in bytes",
-    "queued_min_messages": "what waits is bounded in bytes; use fetch.queue.max.bytes",
-    "topic_metadata_refresh_interval_ms": "use metadata.max.age.ms",
-    "consumer_timeout_ms": "use poll(timeout)",
-    "max_poll_interval": "use max.poll.interval.ms",
-    "api_version": "versions are agreed upon with each broker; leave this out",
-}
-"""Keys that people bring along, and what to do about them here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,7 +311,7 @@ class ConsumerConfig:
         """`of("host:9092", group_id="g")` or `of({"bootstrap.servers": "host:9092", "group.id": "g"})`.
 
         Raises InvalidConfig, which says what to change."""
-        given = read_settings(cls, bootstrap_servers, settings, also=ALSO, elsewhere=ELSEWHERE)
+        given = read_settings(cls, bootstrap_servers, settings, also=ALSO, client="consumer")
         config = cls(**given)
         _check_group(config, given.keys())
         config = _with_followers(config, given.keys())

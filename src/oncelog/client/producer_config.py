@@ -6,7 +6,7 @@ it may rely on the values. Where Kafka's Java client falls back in silence, we d
 - **A promise never gives way in silence.** Idempotence is on by default, and a setting that makes it impossible (more
   than five requests in flight, `retries=0`) is an error even if nobody wrote `enable.idempotence`; Java turns it off
   for `retries=0`. The one exception is Java's own: `acks=0` or `acks=1` alone says clearly enough that less is wanted,
-  and turns idempotence off. Written together with `enable.idempotence=true` it is an error.
+  and turns idempotence off, with a WARNING. Written together with `enable.idempotence=true` it is an error.
 - **A number that was not given follows those that were**: `delivery.timeout.ms` grows to `linger.ms` +
   `request.timeout.ms` (as in Java), and to 12 hours where records wait in a spool; `max.request.size` shrinks to
   `buffer.memory`, `batch.size` to `max.request.size`, and each `...max.ms` grows to the backoff or timeout that it
@@ -18,8 +18,10 @@ it may rely on the values. Where Kafka's Java client falls back in silence, we d
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Annotated, Any
 
 from oncelog.client.partitioner import KEY_HASHES
@@ -45,7 +47,11 @@ from oncelog.client.settings import (
 from oncelog.errors import InvalidConfig, OncelogError
 from oncelog.records.compression import NAMES, codec_named, level_set
 
+logger = logging.getLogger(__name__)
+
 ACKS_NONE, ACKS_LEADER, ACKS_ALL = 0, 1, -1
+MAX_TOLD = 1_000
+"""Clients of which it is remembered that they were told something once."""
 MAX_IN_FLIGHT_WHEN_IDEMPOTENT = 5
 SPOOLED_DELIVERY_TIMEOUT_MS = 12 * 60 * 60 * 1000
 """Who keeps records on disk wants them sent after a long outage too; no longer than brokers surely know a producer."""
@@ -141,12 +147,13 @@ class PathKind:
 PARTITIONERS = NameOr(
     Choice(("murmur2", "round_robin", "sticky", *KEY_HASHES), _PARTITIONER_ALIASES),
     own="a function of (topic, key, value, number of partitions) that returns a partition",
+    takes=("topic", "key", "value", "number of partitions"),
 )
 
 
 def serializers(part: str) -> NameOr:
     own = f"a function of the {part}, or an object with `serialize(topic, {part})`"
-    return NameOr(Choice(SERIALIZER_NAMES, _SERIALIZER_ALIASES), own, method="serialize")
+    return NameOr(Choice(SERIALIZER_NAMES, _SERIALIZER_ALIASES), own, (part,), method="serialize")
 
 
 _GROWS_TO = {
@@ -158,37 +165,6 @@ _BOUNDED_BY = {**_GROWS_TO, "batch_size": "max_request_size", "max_request_size"
 
 ALSO = {"partitioner_class": "partitioner", "interceptor_classes": "interceptors"}
 """Kafka's names of two settings whose values are objects here, not classes."""
-
-_NO_TLS = "it has no TLS and no SASL yet; connect to a PLAINTEXT listener of the broker and leave this out"
-_NO_REPORTERS = "nothing is reported to brokers or JMX; leave this out, read producer.metrics() or use Prometheus"
-_NO_JAVA = "it configures the Java virtual machine; leave this out"
-ELSEWHERE = {
-    # Kafka's own keys; a trailing underscore stands for every key that begins so.
-    "ssl_": _NO_TLS,
-    "sasl_": _NO_TLS,
-    "security_providers": _NO_JAVA,
-    "config_providers": _NO_JAVA,
-    "metric_reporters": _NO_REPORTERS,
-    "metrics_": _NO_REPORTERS,
-    "enable_metrics_push": _NO_REPORTERS,
-    "client_dns_lookup": "every address of a broker's name is tried; leave this out",
-    "metadata_recovery_": "bootstrap.servers are asked again whenever no known broker answers; leave this out",
-    "partitioner_availability_timeout_ms": "partitions without a leader are avoided at once; leave this out",
-    "transaction_two_phase_commit_enable": "use Producer.prepare(), which needs no setting; leave this out",
-    # What librdkafka, kafka-python and aiokafka call it.
-    "message_timeout_ms": "use delivery.timeout.ms",
-    "queue_buffering_max_ms": "use linger.ms",
-    "queue_buffering_max_kbytes": "use buffer.memory, in bytes",
-    "queue_buffering_max_messages": "memory is bounded in bytes; use buffer.memory",
-    "batch_num_messages": "batches are bounded in bytes; use batch.size",
-    "max_batch_size": "use batch.size",
-    "message_max_bytes": "use max.request.size",
-    "message_send_max_retries": "use retries, or better delivery.timeout.ms",
-    "request_required_acks": "use acks",
-    "compression_codec": "use compression.type",
-    "compression_level": "use compression.gzip.level, compression.lz4.level or compression.zstd.level",
-}
-"""Keys that people bring along, and what to do about them here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,13 +278,15 @@ class ProducerConfig:
         """`of("host:9092", linger_ms=5)` or `of({"bootstrap.servers": "host:9092", "linger.ms": "5"})`.
 
         Raises InvalidConfig, which says what to change."""
-        given = read_settings(cls, bootstrap_servers, settings, also=ALSO, elsewhere=ELSEWHERE)
+        given = read_settings(cls, bootstrap_servers, settings, also=ALSO, client="producer")
         _decide_ignore_keys(given)
         config = _with_followers(cls(**given), given.keys())
         _check_numbers(config)
         _check_idempotence(config, is_explicit="enable_idempotence" in given)
         _check_transactions(config)
         _check_spool(config, given.keys())
+        if "enable_idempotence" not in given and not config.enable_idempotence:
+            _tell_of_acks(config.client_id, config.acks)
         return config
 
     @property
@@ -398,6 +376,21 @@ def _check_idempotence(config: ProducerConfig, *, is_explicit: bool) -> None:
             f"retries is 0, but {why}, and without a retry the fate of a lost request stays unknown: leave retries"
             f" out (delivery.timeout.ms bounds them), or {give_up}"
         )
+
+
+@lru_cache(MAX_TOLD)
+def _tell_of_acks(client_id: str | None, acks: int) -> None:
+    """Once for each client, however many producers it makes. Kafka says it as well."""
+    harm = "retries may duplicate and reorder records, and a leader that fails may take acknowledged ones with it"
+    if acks == ACKS_NONE:
+        harm = "nobody hears what is stored, and a connection that breaks may lose and reorder records"
+    logger.warning(
+        "%s: acks is %d, so idempotence is off: %s. Leave acks out to have it, or set enable.idempotence=false as well"
+        " if that is meant",
+        client_id,
+        acks,
+        harm,
+    )
 
 
 def _check_transactions(config: ProducerConfig) -> None:

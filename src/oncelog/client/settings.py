@@ -13,13 +13,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Protocol, get_type_hints
 
+from oncelog.client.callbacks import taken_instead
 from oncelog.errors import InvalidConfig
 
 DEFAULT_PORT = 9092
 MAX_PORT = 65535
 MAX_INT = 2**31 - 1
 MAX_LONG = 2**63 - 1
-LIKENESS = 0.5  # how alike two keys must be for one to be offered in place of the other
+LIKENESS = 0.6  # how alike two keys must be for one to be offered in place of the other
 
 TRUE_TEXTS = ("true", "1", "yes", "on")
 FALSE_TEXTS = ("false", "0", "no", "off")
@@ -137,6 +138,8 @@ class NameOr:
 
     choice: Choice
     own: str
+    takes: tuple[str, ...]
+    """What the object is called with; its method with the topic before that."""
     method: str | None = None
 
     @property
@@ -144,14 +147,27 @@ class NameOr:
         return f"{self.choice.allowed}, or {self.own}"
 
     def parse(self, key: str, given: Any) -> Any:
-        if callable(given) or (self.method is not None and callable(getattr(given, self.method, None))):
-            return given
+        method = None if self.method is None else getattr(given, self.method, None)
+        if callable(method):
+            return self._fitting(key, given, method, f".{self.method}", ("topic", *self.takes))
+        if callable(given):
+            return self._fitting(key, given, given, "", self.takes)
         if not isinstance(given, str):
             raise refused(key, given, self.allowed)
         try:
             return self.choice.parse(key, given)
         except InvalidConfig as error:
             raise InvalidConfig(f"{error.message}; or give {self.own}") from None
+
+    def _fitting(self, key: str, given: Any, called: Any, method: str, arguments: tuple[str, ...]) -> Any:
+        """Those of other libraries are called with something else."""
+        names = taken_instead(called, len(arguments))
+        if names is None:
+            return given
+        raise InvalidConfig(
+            f"{key}{method} is called as ({', '.join(arguments)}), but this one takes ({', '.join(names)}): give"
+            f" {self.own}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,15 +226,15 @@ def read_settings(
     bootstrap_servers: str | Iterable[str] | Mapping[str, Any],
     settings: Mapping[str, Any],
     *,
+    client: str,
     also: Mapping[str, str] | None = None,
-    elsewhere: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """The values that a user gave, by field name of `config`; what was left out is not in it.
 
-    `settings` win over those of a mapping. `also` maps further spellings to field names; `elsewhere` maps keys that are
-    known but not served here to what to do instead. Raises InvalidConfig."""
+    `settings` win over those of a mapping. `also` maps further spellings to field names; `client` is whose settings
+    they are, for `foreign_settings`. Raises InvalidConfig."""
     kinds = kinds_of(config)
-    keys = _Keys(list(kinds), also or {}, elsewhere or {})
+    keys = _Keys(list(kinds), also or {}, client)
     if isinstance(bootstrap_servers, Mapping):
         given = keys.by_name(bootstrap_servers)
     else:
@@ -233,7 +249,7 @@ def read_settings(
 class _Keys:
     names: list[str]
     also: Mapping[str, str]
-    elsewhere: Mapping[str, str]
+    client: str
 
     def by_name(self, given: Mapping[Any, Any]) -> dict[str, Any]:
         found: dict[str, tuple[str, Any]] = {}
@@ -254,9 +270,11 @@ class _Keys:
         raise InvalidConfig(f"unknown setting {key}{self._hint(name)}")
 
     def _hint(self, name: str) -> str:
-        for known, remedy in self.elsewhere.items():
-            if name == known or (known.endswith("_") and name.startswith(known)):
-                return f": {remedy}"
+        from oncelog.client.foreign_settings import remedy  # a long table, which only mistakes need
+
+        known = remedy(self.client, name)
+        if known is not None:
+            return f": {known}"
         near = nearest(name, [*self.names, *self.also])
         return f"; did you mean {dotted(near)}?" if near else ""
 
@@ -269,10 +287,10 @@ def nearest(text: str, names: Iterable[str]) -> str | None:
 def parse_servers(servers: str | Iterable[str]) -> tuple[tuple[str, int], ...]:
     """`"a:9092,b"` or `["a:9092", "b"]`; a host without a port means 9092."""
     texts = servers.split(",") if isinstance(servers, str) else list(servers)
-    addresses = tuple(_address(text) for text in texts if not isinstance(text, str) or text.strip())
+    addresses = [_address(text) for text in texts if not isinstance(text, str) or text.strip()]
     if not addresses:
         raise InvalidConfig("bootstrap.servers is empty; write HOST:PORT[,HOST:PORT...]")
-    return addresses
+    return tuple(dict.fromkeys(addresses))
 
 
 def _address(given: Any) -> tuple[str, int]:
