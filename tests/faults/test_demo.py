@@ -186,7 +186,10 @@ def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=120)
     assert process.returncode == 130, said
-    assert said.strip() == "interrupted; all processes are stopped and their data removed"
+    assert said.splitlines() == [
+        "interrupted: ending all processes and removing their data; press Ctrl-C again to stop at once",
+        "interrupted; all processes are stopped and their data removed",
+    ]
     assert told_of(tmp_path) == []
     assert list(tmp_path.iterdir()) == []
 

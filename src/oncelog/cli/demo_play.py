@@ -2,20 +2,43 @@
 
 from __future__ import annotations
 
-import threading
+import os
+import signal
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Protocol
 
+from oncelog.child_processes import children
 from oncelog.cli.demo_chronicle import Chronicle
 from oncelog.cli.demo_screen import Screen
 from oncelog.cli.demo_script import Act, Script
+from oncelog.cli.ending import AT_ONCE, INTERRUPTED
 from oncelog.errors import OncelogError
 
 WATCH_S = 0.05
+STDERR = 2
+STOPPING = f"interrupted: ending all processes and removing their data; {AT_ONCE}\n".encode()
 
-interrupted = threading.Event()
-"""Set by Ctrl-C. The exception alone may be lost: Python drops it where it comes up in a finalizer."""
+interrupted: list[int] = []
+"""The signals of Ctrl-C; a plain list, since an event's lock may be held by what the signal interrupts. The exception alone may be lost: Python drops it where it comes up in a finalizer."""
+
+
+def on_ctrl_c(number: int = signal.SIGINT, _: object = None) -> None:
+    """The first ends the demo in order. Another kills all that it has started, and itself."""
+    if interrupted:
+        kill_children()
+        os._exit(INTERRUPTED)
+    interrupted.append(number)
+    os.write(STDERR, STOPPING)  # at once; what prints may just be printing
+    raise KeyboardInterrupt
+
+
+def kill_children() -> None:
+    """Each leads a process group of its own, so that Ctrl-C reached nobody but us."""
+    for pid in children():
+        with suppress(OSError):
+            os.killpg(pid, signal.SIGKILL)
 
 
 class DemoStalled(OncelogError):
@@ -55,7 +78,7 @@ def play(stage: Stage, script: Script, screen: Screen, chronicle: Chronicle, sta
             script.done()
         stage.tend(screen)
         time.sleep(WATCH_S)
-        if interrupted.is_set():
+        if interrupted:
             raise KeyboardInterrupt
         counts = stage.counts
         screen.advance(*counts.values())

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import signal
-import threading
 
+from oncelog.cli.ending import stop_signals
 from oncelog.cli.output import detail, print_json_line, say, say_now
 from oncelog.errors import InvalidConfig
 from oncelog.faults.proxy import FaultProxy
@@ -36,25 +35,39 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "--listen", metavar="HOST:PORT", default="127.0.0.1:0", help="where clients connect (default: a free port)"
+        "--listen", metavar="HOST:PORT", type=address, default="127.0.0.1:0",
+        help="where clients connect (default: a free port)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--rule", dest="rules", metavar="RULE", type=rule, action="append", default=[], help="may be repeated"
     )
-    parser.add_argument("--rule", dest="rules", metavar="RULE", action="append", default=[], help="may be repeated")
     parser.add_argument("--seed", metavar="N", type=int, help="makes the same faults happen again (default: random)")
     parser.set_defaults(run=run)
 
 
-def run(args: argparse.Namespace) -> int:
-    host, _, port = args.listen.rpartition(":")
+def address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
     if not host or not port.isdecimal():
-        raise InvalidConfig(f"--listen {args.listen} is not an address; write HOST:PORT")
-    rules = [Rule.parse(text) for text in args.rules]
-    stopped = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopped.set())
-    with FaultProxy(args.bootstrap_server, rules, seed=args.seed, host=host, port=int(port)) as proxy:
+        raise argparse.ArgumentTypeError(f"{text} is not an address; write HOST:PORT")
+    return host, int(port)
+
+
+def rule(text: str) -> Rule:
+    try:
+        return Rule.parse(text)
+    except InvalidConfig as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def run(args: argparse.Namespace) -> int:
+    host, port = args.listen
+    with (
+        stop_signals() as await_stop,
+        FaultProxy(args.bootstrap_server, args.rules, seed=args.seed, host=host, port=port) as proxy,
+    ):
         detail(str(proxy))
         say_now(f"ready {proxy.bootstrap_servers}")
-        stopped.wait()
+        await_stop()
     report = proxy.report()
     if args.json:
         print_json_line(report.to_dict())
