@@ -10,7 +10,7 @@ import pytest
 SOURCE = Path(__file__).parent.parent / "src"
 
 FLOORS = [
-    {"types", "errors", "clock", "printable", "sqlite_file"},
+    {"types", "errors", "clock", "printable", "sqlite_file", "child_processes"},
     {"records"},
     {"wire"},
     {"log"},
@@ -37,6 +37,7 @@ SHELLS = {
     "oncelog": "the package itself: lazy exports only",
     "oncelog.__main__": "process entry",
     "oncelog.clock": "the one reader of the wall clock",
+    "oncelog.child_processes": "asks the system for them, and kills some",
     "oncelog.sqlite_file": "opens SQLite files, and waits for their locks",
     "oncelog.records.kernel": "reads the environment once, to choose a kernel",
     "oncelog.log.storage": "the one module that opens files of the log",

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncelog.printable import printable
+from oncelog.printable import excerpt, printable
 
 
 @pytest.mark.parametrize(
@@ -28,6 +28,21 @@ from oncelog.printable import printable
 )
 def test_what_a_terminal_would_obey_is_written_out(text: object, shown: str) -> None:
     assert printable(text) == shown
+
+
+@pytest.mark.parametrize(
+    ("found", "shown"),
+    [
+        ("9", "'9'"),
+        ("a\nb", r"'a\nb'"),
+        (b"\xff\x1b[2J and more", r"'\xff\x1b[2J and more'"),
+        ("x" * 81, "'" + "x" * 80 + "...'"),
+        ("\0" * 80, "'" + r"\x00" * 20 + "...'"),
+        (b"\0" * 10**6, "'" + r"\x00" * 20 + "...'"),
+    ],
+)
+def test_an_excerpt_is_printable_and_short(found: object, shown: str) -> None:
+    assert excerpt(found) == shown
 
 
 @given(st.text(st.characters(exclude_categories=())))

@@ -445,12 +445,15 @@ def __getattr__(name: str) -> Any:
         return value
     if name in _MODULES:
         return import_module(f"oncelog.{name}")
+    said = f"module 'oncelog' has no attribute {name!r}"
     if name[:1].isupper():  # any other error of Kafka's protocol, too
         errors = import_module("oncelog.errors")
         found = getattr(errors, name, None)
         if isinstance(found, type) and issubclass(found, errors.OncelogError):
             return found
-    raise AttributeError(f"module 'oncelog' has no attribute {name!r}")
+        foreign = import_module("oncelog.client.foreign_calls").NAMES
+        said += f": {foreign[name]}" if name in foreign else ""
+    raise AttributeError(said)
 
 
 def __dir__() -> list[str]:

@@ -65,7 +65,7 @@ class OffsetOutOfRange(KafkaError):
 
 
 class CorruptMessage(KafkaError):
-    """A record batch failed its CRC32C check; it was damaged on the way and may be sent again."""
+    """A record batch is damaged: its checksum or its structure is wrong."""
 
     code = 2
     name = "CORRUPT_MESSAGE"

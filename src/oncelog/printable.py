@@ -9,6 +9,10 @@ stays as it is.
 from __future__ import annotations
 
 import re
+from typing import Final
+
+MAX_EXCERPT: Final = 80
+"""Characters of what was found where something else was expected."""
 
 UNSAFE = re.compile(
     "["
@@ -24,6 +28,16 @@ UNSAFE = re.compile(
 def printable(text: object) -> str:
     """Always one line: `printable("a\\x1b[2Jb\\n") == r"a\\x1b[2Jb\\n"`, with four visible characters for ESC."""
     return UNSAFE.sub(_escaped, str(text))
+
+
+def excerpt(found: object) -> str:
+    """What was found where something else was expected, in quotes: printable, and not long. Bytes are shown as text as
+    far as they are UTF-8."""
+    if isinstance(found, bytes | bytearray | memoryview):
+        found = bytes(found[: 4 * MAX_EXCERPT]).decode(errors="backslashreplace")
+    text = str(found)
+    shown = printable(text[:MAX_EXCERPT])
+    return f"'{shown[:MAX_EXCERPT]}...'" if len(text) > MAX_EXCERPT or len(shown) > MAX_EXCERPT else f"'{shown}'"
 
 
 def _escaped(found: re.Match[str]) -> str:

@@ -80,6 +80,28 @@ def test_what_cannot_be_created(admin: Admin, new_topic: Callable[[], str]) -> N
         admin.create_topic(new_topic(), replication_factor=5)
 
 
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("retention.sm", "; did you mean retention.ms?"),
+        ("log.retention.ms", "; did you mean retention.ms?"),  # as a broker is told it
+        ("no.such.key", ""),
+    ],
+)
+def test_a_mistyped_config_is_told_with_the_one_that_was_meant(
+    admin: Admin, new_topic: Callable[[], str], key: str, meant: str
+) -> None:
+    name = new_topic()
+    admin.create_topic(name)
+    for call in (
+        lambda: admin.create_topic(new_topic(), configs={"retention.ms": 1000, key: 1}),
+        lambda: admin.alter_configs("topic", name, assign={key: 1}),
+    ):
+        with pytest.raises(InvalidConfig) as caught:
+            call()
+        assert caught.value.message.endswith(f"Unknown topic config name: {key}{meant}")
+
+
 def test_partitions_can_be_added_and_not_taken_away(admin: Admin, new_topic: Callable[[], str]) -> None:
     name = new_topic()
     admin.create_topic(name, partitions=1)

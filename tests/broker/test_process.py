@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -68,6 +69,30 @@ def test_a_given_data_dir_is_kept(tmp_path: Path) -> None:
 def test_config_reaches_the_broker(tmp_path: Path) -> None:
     with pytest.raises(oncelog.BrokerFailed, match=r"num\.partitions"):
         oncelog.Broker(tmp_path, config={"num.partitons": 3}).__enter__()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"config": "num.partitions=3"}, r'config is a mapping of keys to values, such as {"num\.partitions": 3}; not'),
+        ({"config": ["num.partitions"]}, "config is a mapping of keys to values"),
+        ({"config": {"num.partitions": None}}, r"the config num\.partitions is a text, a number, true or false, or a"),
+        ({"config": {3: 3}}, "each key of config is a text"),
+        ({"port": "9092"}, r"port is a whole number, 0 for a free one, not '9092' \(str\)"),
+        ({"port": 70_000}, "port is 65535 or less, not 70000"),
+        ({"host": None}, "host is a text"),
+        ({"advertise": 9092}, "advertise is a text"),
+        ({"data_dir": 5}, r"data_dir is the path of a folder, not 5 \(int\)"),
+        ({"start_timeout_ms": "1"}, "start_timeout_ms is a whole number"),
+    ],
+)
+@pytest.mark.deterministic
+def test_what_a_broker_cannot_be_made_of_is_refused_before_anything_is_made(
+    monkeypatch: pytest.MonkeyPatch, arguments: dict[str, Any], said: str
+) -> None:
+    monkeypatch.setattr("tempfile.mkdtemp", lambda prefix: pytest.fail("a folder was made"))
+    with pytest.raises((TypeError, ValueError), match=said):
+        oncelog.Broker(**arguments)
 
 
 def test_a_chosen_port_and_address_are_used() -> None:

@@ -31,6 +31,7 @@ from oncelog.broker.server import (
     DataFolderInUse,
     Server,
     StopProgress,
+    _interrupted,
     check_addresses,
     data_folder_lock,
 )
@@ -513,6 +514,25 @@ class Load:
         for thread in self._threads:
             thread.join(60)
             assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_the_second_ctrl_c_is_not_waited_for(new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    """The first is an order to stop; after it the process is killed by SIGINT as one that knows nothing of it."""
+    before = signal.getsignal(signal.SIGINT)
+
+    async def serve(loop: asyncio.AbstractEventLoop) -> None:
+        stopped = asyncio.Event()
+        loop.add_signal_handler(signal.SIGINT, _interrupted, loop, stopped)
+        signal.raise_signal(signal.SIGINT)
+        await stopped.wait()
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL
+
+    try:
+        with contextlib.closing(new_loop()) as loop:
+            loop.run_until_complete(serve(loop))
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

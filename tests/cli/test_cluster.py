@@ -145,13 +145,13 @@ def test_settings_of_brokers_groups_and_clients(at_broker: Run, topic: str) -> N
 
 
 def test_mistakes_of_configs(at_broker: Run, topic: str) -> None:
-    assert "which topic?" in at_broker("configs", "describe", "topic", code=1).err
-    assert "named by its node id" in at_broker("configs", "describe", "broker", "one", code=1).err
-    assert "nothing to alter" in at_broker("configs", "alter", "topic", topic, code=1).err
-    assert "invalid choice" in at_broker("configs", "describe", "table", "t", code=2).err
+    assert "which topic?" in at_broker("configs", "describe", "topic", code=2).err
+    assert "named by its node id" in at_broker("configs", "describe", "broker", "one", code=2).err
+    assert "nothing to alter" in at_broker("configs", "alter", "topic", topic, code=2).err
+    assert "there is no 'table'" in at_broker("configs", "describe", "table", "t", code=2).err
     alter = ("configs", "alter", "client-id", "web")
-    assert "must be a number, not 'fast'" in at_broker(*alter, "-o", "producer_byte_rate=fast", code=1).err
-    assert "not a list" in at_broker(*alter, "--append", "a=b", code=1).err
+    assert "must be a number, not 'fast'" in at_broker(*alter, "-o", "producer_byte_rate=fast", code=2).err
+    assert "not a list" in at_broker(*alter, "--append", "a=b", code=2).err
 
 
 # --- delete-records ---------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 from typing import Any
@@ -60,7 +61,28 @@ def test_an_error_is_one_line_and_exit_code_1(oncelog: Run) -> None:
     assert outcome.code == 1
     assert outcome.out == ""
     assert outcome.err.count("\n") == 1
-    assert outcome.err.startswith("oncelog: no broker answers (127.0.0.1:1: Connection refused)")
+    assert outcome.err == (
+        "oncelog: no broker answers (127.0.0.1:1: Connection refused); start one with `oncelog broker`, or check the"
+        " address (-b)\n"
+    )
+
+
+@pytest.mark.parametrize("group", [(), ("--group", "billing")])
+@pytest.mark.parametrize("is_silent", [False, True])
+@pytest.mark.real
+def test_no_records_in_time_is_another_thing_than_no_broker(
+    oncelog: Run, group: tuple[str, ...], is_silent: bool
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:  # whoever connects is never answered
+        address = f"127.0.0.1:{listener.getsockname()[1]}" if is_silent else UNREACHABLE
+        outcome = oncelog("-b", address, "consume", "orders", *group, "--from-beginning", "--timeout", "0.1")
+    reason = f"{address} did not answer in time" if is_silent else "Connection refused"
+    assert outcome.code == 1
+    assert outcome.out == ""
+    assert outcome.err == (
+        f"oncelog: no broker answers ({address}: {reason}); start one with `oncelog broker`, or check the"
+        " address (-b)\n"
+    )
 
 
 @pytest.mark.real
@@ -142,6 +164,56 @@ def test_wrong_usage_is_json_where_json_is_wanted(oncelog: Run, words: list[str]
     assert error["message"]
 
 
+REFUSED = {
+    "audit t --spark -X client.id=me": "a Spark job has clients of its own",
+    "audit t --master local -X client.id=me": "a Spark job has clients of its own",
+    "configs describe topic": "which topic?",
+    "configs alter group -o a=b": "which group?",
+    "configs describe broker one": "a broker is named by its node id",
+    "configs alter topic t": "nothing to alter",
+    "configs alter client-id me -o producer_byte_rate=fast": "must be a number",
+    "configs alter client-id me --append a=b": "not a list",
+    "consume t --group g --until-end": "--until-end and --group do not go together",
+    "consume t --group g --offset 3": "--offset and --group do not go together",
+    "consume t --group g --partition 0": "--partition and --group do not go together",
+    "consume t --json --format %s": "--json says itself how a record looks",
+    "consume t --json --key-separator :": "--json says itself how a record looks",
+    "consume t -X group.id=g": "use --group",
+    "consume t --from-beginning --offset 3": "not allowed with",
+    "faults --listen here": "is not an address; write HOST:PORT",
+    "faults --rule nonsense": "unknown fault",
+    "groups describe g --times 3": "--times is for --watch",
+    "produce t --from-json --key-separator :": "leave out the other options",
+    "produce t --keep-partitions": "is for --from-json",
+    "produce t --from-json --keep-partitions --partition 1": "give either",
+    "quotas describe": "whose limits?",
+    "quotas alter --user u": "nothing to alter",
+    "quotas alter --user u -o producer_byte_rate=fast": "must be a number",
+    "run": "which pipeline?",
+    "topics alter t": "nothing to alter",
+    "transactions abort": "which one?",
+    "transactions abort me --topic t": "give either",
+    "transactions abort --topic t --partition 0": "give --start-offset, or all of",
+    "transactions abort --topic t --partition 0 --start-offset 1 --producer-id 1": "give --start-offset, or all of",
+    "transactions find-hanging --partition 0": "of which --topic?",
+}
+
+
+@pytest.mark.parametrize("line", REFUSED)
+def test_options_that_make_no_sense_are_wrong_usage(oncelog: Run, line: str) -> None:
+    """Found by looking at them, and told as what argparse finds: nobody is asked, and the exit code is 2."""
+    words = line.split()
+    told = oncelog(*words)
+    assert (told.code, told.out) == (2, "")
+    assert REFUSED[line] in told.err
+    assert "--json" in words or told.err.startswith(f"usage: oncelog {words[0]}")
+    in_json = oncelog(*words, "--json")
+    assert in_json.code == 2
+    error = json.loads(in_json.err)["error"]
+    assert error["type"] == "WrongUsage"
+    assert REFUSED[line] in error["message"]
+
+
 @pytest.mark.real
 @pytest.mark.parametrize("words", [["--json", "topics", "list"], ["cluster", "--json"], ["produce", "t", "--json"]])
 def test_an_error_is_json_where_json_is_wanted(oncelog: Run, words: list[str]) -> None:
@@ -192,6 +264,45 @@ def test_every_command_with_a_client_has_settings_and_uses_them(
     outcome = oncelog(*path, *needed.get(" ".join(path), []), "-X", "reqest.timeout.ms=1")
     assert outcome.code == 1
     assert "did you mean request.timeout.ms?" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["topcs", "list"], "oncelog: error: argument COMMAND: there is no 'topcs'; did you mean topics?"),
+        (["topics", "crete"], "oncelog topics: error: argument ACTION: there is no 'crete'; did you mean create?"),
+        (["topics", "xyz"], "ACTION: there is no 'xyz'; there are create, list, describe, alter, delete"),
+        (["consume", "t", "--isolation", "read_comitted"], "there is no 'read_comitted'; did you mean read_committed"),
+        (
+            ["topics", "list", "--bootstrp", "h"],
+            "unrecognized arguments: --bootstrp h; did you mean --bootstrap-server?",
+        ),
+        (["topics", "create", "t", "--partitons=3"], "arguments: --partitons=3; did you mean --partitions?"),
+        (["topics", "list", "--partitons", "3"], "unrecognized arguments: --partitons 3\n"),  # `create` has it
+        (["topics", "list", "more"], "unrecognized arguments: more\n"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_was_mistyped_is_told_with_what_was_meant(oncelog: Run, words: list[str], said: str) -> None:
+    outcome = oncelog(*words)
+    assert outcome.code == 2
+    assert said in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("max.poll.records=5", "-X max.poll.records has no effect on who reads without a group: give --group as well"),
+        ("isolation.level=read_committed", "-X isolation.level has no effect on who reads without a group: use --isol"),
+        ("group.id=g", "-X group.id has no effect on who reads without a group: use --group"),
+        ("fetch.max.wait.ms=40000", "fetch.max.wait.ms (40000) is not less than request.timeout.ms (30000)"),
+        ("fetch.mx.wait.ms=5", "unknown setting fetch.mx.wait.ms; did you mean fetch.max.wait.ms?"),
+        ("linger.ms=5", "unknown setting linger.ms: it is a setting of producers; leave this out"),
+    ],
+)
+@pytest.mark.real
+def test_who_reads_without_a_group_is_told_which_settings_have_no_effect(oncelog: Run, setting: str, said: str) -> None:
+    assert said in oncelog("-b", UNREACHABLE, "consume", "t", "-X", setting).err
 
 
 @pytest.mark.real

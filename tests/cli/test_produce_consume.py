@@ -118,8 +118,8 @@ def test_what_is_not_there(at_broker: Run, topic: str) -> None:
     assert "oncelog topics create nope" in at_broker("consume", "nope", code=1).err
     assert "no partition 9" in at_broker("produce", topic, "--partition", "9", code=1, stdin=b"x\n").err
     assert "no partition 9" in at_broker("consume", topic, "--partition", "9", code=1).err
-    assert "do not go together" in at_broker("consume", topic, "--group", "g", "--offset", "3", code=1).err
-    assert "'%z' is unknown" in at_broker("consume", topic, "--format", "%z", code=1).err
+    assert "do not go together" in at_broker("consume", topic, "--group", "g", "--offset", "3", code=2).err
+    assert "'%z' is unknown" in at_broker("consume", topic, "--format", "%z", code=2).err
 
 
 def test_a_partition_without_a_leader_keeps_nobody_from_the_others(
@@ -247,15 +247,15 @@ def test_a_bad_line_of_json_stops_after_the_lines_before_it(at_broker: Run, topi
 
 def test_options_that_do_not_go_together(at_broker: Run, topic: str) -> None:
     produce = ("produce", topic)
-    assert "--from-json says itself" in at_broker(*produce, "--from-json", "--key-separator", ":", code=1).err
-    assert "is for --from-json" in at_broker(*produce, "--keep-partitions", code=1).err
+    assert "--from-json says itself" in at_broker(*produce, "--from-json", "--key-separator", ":", code=2).err
+    assert "is for --from-json" in at_broker(*produce, "--keep-partitions", code=2).err
     both = (*produce, "--from-json", "--keep-partitions", "--partition", "0")
-    assert "give either" in at_broker(*both, code=1).err
+    assert "give either" in at_broker(*both, code=2).err
 
 
 def test_settings_of_the_producer(at_broker: Run, topic: str) -> None:
     at_broker("produce", topic, "-X", "compression.type=zstd", "-X", "linger.ms=1", stdin=b"a\n")
-    assert all_of(at_broker, topic, "-X", "request.timeout.ms=5000") == ["a"]
+    assert all_of(at_broker, topic, "-X", "request.timeout.ms=5000", "-X", "fetch.max.wait.ms=5") == ["a"]
     assert "did you mean linger.ms?" in at_broker("produce", topic, "-X", "lingr.ms=1", code=1).err
 
 

@@ -45,10 +45,6 @@ def test_json(at_broker: Run, client_id: str) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("alter", "--client-id", "web"), "nothing to alter: give -o KEY=VALUE or --unset KEY"),
-        (("alter", "-o", "producer_byte_rate=1"), "whose limits? Give --user"),
-        (("describe",), "whose limits? Give --user"),
-        (("alter", "--client-id", "web", "-o", "producer_byte_rate=fast"), "must be a number, not 'fast'"),
         (("alter", "--client-id", "web", "-o", "producer_byte_rate=-5"), "must be greater than 0 (INVALID_REQUEST)"),
         (("alter", "--client-id", "web", "-o", "producer_rate=5"), "producer_rate (INVALID_REQUEST)"),
         (("alter", "--user", "", "-o", "producer_byte_rate=5"), "the user is a text that is not empty"),
@@ -62,6 +58,7 @@ def test_mistakes(at_broker: Run, words: tuple[str, ...], said: str) -> None:
 
 def test_wrong_usage(oncelog: Run) -> None:
     assert oncelog("quotas", "alter", "--user", "alice", "--default-user", "--unset", "x").code == 2
+    assert "whose limits? Give --user" in oncelog("quotas", "alter", "-o", "producer_byte_rate=1").err
     assert oncelog("quotas").code == 2
 
 

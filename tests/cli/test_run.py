@@ -122,10 +122,21 @@ def test_without_java_one_line_names_the_package(
     assert "apt install openjdk-17-jre-headless" in outcome.err
 
 
+def test_without_pyspark_one_line_says_how_to_get_it(
+    oncelog_command: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    outcome = oncelog_command("run", "pipeline.toml")
+    assert outcome.code == 1
+    assert outcome.err == (
+        "oncelog: a pipeline runs on Spark, and PySpark is not installed: pip install 'oncelog[spark]'\n"
+    )
+    assert oncelog_command("run", "--example").code == 0
+
+
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ([], "oncelog: which pipeline? oncelog run PIPELINE.toml"),
         (["gone.toml"], "oncelog: gone.toml: No such file or directory"),
         (["latin.toml"], "oncelog: latin.toml is not a text in UTF-8"),
     ],

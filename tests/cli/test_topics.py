@@ -50,7 +50,7 @@ def test_alter(at_broker: Run, new_topic: NewTopic) -> None:
     (described,) = at_broker("topics", "describe", name, "--json").json
     assert described["configs"] == {"cleanup.policy": "compact"}
     assert len(described["partitions"]) == 3
-    assert "nothing to alter" in at_broker("topics", "alter", name, code=1).err
+    assert "nothing to alter" in at_broker("topics", "alter", name, code=2).err
 
 
 def test_what_is_there_already_and_what_is_not(at_broker: Run, new_topic: NewTopic) -> None:

@@ -206,7 +206,7 @@ def test_what_hangs_is_aborted_by_producer(
 )
 def test_contradictions(oncelog: Run, words: tuple[str, ...], complaint: str) -> None:
     outcome = oncelog("-b", "127.0.0.1:1", "transactions", *words, "--yes" if words[0] == "abort" else "--json")
-    assert outcome.code == 1
+    assert outcome.code == 2
     assert complaint in outcome.err
 
 

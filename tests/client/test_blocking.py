@@ -187,7 +187,7 @@ def test_a_partition_without_a_leader_is_said() -> None:
         answer["topics"][0]["partitions"][0]["leader_id"] = -1
         return answer
 
-    refusal = pytest.raises(LeaderNotAvailable, match="t-0 has no leader")
+    refusal = pytest.raises(LeaderNotAvailable, match="partition 0 of topic 't' has no leader")
     with FakeBroker(leaderless) as broker, quick(broker.bootstrap) as client, refusal:
         client.leader_of(TopicPartition("t", 0))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -12,12 +13,14 @@ from oncelog.client.consumer_errors import ConsumerClosed
 from oncelog.client.consumer_records import GroupMetadata, OffsetAndMetadata
 from oncelog.client.fetch.inbox import Inbox
 from oncelog.client.fetch.partitions import Stage
+from oncelog.client.membership.coordinator_link import COURTESY_MS, CoordinatorLink
 from oncelog.client.membership.news import Assigned, Failed, Lost, News, Revoking
 from oncelog.client.network import Network
 from oncelog.client.network_settings import NetworkSettings
 from oncelog.errors import GroupAuthorizationFailed, UnknownTopicOrPartition
 from oncelog.types import TopicPartition
 from tests.client.network_scene import SETTINGS
+from tests.client.test_metadata_cache import answer, topic
 
 ONE, TWO, THREE = (TopicPartition("orders", index) for index in range(3))
 NOW_MS = 1_000
@@ -51,6 +54,10 @@ class PlayedCommits:
 
     def __init__(self) -> None:
         self.asked: list[Any] = []
+        self.are_given_up = False
+
+    def give_up(self) -> None:
+        self.are_given_up = True
 
     def fetch(self, partitions: Any, now_ms: int, done: Any) -> None:
         self.asked.append((sorted(partitions), done))
@@ -258,6 +265,41 @@ def test_the_end_waits_for_the_group_but_not_forever() -> None:
     assert isinstance(scene.core.fatal, ConsumerClosed)
 
 
+def test_the_end_does_not_wait_for_a_coordinator_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To leave is a courtesy. One that was there just now is given a moment to be there again."""
+    scene = Scene()
+    monkeypatch.setattr(CoordinatorLink, "is_live", True)
+    scene.core.poll(NOW_MS)
+    monkeypatch.setattr(CoordinatorLink, "is_live", False)
+    scene.core.poll(NOW_MS + 100)
+    scene.core.close(NOW_MS + 30_000)
+    assert scene.core.poll(NOW_MS + 400) <= COURTESY_MS - 300
+    assert not scene.core.is_finished
+    scene.core.poll(NOW_MS + 100 + COURTESY_MS)
+    assert scene.core.is_finished
+
+
+def test_the_end_comes_at_once_if_the_coordinator_has_been_away_for_a_while() -> None:
+    scene = Scene()
+    scene.core.poll(NOW_MS)
+    scene.core.close(NOW_MS + 60_000)
+    assert scene.core.poll(NOW_MS + 10_000) == 0
+    assert scene.core.is_finished
+
+
+def test_offset_commits_are_worth_waiting_for_until_the_deadline() -> None:
+    scene = Scene()
+    scene.core.poll(NOW_MS)
+    scene.commits.is_idle = False
+    scene.core.close(NOW_MS + 60_000)
+    scene.core.poll(NOW_MS + 59_999)
+    assert not scene.core.is_finished
+    assert not scene.commits.are_given_up
+    scene.core.poll(NOW_MS + 60_000)
+    assert scene.core.is_finished
+    assert scene.commits.are_given_up, "who waits for them hears that it was in vain"
+
+
 def test_the_end_comes_at_once_when_the_group_knows() -> None:
     scene = Scene()
     scene.member.is_gone = True
@@ -315,3 +357,41 @@ class TestTopicsThatDoNotExist:
             metadata = Scene(**settings).core.metadata
             metadata.want("orders", NOW_MS)
             assert metadata.question(NOW_MS)["allow_auto_topic_creation"] is asked
+
+
+class TestAPatternThatMatchesNothing:
+    @staticmethod
+    def told(scene: Scene, *names: str, asks_all: bool = True) -> None:
+        """Brokers answer about these topics."""
+        metadata = scene.core.metadata
+        metadata.wants_all = asks_all
+        metadata.question(NOW_MS)
+        scene.core._cluster.metadata.learn(answer(*map(topic, names)), NOW_MS)
+        scene.core._notice_no_match()
+
+    def test_is_told_of_once_until_there_is_a_topic(self, caplog: pytest.LogCaptureFixture) -> None:
+        scene = Scene(client_id="reader")
+        scene.core.subscribe(re.compile("orders-.*"), NOW_MS)
+        for _ in range(3):
+            self.told(scene, "orders", "__orders-internal")
+        (record,) = caplog.records
+        assert record.levelname == "WARNING"
+        expected = "reader: no topic matches the pattern 'orders-.*': nothing is read until there is one"
+        assert record.getMessage() == expected
+        assert scene.core.matches_nothing
+        self.told(scene, "orders-new")
+        assert not scene.core.matches_nothing
+        self.told(scene)
+        assert len(caplog.records) == 2
+
+    def test_is_not_known_of_before_all_topics_are(self, caplog: pytest.LogCaptureFixture) -> None:
+        scene = Scene()
+        scene.core.subscribe(re.compile("orders-.*"), NOW_MS)
+        self.told(scene, "refunds", asks_all=False)
+        assert not scene.core.matches_nothing
+        assert caplog.records == []
+
+    def test_is_not_said_of_names(self) -> None:
+        scene = Scene()
+        self.told(scene)
+        assert not scene.core.matches_nothing

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from oncelog.client.arguments import FOREVER_S
 from oncelog.client.delivery import Delivery, NotDeliveredYet, RecordErrors, RecordFuture, new_future
 from oncelog.client.records import RecordMetadata
 
@@ -71,6 +72,22 @@ class TestAFuture:
                 ask(0.01)
         stored(one)
         assert future.result(0).offset == 100
+
+    def test_takes_the_times_that_every_call_takes(self) -> None:
+        """-1 is without end, as in every other call; what is no time is refused."""
+        waited: list[float | None] = []
+
+        class Watch(threading.Event):
+            def wait(self, timeout: float | None = None) -> bool:
+                waited.append(timeout)
+                return stored(one).is_done
+
+        for given in (None, -1, 3.5, -7):
+            one = Delivery("orders", 3, Watch)
+            assert new_future(one, 0, WALL_MS).result(given).offset == 100
+        assert waited == [None, FOREVER_S, 3.5, 0]
+        with pytest.raises(TypeError, match="timeout is a number of seconds"):
+            new_future(delivery(), 0, WALL_MS).result("5")  # type: ignore[arg-type]
 
     def test_times_out_as_other_futures_do(self) -> None:
         with pytest.raises(TimeoutError):
@@ -209,6 +226,36 @@ class TestASplitBatch:
         stored(parts[1], 2)
         waiter.join(30)
         assert results == [2]
+
+    def test_is_waited_for_by_one_waiter_which_knows_how_much_time_is_left(self) -> None:
+        """However often it is split."""
+        made: list[Watch] = []
+
+        class Watch:
+            def __init__(self) -> None:
+                self.log: list[str] = []
+                made.append(self)
+
+            def set(self) -> None:
+                self.log.append("set")
+
+            def clear(self) -> None:
+                self.log.append("clear")
+
+            def wait(self, timeout: float | None = None) -> bool:
+                self.log.append(f"wait {timeout}")
+                return happen.pop(0)()
+
+        def split(one: Delivery, *parts: Delivery) -> bool:
+            one.split_into(list(parts))
+            return True
+
+        one, half, quarter = (Delivery("orders", 3, Watch, first) for first in (0, 2, 3))
+        happen: list[Callable[[], bool]] = [lambda: split(one, half), lambda: split(half, quarter), lambda: False]
+        with pytest.raises(NotDeliveredYet):
+            new_future(one, 3, WALL_MS).result(5)
+        (watch,) = made
+        assert watch.log == ["wait 5", "set", "clear", "wait 5", "set", "clear", "wait 5"]
 
     def test_calls_done_callbacks_when_the_part_is_decided(self) -> None:
         one = delivery()

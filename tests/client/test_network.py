@@ -155,6 +155,15 @@ def test_why_nodes_are_unreachable_is_forgotten_when_they_answer() -> None:
     assert scene.network.why_unreachable() == "two:9092: unknown host"
 
 
+def test_an_address_that_is_known_twice_is_named_once() -> None:
+    scene = Scene([Node(-1, "one", 9092), Node(1, "one", 9092)])
+    for node_id, reason in ((-1, "Connection refused"), (1, "no route to it")):
+        scene.network.connect(node_id, scene.now_ms)
+        scene.perform()
+        scene.lose(scene.dialed[-1].link, reason)
+    assert scene.network.why_unreachable() == "one:9092: no route to it"
+
+
 def test_an_idle_connection_is_closed_without_backoff() -> None:
     scene = Scene(connections_max_idle_ms=5_000)
     link = scene.connect(1)

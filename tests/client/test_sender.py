@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from oncelog.client.metadata import NO_LEADER
 from oncelog.client.network import Network
 from oncelog.client.producer_errors import DeliveryFailed, DeliveryTimedOut, ProducerClosed
 from oncelog.errors import (
@@ -405,6 +406,32 @@ class TestLeaders:
         settle(started)
         assert started.queue(0).leader == 1
 
+    def test_of_a_topic_that_no_broker_has_any_more_are_unknown_until_one_has_it(self) -> None:
+        """So that a spool passes its records by, instead of sending them to a leader that is none."""
+        started = world()
+        topics = started.cluster.topic_ids
+        deleted = dict(topics)
+        topics.clear()
+        started.core.metadata.mark_stale()
+        settle(started, 150)
+        assert started.queue(0).leader == NO_LEADER
+        (waiting,) = send(started, 0)
+        settle(started, 500)
+        assert not waiting.is_reported
+        topics.update(deleted)
+        settle(started)
+        assert started.queue(0).leader == 0
+        assert waiting.is_delivered
+
+    def test_a_record_for_a_topic_that_is_gone_says_so(self) -> None:
+        started = world()
+        started.cluster.topic_ids.clear()
+        started.core.metadata.mark_stale()
+        settle(started, 150)
+        (lost,) = send(started, 0)
+        settle(started, LONG_MS)
+        assert "no broker has the topic" in str(lost.error)
+
 
 class TestTime:
     def test_a_record_that_no_broker_took_says_so(self) -> None:
@@ -415,7 +442,7 @@ class TestTime:
         assert isinstance(sent.error, DeliveryTimedOut)
         assert not sent.error.may_be_written
         assert "1 records for t-0 were not acknowledged within delivery.timeout.ms (4000)" in str(sent.error)
-        assert "the partition has no leader" in str(sent.error)
+        assert "partition 0 of topic 't' has no leader: its broker is down" in str(sent.error)
 
     def test_retries_are_bounded_if_the_user_says_so(self) -> None:
         started = world(enable_idempotence=False, retries=2)
@@ -426,6 +453,16 @@ class TestTime:
         assert isinstance(sent.error, KafkaError)
         assert sent.error.code == 19
         assert started.counters.records_retried == 2
+
+    def test_a_batch_that_arrives_damaged_says_so_and_nothing_of_logs(self) -> None:
+        started = world(enable_idempotence=False, retries=0)
+        started.refuse(0, 2)
+        (sent,) = send(started, 0)
+        settle(started)
+        assert str(sent.error) == (
+            "t-0: A record batch is damaged: its checksum or its structure is wrong; that is how it arrived at the "
+            "broker: nothing of it is stored, and it may be sent again"
+        )
 
     @pytest.mark.parametrize("requests_arrive", [True, False])
     def test_closing_gives_up_in_time_and_says_what_is_not_known(self, requests_arrive: bool) -> None:

@@ -93,6 +93,16 @@ def test_no_python_code_runs_while_a_user_stands_in(broker: BrokerProcess, new_t
             assert future.result(PATIENCE_S).offset == number
 
 
+def test_who_waits_again_has_what_is_left_of_the_time(scripted: ScriptedBroker) -> None:
+    with producer_for(scripted.bootstrap) as producer:
+        waiter = LoneWaiter(stand_in_of(producer))
+        assert not waiter.wait(0.01)
+        waiter.set()
+        assert waiter.wait(3_600)
+        waiter.clear()
+        assert not waiter.wait(3_600), "an hour from its beginning on, which was a moment ago"
+
+
 class Interrupted(Exception):
     pass
 

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import warnings
 from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from oncelog.consumer.consumer import Consumer
 from oncelog.types import TopicPartition
 from tests.consumer.scene import KINDS, PROTOCOLS, Topics, create, numbered, offsets_of, values_of, write
 from tests.support.batches import TIMESTAMP_MS
+from tests.support.broker import OncelogBroker
 from tests.support.patience import PATIENCE_S
 from tests.support.process import BrokerProcess
 
@@ -268,6 +270,42 @@ def test_after_the_end(broker: BrokerProcess, new_topic: Topics, run: Run) -> No
             await consumer.poll(0)
         assert [record async for record in consumer] == []
         await AsyncConsumer(broker.bootstrap).close()  # one that was never used
+
+    run(main())
+
+
+def test_a_callback_that_raises_at_the_end_leaves_the_group_all_the_same(
+    broker: BrokerProcess, new_topic: Topics, run: Run
+) -> None:
+    """Nobody waits for the member's session to end."""
+    create(broker, topic := new_topic())
+    settings = {"group_id": topic, "group_protocol": "classic", **EARLIEST}
+
+    async def main() -> None:
+        leaving = AsyncConsumer(broker.bootstrap, session_timeout_ms=1_800_000, **settings)
+        await leaving.subscribe(topic, on_revoked=lambda *_: 1 // 0)
+        await until(lambda: bool(leaving.assignment()), leaving)
+        with pytest.raises(ZeroDivisionError):
+            await leaving.close()
+        async with AsyncConsumer(broker.bootstrap, **settings) as heir:
+            await heir.subscribe(topic)
+            await until(lambda: bool(heir.assignment()), heir)
+
+    run(main())
+
+
+def test_a_broker_that_is_gone_keeps_nobody_from_closing(tmp_path: Path, run: Run) -> None:
+    patient = dict.fromkeys(("request_timeout_ms", "default_api_timeout_ms", "session_timeout_ms"), 1_800_000)
+
+    async def main() -> None:
+        with OncelogBroker(tmp_path, {"group.initial.rebalance.delay.ms": "0"}) as broker:
+            create(broker, "orders")
+            consumer = AsyncConsumer(broker.bootstrap, group_id="billing", **EARLIEST, **patient)
+            await consumer.subscribe("orders")
+            await until(lambda: bool(consumer.assignment()), consumer)
+            broker.kill()
+            async with asyncio.timeout(PATIENCE_S):
+                await consumer.close(timeout=3_600)
 
     run(main())
 

@@ -222,6 +222,78 @@ def test_nobody_listens(new_topic: Topics) -> None:
         consumer.close(timeout=0.5)
 
 
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_broker_that_is_gone_keeps_nobody_from_closing(tmp_path: Path, protocol: str) -> None:
+    """There is nothing to commit, so nothing that an hour of waiting could bring."""
+    with OncelogBroker(tmp_path, {"group.initial.rebalance.delay.ms": "0"}) as broker:
+        create(broker, "orders")
+        patient = dict.fromkeys(("request_timeout_ms", "default_api_timeout_ms"), 1_800_000)
+        settings = {**PROTOCOLS[protocol], **patient}
+        if protocol == "classic":
+            settings["session_timeout_ms"] = 1_800_000
+        consumer = Consumer(broker.bootstrap, group_id="billing", **settings)
+        consumer.subscribe("orders")
+        join(consumer, 1)
+        broker.kill()
+        consumer.close(timeout=3_600)
+    assert not thread_of(consumer).is_alive()
+
+
+def test_closing_says_what_was_not_committed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """One WARNING each, however it was asked for."""
+    with OncelogBroker(tmp_path, {"group.initial.rebalance.delay.ms": "0"}) as broker:
+        one, two = create(broker, "orders", partitions=2)
+        write(broker, "orders", numbered(0, 5))
+        told: list[object] = []
+        consumer = Consumer(broker.bootstrap, group_id="billing", auto_offset_reset="earliest")
+        consumer.subscribe("orders")
+        read(consumer, 5)
+        broker.kill()
+        consumer.commit_async({two: 3})
+        consumer.commit_async({two: 4}, lambda offsets, error: told.append(error))
+        consumer.close(timeout=0.5)
+    warnings = [record.getMessage() for record in caplog.records if "offset" in record.getMessage()]
+    assert [(str(one) in text, str(two) in text) for text in warnings] == [(True, False), (False, True)]
+    (error,) = told
+    assert isinstance(error, ConsumerClosed)
+
+
+CLOSED_TWICE = """
+import os, signal, sys, threading, time
+from oncelog.consumer.consumer import Consumer
+def interrupt():
+    while consumer._calls.limits.closes_by_ms is None:
+        time.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGINT)
+with Consumer(sys.argv[1], group_id="billing", auto_offset_reset="earliest") as consumer:
+    consumer.subscribe("orders")
+    while not consumer.poll(1):
+        pass
+    print("read", flush=True)
+    sys.stdin.readline()
+    threading.Thread(target=interrupt).start()
+    try:
+        consumer.close(timeout=3_600)
+    finally:
+        print([thread.name for thread in threading.enumerate() if thread.name.endswith("-consumer")], flush=True)
+"""
+
+
+def test_ctrl_c_ends_a_close_that_waits(tmp_path: Path) -> None:
+    """For a broker that is away and is to have offsets."""
+    with OncelogBroker(tmp_path, {"group.initial.rebalance.delay.ms": "0"}) as broker:
+        create(broker, "orders")
+        write(broker, "orders", [b"1"])
+        command = [sys.executable, "-c", CLOSED_TWICE, broker.bootstrap]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        process = subprocess.Popen(command, text=True, **pipes)  # type: ignore[call-overload]
+        assert process.stdout.readline() == "read\n"
+        broker.kill()
+        out, errors = process.communicate("go on\n", timeout=PATIENCE_S)
+    assert out == "[]\n", errors
+    assert process.returncode == -signal.SIGINT, errors
+
+
 def test_settings_that_cannot_be() -> None:
     with pytest.raises(InvalidConfig, match=r"auto.offset.reset"):
         Consumer("127.0.0.1:9092", auto_ofset_reset="earliest")

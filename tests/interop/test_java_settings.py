@@ -1,4 +1,4 @@
-"""Our producer's settings beside those of Kafka's Java producer, as Kafka itself documents them."""
+"""Our clients' settings beside those of Kafka's Java clients, as Kafka itself documents them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from typing import Any
 
 import pytest
 
-from oncelog.client.producer_config import ALSO, ProducerConfig
+from oncelog.client import consumer_config, producer_config
+from oncelog.client.config import ClientConfig
+from oncelog.client.consumer_config import ConsumerConfig
+from oncelog.client.producer_config import ProducerConfig
 from oncelog.errors import InvalidConfig
 from tests.support import parts
 from tests.support.kafka import run_tool
@@ -27,13 +30,20 @@ DELIBERATE = {
 }
 
 
+CLIENTS: dict[str, tuple[type[Any], dict[str, str]]] = {
+    "producer.ProducerConfig": (ProducerConfig, producer_config.ALSO),
+    "consumer.ConsumerConfig": (ConsumerConfig, consumer_config.ALSO),
+    "admin.AdminClientConfig": (ClientConfig, {}),
+}
+
+
 @cache
-def kafkas_defaults() -> dict[str, str]:
+def kafkas_defaults(client: str = "producer.ProducerConfig") -> dict[str, str]:
     parts.required(parts.java)
     parts.required(parts.kafka_libs)
-    page = run_tool("org.apache.kafka.clients.producer.ProducerConfig").stdout
+    page = run_tool(f"org.apache.kafka.clients.{client}").stdout
     found = dict(ENTRY.findall(page))
-    assert len(found) > 100
+    assert len(found) > 60
     return found
 
 
@@ -61,11 +71,13 @@ def test_our_defaults_are_kafkas_where_we_do_not_say_why_not() -> None:
     assert MISSING not in {ours[key] for key in shared}
 
 
-def test_every_key_of_kafkas_is_served_or_refused_with_a_reason() -> None:
-    ours = our_defaults().keys() | {key.replace("_", ".") for key in ALSO}
-    for key in kafkas_defaults().keys() - ours:
+@pytest.mark.parametrize("client", CLIENTS)
+def test_every_key_of_kafkas_is_served_or_refused_with_a_reason(client: str) -> None:
+    config, also = CLIENTS[client]
+    ours = {each.name.replace("_", ".") for each in fields(config)} | {key.replace("_", ".") for key in also}
+    for key in kafkas_defaults(client).keys() - ours:
         with pytest.raises(InvalidConfig, match=rf"^unknown setting {re.escape(key)}: ..."):
-            ProducerConfig.of("a:1", **{key: "x"})
+            config.of("a:1", **{key: "x"})
 
 
 def test_what_we_add_is_named_here() -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
-from oncelog.client.consumer_records import GroupMetadata
+from oncelog.client.consumer_records import NO_GENERATION, GroupMetadata
 from oncelog.types import TopicPartition
 
 
@@ -114,7 +114,7 @@ class FakeConsumer:
         return {each: self.log[each][-1].offset + 1 if self.log[each] else 0 for each in partitions}
 
     def group_metadata(self) -> GroupMetadata:
-        return GroupMetadata(self.config.group_id or "", self.generation, "member")
+        return GroupMetadata(self.config.group_id or "", self.generation or NO_GENERATION, "member")
 
 
 class FakeProducer:

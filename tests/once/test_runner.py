@@ -193,9 +193,10 @@ def test_a_mistake_in_the_effect_does_not_move_the_whole_topic_away(
     letter = once.DeadLetter(producer, "orders.dead")
     runner = runner_of(consumer, shop, bad, attempts=1, dead_letter=letter, max_failures_in_a_row=4)
     with pytest.raises(
-        oncelog.TooManyFailures, match="4 records in a row have failed, and now the effect of orders/0/9"
-    ):
+        oncelog.TooManyFailures, match=r"4 records in a row failed \(orders/0/5, .*, orders/0/8\), and now orders/0/9: "
+    ) as raised:
         runner.run(until_idle=IDLE)
+    assert "Those before went to the dead-letter topic; orders/0/9 and what is behind it stay" in str(raised.value)
     assert (runner.tally.done, runner.tally.failed) == (5, 4)
     assert consumer.committed == {PARTITION: 9}, "the one too many, and those behind it, stay where they are"
     told = [one.getMessage() for one in caplog.records if "goes to the dead-letter topic 'orders.dead'" in one.message]
@@ -486,6 +487,27 @@ def test_a_topic_that_was_created_anew_is_noticed(shop: Shop) -> None:
 
 # --- cleaning
 # -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("age", [-1, -0.5, float("nan"), "60", True])
+def test_an_age_that_would_take_every_mark_is_refused(shop: Shop, age: Any) -> None:
+    with pytest.raises(ValueError, match="keep_s is a number of seconds, 0 or more, not"):
+        runner_of(FakeConsumer({PARTITION: []}), shop, keep_s=age)
+    with pytest.raises(ValueError, match="older_than_s is a number of seconds, 0 or more, not"):
+        once.clean(shop.open(), "messages", older_than_s=age)
+
+
+def test_times_are_what_they_are_in_every_call(shop: Shop) -> None:
+    """-1 waits without end, as None does; what is no time is refused."""
+    log: list[Any] = []
+    consumer = FakeConsumer({PARTITION: log})
+    runner = runner_of(consumer, shop)
+    consumer.plan += [int, int, lambda: log.extend(orders(3)), int, runner.stop]  # nothing comes for a while
+    assert runner.run(until_idle=-1).done == 3
+    with pytest.raises(TypeError, match="until_idle is a number of seconds"):
+        runner.run(until_idle="5")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="patience_s is a number of seconds"):
+        runner_of(FakeConsumer({PARTITION: []}), shop, patience_s="5")
 
 
 def test_marks_are_cleaned_by_age(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,6 +53,14 @@ def booking(shop: Shop) -> Callable[[Any, Any], None]:
     return effect
 
 
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_member_that_gets_nothing_is_idle(broker: BrokerProcess, topic: str, shop: Shop, protocol: str) -> None:
+    """A pattern that matches nothing, as more members than partitions: nobody tells `on_assigned` of nothing."""
+    with consumer_of(broker, topic, group_protocol=protocol, max_poll_interval_ms=3_600_000) as consumer:
+        runner = once.Runner(consumer, shop.open(), booking(shop), topics=f"^{topic}-of-nobody-.*")
+        assert runner.run(until_idle=0.5) == once.Tally()
+
+
 @pytest.mark.parametrize("chosen", [once.MessageTable(), once.StateGuard(), once.Token(), once.DatabaseOffsets()])
 def test_a_group_of_runners_does_everything_once_through_rebalances(
     broker: BrokerProcess, topic: str, shop: Shop, chosen: once.Strategy

@@ -21,6 +21,13 @@ def test_one_worker() -> None:
     assert ends.are_reached
 
 
+def test_where_there_is_no_topic_there_is_nothing_to_wait_for() -> None:
+    ends = Ends(2)
+    assert not ends.are_reached
+    ends.nothing_to_read()
+    assert ends.are_reached
+
+
 def test_an_end_that_is_not_known_is_not_reached() -> None:
     ends = Ends(1)
     ends.taken(0, [A])

@@ -48,7 +48,7 @@ def test_whatever_can_be_iterated_is_a_list_of_outputs() -> None:
     assert listed([1]) == listed(iter([1])) == listed({1}) == [1]
 
 
-@pytest.mark.parametrize("returned", [None, b"one value", "text", (b"k", b"v"), 7])
+@pytest.mark.parametrize("returned", [{"a": 1}, None, b"one value", "text", (b"k", b"v"), 7])
 def test_one_output_alone_is_a_mistake(returned: Any) -> None:
     with pytest.raises(TypeError, match="list"):
         listed(returned)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any
 
 import pytest
@@ -45,6 +46,12 @@ def test_failures_dead_letters_and_many_outputs(scene: Scene) -> None:
     assert len(values) == 49 * 150
     assert set(values.values()) == {1}
     assert set(scene.values(scene.dead)) == {b"33"}
+
+
+def test_a_pattern_that_matches_nothing_ends_with_nothing(scene: Scene) -> None:
+    pattern = f"^{re.escape(scene.source)}-of-nobody-.*"
+    report = asyncio.run(oncelog.process_async(pattern, double, scene.target, **scene.arguments()))
+    assert report == oncelog.ProcessReport()
 
 
 def test_tables(scene: Scene) -> None:

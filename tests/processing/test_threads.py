@@ -183,6 +183,18 @@ def test_sources_by_pattern_and_settings_with_dots(scene: Scene) -> None:
     assert scene.has_all_once(30)
 
 
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_pattern_that_matches_nothing_ends_with_nothing(
+    scene: Scene, protocol: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    pattern = f"^{re.escape(scene.source)}-of-nobody-.*"
+    settings = scene.arguments(workers=2, consumer={"group.protocol": protocol})
+    report = oncelog.process(pattern, double, scene.target, **settings)
+    assert report == oncelog.ProcessReport()
+    said = [record.getMessage() for record in caplog.records]
+    assert f"oncelog-consumer: no topic matches the pattern {pattern!r}: nothing is read until there is one" in said
+
+
 class TestTables:
     def test_every_row_once(self, scene: Scene) -> None:
         scene.fill()

@@ -10,7 +10,7 @@ import pytest
 
 from oncelog.client.consumer_errors import ConsumerTimedOut
 from oncelog.client.consumer_records import NO_GENERATION, GroupMetadata
-from oncelog.client.failure_run import TooManyFailures
+from oncelog.client.failure_run import FailureRun, TooManyFailures
 from oncelog.client.records import ProducerRecord
 from oncelog.client.transaction_errors import AbortNeeded, OutcomeUnknown, TransactionalProducerFenced
 from oncelog.errors import FencedInstanceId, IllegalGeneration, MessageTooLarge, UnknownTopicOrPartition
@@ -361,8 +361,9 @@ def failing(is_bad: Callable[[bytes], bool]) -> Callable[[list[ConsumerRecord]],
 
 def test_a_mistake_in_the_function_does_not_move_the_whole_topic_away(caplog: pytest.LogCaptureFixture) -> None:
     scene = Scene(function=failing(lambda _: True), dead_letter="dead", retries=0, max_failures_in_a_row=4)
-    with pytest.raises(TooManyFailures, match=r"4 records in a row have failed, and now .* at offset") as raised:
+    with pytest.raises(TooManyFailures, match=r"4 records in a row failed \(.*\), and now .* at offset") as raised:
         scene.run()
+    assert "3 of them went to the dead-letter topic; source-0 at offset 3 and" in str(raised.value)
     assert isinstance(raised.value.__cause__, ValueError)
     assert scene.cluster.visible == ALL[:3], "the first batch, as dead letters; of the second nothing"
     told = [
@@ -370,6 +371,31 @@ def test_a_mistake_in_the_function_does_not_move_the_whole_topic_away(caplog: py
     ]
     assert len(told) == 3
     assert told[0].startswith("source-0 at offset 0 went to the dead-letter topic 'dead': ValueError")
+
+
+def test_a_batch_in_which_all_fail_moves_nothing_and_says_so() -> None:
+    scene = Scene(function=failing(lambda _: True), dead_letter="dead", retries=0, max_failures_in_a_row=2)
+    with pytest.raises(TooManyFailures) as raised:
+        scene.run()
+    assert scene.cluster.visible == []
+    assert scene.cluster.committed == {}
+    said = str(raised.value)
+    assert said.startswith(
+        "2 records in a row failed (source-0 at offset 0, source-0 at offset 1), and now source-0 at offset 2: "
+    )
+    assert (
+        "None of them was moved to the dead-letter topic: nothing of their batch is visible, its offsets are not"
+        in said
+    )
+
+
+def test_records_that_are_read_again_count_once() -> None:
+    """A rebalance undid their dead letters: they are no longer a run than before."""
+    scene = Scene(function=failing(lambda value: value in LOG[A][:3]), dead_letter="dead", retries=0)
+    scene.worker._failures = FailureRun(3)
+    scene.cluster.commit_failures.extend([lost(IllegalGeneration("")), None])
+    scene.run()
+    assert sorted(scene.cluster.visible) == ALL
 
 
 def test_dead_letters_with_a_success_between_them_are_no_run() -> None:
@@ -387,6 +413,17 @@ def test_no_topic_to_read_is_no_end() -> None:
     scene.worker._ends = Ends(1)
     with pytest.raises(UnknownTopicOrPartition, match="no topic source exists"):
         scene.shell.run(scene.worker._look_for_ends(scene.worker._ends, {}))
+
+
+def test_a_pattern_that_matches_no_topic_has_reached_its_end() -> None:
+    scene = Scene()
+    scene.consumer.positions.clear()
+    scene.worker._ends = Ends(1)
+    scene.shell.run(scene.worker._look_for_ends(scene.worker._ends, {}))
+    assert not scene.worker._ends.are_reached, "nobody has said so yet"
+    scene.consumer.matches_nothing = True  # type: ignore[attr-defined]
+    scene.shell.run(scene.worker._look_for_ends(scene.worker._ends, {}))
+    assert scene.worker._ends.are_reached
 
 
 @pytest.mark.parametrize("until_end", [True, False])

@@ -62,3 +62,20 @@ def test_a_forked_child_does_not_wait() -> None:
     news.disowned = ProducerClosed("forked")
     with pytest.raises(ProducerClosed, match="forked"):
         news.new_waiter()
+
+
+def test_who_waits_again_has_what_is_left_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, waited = [100.0], []
+
+    def wait(event: threading.Event, timeout: float | None = None) -> bool:
+        waited.append(timeout)
+        now[0] += 3
+        return True
+
+    monkeypatch.setattr(threading.Event, "wait", wait)
+    monkeypatch.setattr("oncelog.producer.news.time.monotonic", lambda: now[0])
+    waiter = News().new_waiter()
+    for _ in range(3):
+        waiter.wait(5)
+        waiter.clear()
+    assert waited == [5, 2, 0]

@@ -701,9 +701,12 @@ class TestBadBrokers:
     def test_none_at_all(self) -> None:
         with (
             Producer("127.0.0.1:1", max_block_ms=300) as producer,
-            pytest.raises(TopicUnavailable, match=r"within max\.block\.ms \(300\).*Connection refused.*127\.0\.0\.1:1"),
+            pytest.raises(TopicUnavailable, match=r"within max\.block\.ms \(300\).*Connection refused") as caught,
         ):
             once_heard(lambda: producer.send(TOPIC, b""), "Connection refused")
+        assert str(caught.value).endswith(
+            ": 127.0.0.1:1: Connection refused; check bootstrap.servers and the brokers"  # which are named already
+        )
 
     def test_a_name_that_nobody_knows(self) -> None:
         with (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -54,3 +55,50 @@ for producer in producers: producer.send("orders", b"")
         scripted.gate.set()
     assert done.returncode == 0, done.stderr
     assert TIMEOUT_S <= float(done.stdout) < 5 * TIMEOUT_S
+
+
+INTERRUPTED = """
+import oncelog, signal
+producer = oncelog.Producer("{bootstrap}", linger_ms=0, client_id="till"{settings})
+producer.partitions_for("orders")
+future = producer.send("orders", b"paid")
+{then}
+"""
+CTRL_C_ONCE_TOLD = """
+import logging, os
+class Impatient(logging.StreamHandler):
+    def emit(self, record):
+        super().emit(record)
+        os.kill(os.getpid(), signal.SIGINT)
+logging.getLogger("oncelog.producer.sender_thread").addHandler(Impatient())
+future.add_done_callback(lambda future: print(type(future.exception()).__name__))
+"""
+
+
+@pytest.mark.parametrize("end", ["raise KeyboardInterrupt", "with producer: raise KeyboardInterrupt"])
+def test_who_waits_at_the_end_of_a_program_is_told_and_can_end_it(end: str) -> None:
+    with ScriptedBroker({"orders": 1}) as scripted:
+        scripted.hold()
+        script = INTERRUPTED.format(bootstrap=scripted.bootstrap, settings="", then=CTRL_C_ONCE_TOLD + end)
+        done = subprocess.run(
+            [sys.executable, "-c", script], capture_output=True, timeout=PATIENCE_S, check=False, text=True
+        )
+        scripted.gate.set()
+    told = f"till-sender: still closing: 1 record waits for an answer of the brokers ({scripted.bootstrap}), for "
+    assert done.stderr.count(told) == 1, done.stderr
+    assert "s at most; Ctrl-C gives up on what waits" in done.stderr
+    assert "atexit" not in done.stderr
+    assert done.stdout == "DeliveryFailed\n"
+
+
+@pytest.mark.parametrize("end", ["raise KeyboardInterrupt", "with producer: raise KeyboardInterrupt"])
+def test_records_in_a_spool_do_not_hold_up_the_end_of_a_program(tmp_path: Path, end: str) -> None:
+    """They would for two minutes."""
+    with ScriptedBroker({"orders": 1}) as scripted:
+        scripted.hold()
+        settings = f", spool_dir={str(tmp_path)!r}"
+        script = INTERRUPTED.format(bootstrap=scripted.bootstrap, settings=settings, then=end)
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=60, check=False, text=True)
+        scripted.gate.set()
+    assert "1 record waits" in done.stderr
+    assert "s at most; what is not sent by then stays in the spool" in done.stderr

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 import pytest
@@ -24,6 +27,7 @@ from oncelog import (
 )
 from oncelog.errors import MessageTooLarge
 from oncelog.faults import FaultProxy, Rule
+from tests.support.broker import OncelogBroker
 from tests.support.confluent import create_topic
 from tests.support.oncelog_transactions import AsyncOncelog, Oncelog
 from tests.support.patience import PATIENCE_S, eventually
@@ -178,6 +182,24 @@ def test_calls_at_the_wrong_time_change_nothing(broker: BrokerProcess, topic: st
     assert seen(broker, topic) == [b"kept"]
 
 
+@both
+def test_what_is_no_part_of_a_transaction_works_without_one(topic: str, producer: Producer) -> None:
+    def all_of_it() -> None:
+        assert producer.partitions_for(topic) == 1
+        assert producer.flush() == 0
+        assert producer.metrics()["record-send-total"] == 0
+        assert producer.client_id in repr(producer)
+        assert producer.is_connected
+
+    with producer:
+        all_of_it()
+        producer.init_transactions()
+        all_of_it()
+        producer.begin()
+        producer.abort()
+        all_of_it()
+
+
 def test_a_producer_without_a_transactional_id_says_so(oncelog_broker: BrokerProcess) -> None:
     with Producer(oncelog_broker.bootstrap) as producer:
         for call in (producer.begin, producer.init_transactions, producer.commit, producer.abort, producer.prepare):
@@ -248,6 +270,94 @@ def test_closing_aborts_what_is_open(broker: BrokerProcess, topic: str, producer
         producer.begin()
         producer.send(topic, b"never").result(PATIENCE_S)
     assert seen(broker, topic) == []
+
+
+@pytest.mark.parametrize("kind", ["threads", "asyncio"])
+def test_a_broker_that_is_gone_keeps_nobody_from_closing(
+    tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The open transaction is aborted later, by its coordinator. An hour of waiting would change nothing."""
+    patient = {"transactional_id": "t", **dict.fromkeys(("delivery_timeout_ms", "max_block_ms"), 3_600_000)}
+
+    def in_threads(broker: BrokerProcess) -> None:
+        producer = Producer(broker.bootstrap, **patient)
+        producer.init_transactions()
+        producer.begin()
+        producer.send("orders", b"1").result()
+        broker.kill()
+        producer.close()
+
+    async def in_a_loop(broker: BrokerProcess) -> None:
+        producer = AsyncProducer(broker.bootstrap, **patient)
+        await producer.init_transactions()
+        producer.begin()
+        await producer.send("orders", b"1")
+        broker.kill()
+        await producer.close()
+
+    with OncelogBroker(tmp_path) as broker:
+        create_topic(broker, "orders")
+        if kind == "threads":
+            in_threads(broker)
+        else:
+            asyncio.run(asyncio.wait_for(in_a_loop(broker), PATIENCE_S))
+    assert [record for record in caplog.records if "could not be aborted now" in record.getMessage()]
+
+
+def test_a_block_that_is_interrupted_does_not_wait_long_for_its_abort(tmp_path: Path) -> None:
+    """Ctrl-C ends the block although the broker is away; what happens is said by the next call."""
+    with OncelogBroker(tmp_path) as broker, Producer(broker.bootstrap, transactional_id="t") as producer:
+        create_topic(broker, "orders")
+        producer.init_transactions()
+        producer._transactions._patience_s = 3_600  # type: ignore[union-attr]  # as max.block.ms=3600000 would
+
+        def interrupted() -> None:
+            with producer.transaction():
+                producer.send("orders", b"1").result()
+                broker.kill()
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            interrupted()
+        with pytest.raises(TransactionMisuse, match=r"call abort\(\) again first"):
+            producer.begin()
+
+
+INTERRUPTED_CLOSE = """
+import os, signal, sys, threading, time
+from oncelog import Producer
+producer = Producer(sys.argv[1], delivery_timeout_ms=3_600_000, max_block_ms=3_600_000)
+producer.send("orders", b"1").result()
+print("sent", flush=True)
+sys.stdin.readline()
+failed = []
+producer.send("orders", b"2", on_delivery=lambda metadata, error: failed.append(error))
+def interrupt():
+    while producer._core.close_at_ms is None:
+        time.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGINT)
+threading.Thread(target=interrupt).start()
+try:
+    producer.close()
+except KeyboardInterrupt:
+    while not failed:  # in Python 3.11 a join that was interrupted takes the thread for ended
+        time.sleep(0.01)
+    print(*failed)
+"""
+
+
+def test_ctrl_c_ends_a_close_that_waits(tmp_path: Path) -> None:
+    """For a broker that is away, and is to have records: neither `close()` nor the end of the program waits on."""
+    with OncelogBroker(tmp_path) as broker:
+        create_topic(broker, "orders")
+        command = [sys.executable, "-c", INTERRUPTED_CLOSE, broker.bootstrap]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        process = subprocess.Popen(command, text=True, **pipes)  # type: ignore[call-overload]
+        assert process.stdout.readline() == "sent\n"
+        broker.kill()
+        out, errors = process.communicate("go on\n", timeout=PATIENCE_S)
+    assert out == "the producer was closed before the records could be sent\n", errors
+    assert process.returncode == 0, errors
 
 
 @both

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from types import ModuleType
 from typing import Any
 
@@ -78,3 +80,26 @@ def test_nothing_is_a_table_too(kernel: ModuleType) -> None:
 def test_a_header_key_that_is_not_utf8_is_shown_with_replacements(kernel: ModuleType) -> None:
     data, _ = consecutive([(1, b"k", b"v", [("\udcff!", b"x"), ("fine", None)])])
     assert rows_of(table_of(taken(kernel, data)))[0].headers == (("\ufffd!", b"x"), ("fine", None))
+
+
+MAKE_TABLES = """
+import sys
+from oncelog.records.arrow import TakenColumns, record_schema, table_of
+from oncelog.records.batch import build_batch
+from oncelog.records.kernel import RecordCursor
+record_schema()
+before = "pyarrow" in sys.modules
+first = set(sys.modules)
+for headers in [()], [(("k", b"v"),)], [(("\\udcff", b"v"),)]:
+    data = build_batch([(0, b"key", b"value", each) for each in headers], base_offset=0)
+    cursor = RecordCursor(data, "orders", 0, 0, False, None, True, 1 << 20)
+    table = table_of([TakenColumns("orders", 0, cursor.take_table(10))])
+    assert table.num_rows == 1
+print(before, sorted({name.partition(".")[0] for name in set(sys.modules) - first}))
+"""
+
+
+def test_tables_are_made_without_an_import_once_the_schema_is_known() -> None:
+    """Above all not of pandas, which `pa.array` imports: within a call that has a timeout, it takes seconds."""
+    done = subprocess.run([sys.executable, "-c", MAKE_TABLES], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("True []\n", "")

@@ -62,11 +62,21 @@ class TestTypes:
         assert values_of(kernel, column) == items
         assert values_of(kernel, column.slice(1, 2)) == items[1:3]
 
-    @pytest.mark.parametrize("kind", [pa.string(), pa.large_binary()], ids=str)
+    @pytest.mark.parametrize("kind", BYTES + TEXTS, ids=str)
     def test_dictionaries_that_differ_between_chunks(self, kernel: ModuleType, kind: Any) -> None:
-        words = ["red", "blue", None, "red"], ["green", "red"]
-        column = pa.chunked_array([pa.array(each, pa.string()).cast(kind).dictionary_encode() for each in words])
-        assert values_of(kernel, column) == [b"red", b"blue", None, b"red", b"green", b"red"]
+        """Such as categories of polars, which are views."""
+        chunks = [(["red", "blue"], [0, 1, None, 0]), (["green", "red"], [0, 1])]
+        column = pa.chunked_array(
+            pa.DictionaryArray.from_arrays(pa.array(indices, pa.uint32()), pa.array(words, pa.string()).cast(kind))
+            for words, indices in chunks
+        )
+        expected = [b"red", b"blue", None, b"red", b"green", b"red"]
+        assert values_of(kernel, column) == expected
+        assert values_of(kernel, column.slice(1, 4)) == expected[1:5]
+        table = pa.table({"key": column, "value": column})
+        assert [row for piece in TableColumns.of(table).pieces(NOW_MS) for row in piece.keys_and_values()] == [
+            (word, word) for word in expected
+        ]
 
     def test_types_built_on_these(self, kernel: ModuleType) -> None:
         column = pa.ExtensionArray.from_storage(pa.json_(pa.string()), pa.array(['{"a": 1}', None]))
@@ -282,3 +292,24 @@ class TestRefusals:
         with pytest.raises(TableError, match="'headers', the headers, has a header that is null or has no key"):
             TableColumns.of(table)
         assert TableColumns.of(table.slice(0, 1)).row_count == 1
+
+
+class TestTablesOfOthers:
+    """By `__arrow_c_stream__`, where these libraries are installed."""
+
+    ROWS = [(b"red", b"1"), (b"blue", None), (None, b"3"), (b"red", b"4")]
+
+    def test_polars(self, kernel: ModuleType) -> None:
+        polars = pytest.importorskip("polars", reason="polars is not installed")
+        for kind in (polars.String, polars.Categorical, polars.Enum(["red", "blue"])):
+            keys = polars.Series(["red", "blue", None, "red"], dtype=kind)
+            frame = polars.DataFrame({"key": keys, "value": [b"1", None, b"3", b"4"]})
+            for table in (frame, polars.concat([frame[:1], frame[1:]], rechunk=False)):
+                assert [row[1:3] for row in sent(kernel, TableColumns.of(table))] == self.ROWS
+
+    def test_duckdb(self, kernel: ModuleType) -> None:
+        duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed")
+        rows = "values ('red', '1'), ('blue', null), (null, '3'), ('red', '4')"
+        for kind in ("varchar", "enum ('red', 'blue')"):
+            relation = duckdb.sql(f"select k::{kind} as key, v::blob as value from ({rows}) t(k, v)")
+            assert [row[1:3] for row in sent(kernel, TableColumns.of(relation))] == self.ROWS

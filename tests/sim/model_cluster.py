@@ -51,6 +51,8 @@ NOT_LEADER_OR_FOLLOWER = 6
 MESSAGE_TOO_LARGE = 10
 INVALID_TXN_STATE = 48
 INVALID_RECORD = 87
+FINAL_REFUSALS = (29, INVALID_RECORD, MESSAGE_TOO_LARGE, 42)
+"""Codes that a leader answers about the records themselves."""
 UNKNOWN_TOPIC_ID = 100
 
 TRANSACTIONAL = 0x10
@@ -165,6 +167,8 @@ class ModelCluster:
         }
         self.topic_ids = {topic: UUID(int=number) for number, topic in enumerate(topics, start=1)}
         self.max_message_bytes = max_message_bytes
+        self.refused_for_good: set[bytes] = set()
+        """Values of records that a leader has said it never takes, alone or with others of their batch."""
         self.throttle_ms = 0
         """What Produce answers say from now on."""
         self.versions = dict(versions)
@@ -372,10 +376,10 @@ class ModelCluster:
     def _append(self, topic: str, partition: ModelPartition, sent: ProducePartition, acks: int) -> ProducedPartition:
         fault = partition.faults.popleft() if partition.faults else None
         if isinstance(fault, Refuse):
-            return ProducedPartition(sent.index, fault.code)
+            return self._refused(sent, fault.code)
         batch = self._read(bytes(sent.records or b""))
         if isinstance(batch, int):
-            return ProducedPartition(sent.index, batch)
+            return self._refused(sent, batch)
         code = self._check_transaction(TopicPartition(topic, sent.index), partition, batch)
         if code != NONE:
             return ProducedPartition(sent.index, code)
@@ -386,6 +390,12 @@ class ModelCluster:
         if isinstance(fault, FailAfterAppend):
             return ProducedPartition(sent.index, fault.code)
         return ProducedPartition(sent.index, NONE, verdict.stored.base_offset)
+
+    def _refused(self, sent: ProducePartition, code: int) -> ProducedPartition:
+        if code in FINAL_REFUSALS:
+            for batch in read_batches(bytes(sent.records or b"")):
+                self.refused_for_good.update(record.value or b"" for record in batch_records(batch))
+        return ProducedPartition(sent.index, code)
 
     def _check_transaction(self, name: TopicPartition, partition: ModelPartition, batch: Batch) -> int:
         """This cluster has none."""

@@ -58,8 +58,6 @@ REFUSALS = (2, 3, 5, 6, 7, 19, 56, 74, 89)
 """What a broker may answer, retriable, to a batch that it did not write."""
 LATE_FAILURES = (6, 7, 20)
 """What it may answer, retriable, to a batch that it wrote."""
-FINAL_REFUSALS = (29, 87, 10, 42)
-"""What it may answer to a batch that it did not and will not write."""
 ID_REFUSALS = (14, 15, 16, 51)
 METADATA_REFUSALS = (3, 5)
 

@@ -6,8 +6,8 @@ import random
 from collections.abc import Callable
 
 from oncelog.wire.api import ApiKey
+from tests.sim.model_cluster import FINAL_REFUSALS
 from tests.sim.producer_world import (
-    FINAL_REFUSALS,
     ID_REFUSALS,
     LATE_FAILURES,
     METADATA_REFUSALS,

@@ -257,6 +257,17 @@ def every_accepted_record_is_committed_or_reported(world: SpoolTransactionWorld)
         raise BrokenPromiseError(f"{missing} were accepted, and are neither committed nor reported as failed")
 
 
+def only_what_a_leader_refused_is_given_up(world: SpoolTransactionWorld) -> None:
+    """A record that shared a transaction with one that is too large goes out again in the next."""
+    innocent = [
+        f"{sent.partition}#{sent.number}"
+        for sent in world.accepted
+        if (sent.partition, sent.number) in world.given_up and sent.value not in world.cluster.refused_for_good
+    ]
+    if innocent:
+        raise BrokenPromiseError(f"{innocent} were given up, and no leader had refused them")
+
+
 def what_was_told_is_true(world: SpoolTransactionWorld) -> None:
     """Delivered means committed, at the offset that was told."""
     for sent in world.accepted:

@@ -22,8 +22,8 @@ from oncelog.client.producer_errors import DeliveryFailed, ProducerClosed
 from oncelog.errors import KafkaError
 from oncelog.types import TopicPartition
 from oncelog.wire.api import ApiKey
+from tests.sim.model_cluster import FINAL_REFUSALS
 from tests.sim.producer_world import (
-    FINAL_REFUSALS,
     ID_REFUSALS,
     LATE_FAILURES,
     METADATA_REFUSALS,

@@ -12,12 +12,15 @@ from collections.abc import Callable
 
 import pytest
 
+from oncelog.types import TopicPartition
 from oncelog.wire.api import ApiKey
+from tests.sim.producer_world import TOPIC
 from tests.sim.random_weather import CALM, TROUBLE
 from tests.sim.spool_transaction_world import (
     SpoolTransactionWorld,
     every_accepted_record_is_committed_or_reported,
     nothing_is_committed_twice_or_out_of_order,
+    only_what_a_leader_refused_is_given_up,
     what_was_told_is_true,
 )
 from tests.sim.spool_world import the_spool_is_empty
@@ -69,6 +72,7 @@ def finish(world: SpoolTransactionWorld) -> None:
         world.survive(world.finish)
     nothing_is_committed_twice_or_out_of_order(world)
     every_accepted_record_is_committed_or_reported(world)
+    only_what_a_leader_refused_is_given_up(world)
     what_was_told_is_true(world)
     the_spool_is_empty(world)
 
@@ -144,3 +148,31 @@ def test_a_partition_without_a_leader_does_not_hold_up_transactions() -> None:
     finish(world)
     assert [sent.is_delivered for sent in world.accepted] == [True, True]
     assert world.lives == 1
+
+
+@pytest.mark.parametrize("protocol", [1, 2])
+def test_a_record_that_no_broker_takes_does_not_take_others_with_it(protocol: int) -> None:
+    """The one behind it is in its transaction and still lingers, so it is never sent there: it did nothing wrong."""
+    world = SpoolTransactionWorld(protocol=protocol, max_message_bytes=260)
+    world.pass_time(500, healthy=True)
+    world.send(0)
+    while not world.accepted[0].is_delivered:
+        world.pass_time(1, healthy=True)
+    world.send(0, value_bytes=400)
+    world.send(0)
+    finish(world)
+    assert [sent.is_delivered for sent in world.accepted] == [True, False, True]
+
+
+def test_a_topic_that_is_forbidden_fails_its_own_records_alone() -> None:
+    """By protocol 1 the coordinator refuses all partitions of a request, and names the one that is the reason."""
+    world = SpoolTransactionWorld(protocol=1)
+    world.pass_time(500, healthy=True)
+    world.cluster.forbidden.add(TopicPartition(TOPIC, 1))
+    world.send(1)
+    world.send(0)
+    world.survive(world.finish)
+    the_spool_is_empty(world)
+    assert [sent.is_delivered for sent in world.accepted] == [False, True]
+    assert world.given_up == {(TopicPartition(TOPIC, 1), 0)}
+    assert world.cluster.refused_to_add == 1

@@ -18,6 +18,8 @@ from tests.sim.model_cluster import FIRST_PORT, FIRST_STRICT_PRODUCE, NONE, VERS
 from tests.sim.model_partition import Batch, ModelPartition
 
 NOT_COORDINATOR = 16
+TOPIC_AUTHORIZATION_FAILED = 29
+OPERATION_NOT_ATTEMPTED = 55
 COORDINATED = (
     ApiKey.INIT_PRODUCER_ID,
     ApiKey.ADD_PARTITIONS_TO_TXN,
@@ -53,6 +55,10 @@ class TransactionCluster(ModelCluster):
         )
         self.offsets: dict[str, Offsets] = {}
         """What groups have committed."""
+        self.forbidden: set[TopicPartition] = set()
+        """What this producer may not write to, by the word of the coordinator."""
+        self.refused_to_add = 0
+        """How often it was asked all the same."""
         self._pending: dict[int, list[tuple[str, Offsets]]] = {}
         """Offsets of open transactions, by producer id."""
 
@@ -108,7 +114,28 @@ class TransactionCluster(ModelCluster):
             return _refused(api_key, version, asked, refusals.popleft() if refusals else NOT_COORDINATOR)
         if api_key == ApiKey.TXN_OFFSET_COMMIT:
             return self._commit_offsets(asked, version)
+        if api_key == ApiKey.ADD_PARTITIONS_TO_TXN and self.forbidden.intersection(_added_by(asked)):
+            return self._forbid(asked)
         return self.rig.ask(api_key, asked, version)
+
+    def _forbid(self, asked: Message) -> Message:
+        """None is added where one is forbidden; the others are said not to have been tried."""
+        self.refused_to_add += 1
+        codes = {
+            name: TOPIC_AUTHORIZATION_FAILED if name in self.forbidden else OPERATION_NOT_ATTEMPTED
+            for name in _added_by(asked)
+        }
+        topics = [
+            {
+                "name": topic["name"],
+                "results_by_partition": [
+                    {"partition_index": one, "partition_error_code": codes[TopicPartition(topic["name"], one)]}
+                    for one in topic["partitions"]
+                ],
+            }
+            for topic in asked["v3_and_below_topics"]
+        ]
+        return {"results_by_topic_v3_and_below": topics}
 
     def _api_versions(self, asked: Message) -> Message:
         feature = {
@@ -156,6 +183,10 @@ class TransactionCluster(ModelCluster):
             }
             self._pending.setdefault(who.producer_id, []).append((asked["group_id"], offsets))
         return _refused(ApiKey.TXN_OFFSET_COMMIT, version, asked, code)
+
+
+def _added_by(asked: Message) -> list[TopicPartition]:
+    return [TopicPartition(topic["name"], one) for topic in asked["v3_and_below_topics"] for one in topic["partitions"]]
 
 
 def _refused(api_key: ApiKey, version: int, asked: Message, code: int) -> Message:

@@ -97,19 +97,33 @@ def _reaches_the_world(root: Any) -> bool:
     return _reaches(root if isinstance(root, (types.FunctionType, type)) else type(root))
 
 
-@functools.cache
+_reaching: dict[int, tuple[Any, bool]] = {}
+"""What is known already, by identity; each is held, so that no other takes its identity."""
+
+
 def _reaches(root: Any) -> bool:
-    """Whether `root`, or what it names and what that names in turn, as far as it is code of these tests, is real."""
-    seen: set[int] = set()
+    """Whether `root`, or what it names and what that names in turn, as far as it is code of these tests, is real.
+
+    Each thing is looked at once for all tests: where nothing real was found, nothing that was seen on the way reaches
+    anything real; where something was, all that led to it does.
+    """
+    came_from: dict[int, tuple[Any, Any]] = {id(root): (root, None)}
     ahead = [root]
     while ahead:
         found = ahead.pop()
-        if id(found) in seen:
-            continue
-        seen.add(id(found))
-        if _is_named(found):
+        known = _reaching.get(id(found))
+        if known[1] if known is not None else _is_named(found):
+            while found is not None:
+                _reaching[id(found)] = (found, True)
+                found = came_from[id(found)][1]
             return True
-        ahead.extend(_named_by(found))
+        if known is not None:
+            continue
+        for named in _named_by(found):
+            if id(named) not in came_from:
+                came_from[id(named)] = (named, found)
+                ahead.append(named)
+    _reaching.update((key, (found, False)) for key, (found, _) in came_from.items())
     return False
 
 

@@ -6,6 +6,7 @@ lanes, each of which is one worker's, then files that mostly wait, then the rest
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,7 @@ SLOW_ROOMS = ("faults", "hostile")
 """Tests that mostly wait: they begin before the quick ones."""
 
 
+@functools.cache
 def place_of(inside: Path) -> int:
     """The lane of a file (its path inside of the tests), or where it stands behind the lanes."""
     for number, lane in enumerate(LANES):

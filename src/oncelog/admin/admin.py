@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any, Unpack
 
-from oncelog.admin.arguments import Configs, checked_entity, checked_limits, resource_of, spec_of
+from oncelog.admin.arguments import Configs, checked_entity, checked_limits, raise_config_error, resource_of, spec_of
 from oncelog.admin.groups import GroupAdmin
 from oncelog.admin.hearing import await_end_of_topic, await_name, await_topic
 from oncelog.admin.lag import Budget, Lag, OnRead, measure_lags
@@ -29,9 +29,11 @@ from oncelog.admin.values import (
     TopicDescription,
 )
 from oncelog.client import arguments as checked
+from oncelog.client import foreign_calls
 from oncelog.client.blocking import BlockingClient
 from oncelog.client.cluster import connection_text
 from oncelog.client.config import ClientConfig
+from oncelog.client.hinting import Hinting, with_hints
 from oncelog.client.leaders import ListedOffset, ask_leaders, by_topic, list_offsets, raise_error
 from oncelog.client.metadata import Node, TopicMetadata
 from oncelog.client.typed_settings import AdminSettings
@@ -51,7 +53,8 @@ _EXACT, _DEFAULT, _ANY = 0, 1, 2
 _UNTIMED = frozenset({ApiKey.INCREMENTAL_ALTER_CONFIGS, ApiKey.ALTER_CLIENT_QUOTAS})
 
 
-class Admin(GroupAdmin, TransactionAdmin):
+@with_hints(foreign_calls.ADMIN)
+class Admin(GroupAdmin, TransactionAdmin, metaclass=Hinting):
     """`with Admin("127.0.0.1:9092") as admin: admin.create_topic("orders", partitions=3)`
 
     Settings are Kafka's keys, with underscores as arguments (`request_timeout_ms=5000`) or with dots in a mapping
@@ -112,17 +115,18 @@ class Admin(GroupAdmin, TransactionAdmin):
 
         Raises TopicAlreadyExists (then, too, every broker knows it), InvalidTopicException, InvalidConfig, ...
         """
+        texts = checked.config_texts(configs)
         topic = {
             "name": checked.a_text(name, "the name of the topic"),
             "num_partitions": checked.whole_number(partitions, "partitions"),
             "replication_factor": checked.whole_number(replication_factor, "replication_factor"),
-            "configs": [{"name": key, "value": value} for key, value in checked.config_texts(configs).items()],
+            "configs": [{"name": key, "value": value} for key, value in texts.items()],
         }
         answer = self._change(ApiKey.CREATE_TOPICS, {"topics": [topic], "validate_only": validate_only})
         (result,) = answer["topics"]
         if result["error_code"] == TopicAlreadyExists.code:
             await_name(self._client, name)  # somebody may have been faster, just now
-        raise_error(result, name, "topic")
+        raise_config_error(result, name, "topic", texts)
         if not validate_only:
             await_topic(self._client, name, result["num_partitions"])
         return CreatedTopic(
@@ -203,7 +207,7 @@ class Admin(GroupAdmin, TransactionAdmin):
             self._home_of(resource_type, name),
         )
         (result,) = answer["responses"]
-        raise_error(result, name, resource_type.name.lower())
+        raise_config_error(result, name, resource_type.name.lower(), [key for _, keys in operations for key in keys])
 
     def _home_of(self, resource_type: ResourceType, name: str) -> Node | None:
         """A broker's own settings are known to that broker alone."""

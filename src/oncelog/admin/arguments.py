@@ -2,17 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Any
 
 from oncelog.admin.values import ANY_NAME, OffsetSpec, ResourceType
 from oncelog.client import arguments as checked
+from oncelog.client.leaders import raise_error
+from oncelog.errors import InvalidConfig
+from oncelog.wire.codec import Message
 
 Configs = Mapping[str, "str | int | float | bool | Sequence[str]"]
 """Topic and broker configs by Kafka's names: `{"retention.ms": 60000, "cleanup.policy": ["compact", "delete"]}`."""
 
 ENTITY_KINDS = ("user", "client-id", "ip")
+
+
+def raise_config_error(result: Message, name: str, kind: str, keys: Iterable[str]) -> None:
+    """As `raise_error`. Of a topic config that there is not, Apache Kafka does not tell which one may be meant."""
+    try:
+        raise_error(result, name, kind)
+    except InvalidConfig as error:
+        for key in keys:
+            if error.message.endswith(f"Unknown topic config name: {key}"):
+                from oncelog.broker.config.topic_keys import topic_key_meant  # many, for a mistake alone
+
+                meant = topic_key_meant(key)
+                if meant is not None:
+                    raise InvalidConfig(f"{error.message}; did you mean {meant}?") from None
+        raise
 
 
 def resource_of(kind: Any, name: Any) -> tuple[ResourceType, str]:

@@ -24,11 +24,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import ClassVar, Final
 
 from oncelog.admin.values import TransactionDescription, TransactionState
 from oncelog.client.transaction.prepared import PreparedTransaction
-from oncelog.client.transaction_errors import TransactionError
+from oncelog.client.transaction_errors import TransactionError, WhatToDo
 from oncelog.errors import (
     NONE,
     ConcurrentTransactions,
@@ -56,7 +56,7 @@ class Next(Enum):
 class EndedOtherwise(TransactionError):
     """It has ended, for certain, in the other way than was asked for; by a timeout, for example."""
 
-    what_to_do = "give up"
+    what_to_do: ClassVar[WhatToDo] = "give up"
 
     def __init__(self, message: str, outcome: Ended) -> None:
         super().__init__(message)
@@ -66,7 +66,7 @@ class EndedOtherwise(TransactionError):
 class OutcomeForgotten(TransactionError):
     """It has ended, and the coordinator cannot tell how any more. `described` is what it could tell."""
 
-    what_to_do = "give up"
+    what_to_do: ClassVar[WhatToDo] = "give up"
 
     def __init__(self, message: str, described: TransactionDescription | None) -> None:
         super().__init__(message)
@@ -76,7 +76,7 @@ class OutcomeForgotten(TransactionError):
 class NothingToEnd(TransactionError):
     """No transaction is open under this identity: it has written nothing, or somebody ended it by protocol 1."""
 
-    what_to_do = "give up"
+    what_to_do: ClassVar[WhatToDo] = "give up"
 
     def __init__(self, message: str, described: TransactionDescription) -> None:
         super().__init__(message)

@@ -8,9 +8,19 @@ below it are all in use, and nothing has to be counted.
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import resource
 from typing import Final
+
+from oncelog.client.occasional import OccasionalWarning
+from oncelog.errors import KafkaStorageError, ReplicaNotAvailable
+from oncelog.log.storage import is_out_of_descriptors
+
+logger = logging.getLogger(__name__)
+
+WARN_EVERY_MS: Final = 60_000
+"""Readers that find no descriptor ask again and again."""
 
 RESERVED_DESCRIPTORS: Final = 128
 """What the broker may need at once for its own work beside what it has open: new segments and their indexes, snapshots
@@ -51,3 +61,26 @@ def duplicate_for_client(descriptor: int) -> int:
         os.close(duplicate)
         raise OSError(errno.EMFILE, "the remaining descriptors are reserved for the broker's own work")
     return duplicate
+
+
+class WantOfDescriptors:
+    """What is made of reading that failed because no descriptor was left. Nothing is wrong with the disk then, and
+    nobody may hear so: clients ask again, and the operator is told what to do."""
+
+    def __init__(self) -> None:
+        self._warning = OccasionalWarning(logger, WARN_EVERY_MS)
+
+    def noticed(self, error: KafkaStorageError, now_ms: int) -> bool:
+        """Whether that is what was wrong."""
+        if not is_out_of_descriptors(error):
+            return False
+        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        advice = "the broker may have %d files and connections open; allow it more (ulimit -n)"
+        self._warning.give(now_ms, "%s: " + advice, error, limit)
+        return True
+
+    def to_client(self, error: KafkaStorageError, now_ms: int) -> KafkaStorageError | ReplicaNotAvailable:
+        """The same, in a code that every client takes for what passes."""
+        if not self.noticed(error, now_ms):
+            return error
+        return ReplicaNotAvailable(f"{error.message}; ask again")

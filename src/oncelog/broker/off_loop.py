@@ -7,12 +7,15 @@ Work touches nothing that changes; what comes of it is looked at by `done`, back
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
 from oncelog.controller.lane import RunInThread, run_here
 from oncelog.errors import KafkaError, RequestTimedOut, UnknownServerError
+
+logger = logging.getLogger(__name__)
 
 INLINE_BYTES: Final = 4 * 1024 * 1024
 """What one request may have decompressed on the loop: some milliseconds, ten with gzip. Nearly all need less."""
@@ -73,4 +76,7 @@ class OffLoop:
 
 
 def _coded(error: Exception) -> KafkaError:
-    return error if isinstance(error, KafkaError) else UnknownServerError(f"the broker failed: {error!r}")
+    if isinstance(error, KafkaError):
+        return error
+    logger.error("bug: what a request asked for failed in a thread", exc_info=error)
+    return UnknownServerError("the broker failed; its log says why")

@@ -26,6 +26,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import NoReturn
 
+from oncelog.client import arguments as checked
+from oncelog.client.settings import MAX_PORT
 from oncelog.errors import OncelogError
 
 START_TIMEOUT_MS = 60_000
@@ -68,17 +70,18 @@ class Broker:
         start_timeout_ms: int = START_TIMEOUT_MS,
         stop_timeout_ms: int = STOP_TIMEOUT_MS,
     ) -> None:
-        self.host = host
-        self.port = port
-        self._advertise = advertise
-        self._config = {key: _config_text(value) for key, value in (config or {}).items()}
-        self._start_timeout_ms = start_timeout_ms
-        self._stop_timeout_ms = stop_timeout_ms
+        self.host: str = checked.text(host, "host")
+        self.port: int = _port(port)
+        self._advertise = None if advertise is None else checked.text(advertise, "advertise")
+        self._config = checked.config_texts(config, "config", '{"num.partitions": 3}')
+        self._start_timeout_ms = checked.whole_number(start_timeout_ms, "start_timeout_ms", least=0)
+        self._stop_timeout_ms = checked.whole_number(stop_timeout_ms, "stop_timeout_ms", least=0)
+        folder = None if data_dir is None else _folder(data_dir)
         self._owner_pid = os.getpid()
         self._process: subprocess.Popen[bytes] | None = None
         self._scratch = Path(tempfile.mkdtemp(prefix="oncelog-"))
-        self.data_dir = self._scratch / "data" if data_dir is None else Path(data_dir)
-        self.log_path = self._scratch / "broker.log"
+        self.data_dir: Path = self._scratch / "data" if folder is None else folder
+        self.log_path: Path = self._scratch / "broker.log"
         """What the broker wrote to stderr; removed by `close()`."""
 
     @property
@@ -237,9 +240,17 @@ class Broker:
         return code
 
 
-def _config_text(value: object) -> str:
-    """A config value as Kafka spells it."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def _port(given: object) -> int:
+    port = checked.whole_number(given, "port", "a whole number, 0 for a free one", least=0)
+    if port > MAX_PORT:
+        raise ValueError(f"port is {MAX_PORT} or less, not {port}")
+    return port
+
+
+def _folder(given: object) -> Path:
+    if not isinstance(given, str | os.PathLike):
+        raise TypeError(f"data_dir is the path of a folder, not {checked.shown(given)}")
+    return Path(given)
 
 
 @contextlib.contextmanager

@@ -317,6 +317,7 @@ def run(config: BrokerConfig) -> int:
     to_stderr = logging.StreamHandler(sys.stderr)
     to_stderr.setFormatter(LogLines(LOG_FORMAT))
     logging.basicConfig(level=logging.INFO, handlers=[to_stderr])
+    _let_ctrl_c_kill()  # what is opened can be opened again
     steady_time = SteadyTime(wall_ms, time.monotonic_ns)
     threads = max(BACKGROUND_THREADS, config.num_recovery_threads_per_data_dir)
     check_addresses(config)  # first: a broker that cannot serve leaves no folder behind
@@ -361,6 +362,7 @@ def _naming(remedy: str) -> Iterator[None]:
 
 
 def _stop(broker: BrokerState, steady_time: SteadyTime) -> None:
+    _let_ctrl_c_kill()  # the loop has given it back to Python, which would stop half way
     progress = StopProgress(time.monotonic())
     with ThreadPoolExecutor(STOP_THREADS) as pool:
         broker.stop(
@@ -397,6 +399,17 @@ def keep_lock(lock: FolderLock, _: int) -> None:
         logger.error("`.lock` in the data folder was deleted by someone, and cannot be recreated: %s", error)
 
 
+def _interrupted(loop: asyncio.AbstractEventLoop, stopped: asyncio.Event) -> None:
+    """The first Ctrl-C stops the broker in order. Another one is for whoever cannot wait, and as a crash."""
+    stopped.set()
+    loop.remove_signal_handler(signal.SIGINT)
+    _let_ctrl_c_kill()
+
+
+def _let_ctrl_c_kill() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 async def _serve(
     broker: BrokerState,
     lock: FolderLock,
@@ -405,8 +418,8 @@ async def _serve(
     steady_time: SteadyTime,
 ) -> None:
     stopped = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopped.set)
+    loop.add_signal_handler(signal.SIGTERM, stopped.set)
+    loop.add_signal_handler(signal.SIGINT, _interrupted, loop, stopped)
     server = Server(broker, loop, pool, steady_time)
     broker.group_commit = GroupCommit(server.run_in_thread)
     broker.off_loop = OffLoop(server.run_in_thread)
@@ -427,6 +440,8 @@ async def _serve(
     broker.resume_groups()
     broker.resume_transactions()
     await stopped.wait()
-    logger.info("stopping: making %d partitions durable", len(broker.logs.logs))
+    was_interrupted = signal.getsignal(signal.SIGINT) is signal.SIG_DFL
+    hint = "; press Ctrl-C again to stop at once, and recover at the next start" if was_interrupted else ""
+    logger.info("stopping: making %d partitions durable%s", len(broker.logs.logs), hint)
     broker.logs.begin_stop()
     await server.close()

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 from uuid import UUID
 
 from oncelog.broker.config import BROKER_KEYS, BrokerConfig, BrokerConfigSchema, Endpoint
+from oncelog.broker.descriptors import WantOfDescriptors
 from oncelog.broker.fetch_session import FetchSessionCache
 from oncelog.broker.fetch_view import TopicKey
 from oncelog.broker.group_commit import GroupCommit
@@ -117,6 +118,7 @@ class BrokerState:
         self.cluster_id = identity.cluster_id
         self.config_schema = BrokerConfigSchema(lambda: self.config, self._topics_own_lags)
         self.metrics = BrokerMetrics()
+        self.want_of_descriptors = WantOfDescriptors()
         self.purgatory = FetchPurgatory()
         self.off_loop = OffLoop()  # the server puts one with threads in its place
         self.timestamp_lookups = LookupMemory()
@@ -503,6 +505,7 @@ class BrokerState:
             foreign_epoch=self.controller.foreign_epoch,
             topic_id_of=lambda partition: self.controller.state.topics[partition.topic].id,
             was_deleted=lambda topic_id: topic_id in self.controller.removed_topics,
+            is_known=lambda topic_id: self.controller.state.topic_by_id(topic_id) is not None,
             open_files=open_files,
         )
         for partition, error in self.logs.report.failed.items():

@@ -14,7 +14,7 @@ from oncelog.audit.account import Audit, Ledger
 from oncelog.audit.bounds import bins_of, bounds_of
 from oncelog.audit.ids import ID_HEADER, RecordId, id_of_record
 from oncelog.audit.spread import SpreadCounter, TopicAudit, all_partitions
-from oncelog.cli.options import client_config
+from oncelog.cli.options import WrongUsage, client_config
 from oncelog.cli.output import print_json
 from oncelog.cli.reader import Start, TopicReader
 from oncelog.client.blocking import BlockingClient
@@ -67,7 +67,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def run(args: argparse.Namespace) -> int:
     topics = list(dict.fromkeys(args.topics))
     if args.client_settings and (args.spark or args.master):
-        raise OncelogError("-X is for the client of this process; a Spark job has clients of its own")
+        raise WrongUsage("-X is for the client of this process; a Spark job has clients of its own")
     audits = _audit_on_spark(args, topics) if args.spark or args.master else _audit_here(args, topics)
     total = all_partitions(audits).total
     if total.unnumbered and not total.stored:

@@ -223,7 +223,7 @@ def _fish_option(option: Option) -> str:
     names = [f"-l {flag[2:]}" if flag.startswith("--") else f"-s {flag[1:]}" for flag in option.flags]
     value = ""
     if option.value is not None:
-        value = " -r"
+        value = " -x"  # anything, but no file
         if option.value.choices:
             value = f" -x -a {_quoted(' '.join(option.value.choices))}"
         elif option.value.is_file or option.value.is_folder:

@@ -6,9 +6,8 @@ import argparse
 
 from oncelog.admin import Admin, ConfigEntry, ResourceType
 from oncelog.admin.values import EntityName
-from oncelog.cli.options import client_config, key_value, settings_of
+from oncelog.cli.options import WrongUsage, client_config, key_value, settings_of
 from oncelog.cli.output import print_json, print_table, say
-from oncelog.errors import OncelogError
 
 RESOURCES = {"topic": ResourceType.TOPIC, "broker": ResourceType.BROKER, "group": ResourceType.GROUP}
 CLIENTS = ("user", "client-id")
@@ -100,11 +99,11 @@ def run_alter(args: argparse.Namespace) -> int:
     _check_name(args)
     assigned, appended, subtracted = map(settings_of, (args.settings, args.appended, args.subtracted))
     if not (assigned or appended or subtracted or args.unset):
-        raise OncelogError("nothing to alter: give -o KEY=VALUE, --unset KEY, --append or --subtract KEY=VALUE")
+        raise WrongUsage("nothing to alter: give -o KEY=VALUE, --unset KEY, --append or --subtract KEY=VALUE")
     with Admin(client_config(args)) as admin:
         if args.kind in CLIENTS:
             if appended or subtracted:
-                raise OncelogError("a limit is a number, not a list: use -o and --unset")
+                raise WrongUsage("a limit is a number, not a list: use -o and --unset")
             limits = {key: _number(key, text) for key, text in assigned.items()}
             admin.alter_client_quotas(_entity(args), assign=limits, remove=args.unset, validate_only=args.check)
         else:
@@ -126,9 +125,9 @@ def run_alter(args: argparse.Namespace) -> int:
 
 def _check_name(args: argparse.Namespace) -> None:
     if args.name is None and args.kind in ("topic", "group"):
-        raise OncelogError(f"which {args.kind}? oncelog configs ... {args.kind} NAME")
+        raise WrongUsage(f"which {args.kind}? oncelog configs ... {args.kind} NAME")
     if args.kind == "broker" and args.name is not None and not args.name.isdecimal():
-        raise OncelogError(f"a broker is named by its node id, not {args.name!r}; see `oncelog cluster`")
+        raise WrongUsage(f"a broker is named by its node id, not {args.name!r}; see `oncelog cluster`")
 
 
 def _whose(args: argparse.Namespace) -> str:
@@ -145,7 +144,7 @@ def _number(key: str, text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise OncelogError(f"{key} must be a number, not {text!r}") from None
+        raise WrongUsage(f"{key} must be a number, not {text!r}") from None
 
 
 def _value(one: ConfigEntry) -> str | None:

@@ -9,20 +9,17 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-from oncelog.cli.options import client_config, not_negative, positive, seconds, separator, whole_number
+from oncelog.cli.options import WrongUsage, client_config, not_negative, positive, seconds, separator, whole_number
 from oncelog.cli.output import note, reader_is_gone, safe_json
-from oncelog.cli.reader import END, Start, TopicReader
+from oncelog.cli.reader import DEFAULT_FETCHING, END, Fetching, Start, TopicReader
 from oncelog.client.blocking import BlockingClient
 from oncelog.client.config import ClientConfig
-from oncelog.errors import OncelogError
+from oncelog.client.settings import BOOTSTRAP_SERVERS, kinds_of
 from oncelog.printable import printable
 from oncelog.records.model import Header
 from oncelog.types import IsolationLevel, TopicPartition
-
-if TYPE_CHECKING:
-    from oncelog.consumer.consumer import Consumer
 
 EPILOG = """\
 On a terminal, characters that it would obey are shown as \\x1b and the like; --raw prints them, as a pipe gets them.
@@ -42,12 +39,19 @@ examples:
   oncelog consume orders --from-beginning | head -1
 """
 
-MAX_WAIT_S = 0.5
-"""How late a member of a group notices --timeout at most."""
+ANSWER_S = 1.0
+"""How much longer than --timeout a broker is given that does not answer: one that is only slow is no error."""
 
 PATIENCE_S = 5.0
 TERMINAL_PATIENCE_S = 1.0
 """How long nothing is printed before that is explained: at once to people, later to scripts, which may not care."""
+
+IN_OPTIONS = {
+    "group_id": "use --group",
+    "isolation_level": "use --isolation",
+    "auto_offset_reset": "use --from-beginning or --offset",
+}
+"""Settings of a consumer that this command has options for."""
 
 ISOLATION = {level.name.lower(): level for level in IsolationLevel}
 
@@ -105,77 +109,94 @@ def run(args: argparse.Namespace) -> int:
     waiting = WaitNotice(args.topic, *((TERMINAL_PATIENCE_S,) if sys.stderr.isatty() else ()))
     if args.group is not None:
         return consume_as_member(args, render, waiting)
-    config = ClientConfig.of(client_config(args, client_id="oncelog-consume"))
+    config, fetching = settings_without_group(args)
     with BlockingClient(config) as client:
-        reader = TopicReader(client, args.topic, args.partitions, ISOLATION[args.isolation])
-        reader.start(start_of(args), until_end=args.until_end)
+        with client.within(_answer_ms(args.timeout)):
+            reader = TopicReader(client, args.topic, args.partitions, ISOLATION[args.isolation], fetching)
+            reader.start(start_of(args), until_end=args.until_end)
         _copy(reader, render, waiting, args.max, args.timeout)
     return 0
 
 
+def _answer_ms(left_s: float | None) -> int | None:
+    """How long a broker may take that is to answer at once, when so much is left of --timeout."""
+    return None if left_s is None else int((max(0.0, left_s) + ANSWER_S) * 1000)
+
+
+def settings_without_group(args: argparse.Namespace) -> tuple[ClientConfig, Fetching]:
+    """What -X says of a consumer, as far as it concerns whoever reads alone. Raises WrongUsage, and InvalidConfig."""
+    from oncelog.client.consumer_config import ConsumerConfig
+
+    given = client_config(args, client_id="oncelog-consume", fetch_max_bytes=DEFAULT_FETCHING.fetch_max_bytes)
+    config = ConsumerConfig.of(given)
+    chosen = {key.replace(".", "_"): key for key in given}
+    own = {name: getattr(config, name) for name in chosen if name in kinds_of(ClientConfig)}
+    fetching = Fetching(*(getattr(config, name) for name in Fetching._fields))
+    for name, key in chosen.items():
+        if name not in own and name not in Fetching._fields:
+            instead = IN_OPTIONS.get(name, "give --group as well, or leave it out")
+            raise WrongUsage(f"-X {key} has no effect on who reads without a group: {instead}")
+    return _as_client(own), fetching
+
+
+def _as_client(settings: dict[str, Any]) -> ClientConfig:
+    servers = [f"{host}:{port}" for host, port in settings.pop(BOOTSTRAP_SERVERS)]
+    return ClientConfig.of(servers, **settings)
+
+
+def _check_that_one_answers(given: dict[str, Any], timeout_s: float) -> None:
+    """A member waits for brokers that are not there yet. With --timeout that would end as if there were no records.
+    Raises BrokersUnreachable."""
+    from oncelog.client.consumer_config import ConsumerConfig
+
+    config = ConsumerConfig.of(given)
+    settings = {name: getattr(config, name) for name in kinds_of(ClientConfig)}
+    with BlockingClient(_as_client(settings)) as client, client.within(_answer_ms(timeout_s)):
+        client.refresh_metadata([])
+
+
 class WaitNotice:
-    """Says once that there is nothing to print at the moment, to whoever wonders why nothing happens."""
+    """Says that there is nothing to print at the moment, to whoever wonders why nothing happens; again if it is for
+    another reason."""
 
     def __init__(self, topic: str, patience_s: float = PATIENCE_S) -> None:
         self._topic = topic
         self._patience_s = patience_s
-        self._is_told = False
+        self._told = ""
 
     def quiet_for(self, elapsed_s: float, left: int | None, why: str | None = None) -> None:
-        """`left` of the records that were asked for have not come; None if their number was not given."""
-        if self._is_told or elapsed_s < self._patience_s:
+        """`left` of the records that were asked for have not come; None if their number was not given. `why` they do
+        not come, if that is not the end of the topic."""
+        why = why or f"at the end of {self._topic}"
+        if why == self._told or elapsed_s < self._patience_s:
             return
-        self._is_told = True
+        self._told = why
         if left is None:
             awaited = "waiting for new records"
         else:
             awaited = f"waiting for {left:,} more record{'' if left == 1 else 's'}"
-        note(f"{why or f'at the end of {self._topic}'}; {awaited} (Ctrl-C stops)")
+        note(f"{why}; {awaited} (Ctrl-C stops)")
 
 
 def consume_as_member(args: argparse.Namespace, render: Render, waiting: WaitNotice) -> int:
-    """Offsets are committed after the records were written: what is killed in between is printed again."""
     for option, given in (("--offset", args.offset), ("--partition", args.partitions), ("--until-end", args.until_end)):
         if given:
-            raise OncelogError(f"{option} and --group do not go together: the group knows where to read, and shares it")
-    from oncelog.consumer.consumer import Consumer  # takes a while, and most read without a group
+            raise WrongUsage(f"{option} and --group do not go together: the group knows where to read, and shares it")
+    from oncelog.cli.consume_group import copy_as_member  # takes a while, and most read without a group
+    from oncelog.consumer.consumer import Consumer
 
-    consumer = Consumer(
-        client_config(
-            args,
-            group_id=args.group,
-            client_id="oncelog-consume",
-            auto_offset_reset="earliest" if args.from_beginning else "latest",
-            enable_auto_commit=False,
-            isolation_level=args.isolation,
-        )
+    given = client_config(
+        args,
+        group_id=args.group,
+        client_id="oncelog-consume",
+        auto_offset_reset="earliest" if args.from_beginning else "latest",
+        enable_auto_commit=False,
+        isolation_level=args.isolation,
     )
-    with consumer:
-        consumer.subscribe([args.topic])
-        _copy_as_member(consumer, render, waiting, args)
+    if args.timeout is not None:
+        _check_that_one_answers(given, args.timeout)
+    copy_as_member(Consumer(given), render, waiting, args)
     return 0
-
-
-def _copy_as_member(consumer: Consumer, render: Render, waiting: WaitNotice, args: argparse.Namespace) -> None:
-    out = sys.stdout.buffer
-    left = args.max
-    last_news = time.monotonic()
-    while left != 0:
-        records = consumer.poll(MAX_WAIT_S, max_records=left)
-        for record in records:
-            out.write(render(TopicPartition(record.topic, record.partition), record))
-        out.flush()
-        left = None if left is None else left - len(records)
-        now = time.monotonic()
-        if records:
-            consumer.commit()
-            last_news = now
-        elif reader_is_gone() or (args.timeout is not None and now - last_news >= args.timeout):
-            return
-        else:
-            has_none = not consumer.assignment()
-            why = f"group {args.group} has given this member no partition of {args.topic} yet" if has_none else None
-            waiting.quiet_for(now - last_news, left, why)
 
 
 def start_of(args: argparse.Namespace) -> Start:
@@ -190,7 +211,8 @@ def _copy(reader: TopicReader, render: Render, waiting: WaitNotice, limit: int |
     last_news = time.monotonic()
     while not reader.finished:
         printed = 0
-        for partition, record in reader.poll():
+        left_s = None if timeout_s is None else last_news + timeout_s - time.monotonic()
+        for partition, record in reader.poll(_answer_ms(left_s)):
             out.write(render(partition, record))
             printed += 1
             if left is not None and printed == left:
@@ -206,7 +228,15 @@ def _copy(reader: TopicReader, render: Render, waiting: WaitNotice, limit: int |
         if not printed:
             if reader_is_gone():
                 return
-            waiting.quiet_for(now - last_news, left)
+            waiting.quiet_for(now - last_news, left, _why_quiet(reader))
+
+
+def _why_quiet(reader: TopicReader) -> str | None:
+    """If not because all is read."""
+    if not reader.leaderless:
+        return None
+    one, *more = reader.leaderless
+    return f"{len(more) + 1} partitions have no leader" if more else f"{one} has no leader"
 
 
 # --- how a record looks -----------------------------------------------------------------------------------------------
@@ -214,6 +244,8 @@ def _copy(reader: TopicReader, render: Render, waiting: WaitNotice, limit: int |
 
 def renderer(args: argparse.Namespace) -> Render:
     if args.json:
+        if args.format is not None or args.key_separator is not None:
+            raise WrongUsage("--json says itself how a record looks: leave out --format and --key-separator")
         return as_json
     show = _as_it_is if args.raw or not sys.stdout.isatty() else shown_on_a_terminal
     null = (args.null_marker or "").encode()
@@ -293,4 +325,4 @@ def _format_pieces(text: str, tokens: dict[str, Render]) -> Iterator[bytes | Ren
         elif piece[1:] in tokens:
             yield tokens[piece[1:]]
         else:
-            raise OncelogError(f"--format: {piece!r} is unknown; known are %{' %'.join(tokens)} and %%")
+            raise WrongUsage(f"--format: {piece!r} is unknown; known are %{' %'.join(tokens)} and %%")

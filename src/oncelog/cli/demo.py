@@ -31,7 +31,8 @@ from oncelog.cli.demo_broker import MortalBroker
 from oncelog.cli.demo_chronicle import Chronicle
 from oncelog.cli.demo_outcome import Evidence, Tally, print_evidence, to_json
 from oncelog.cli.demo_page import demo_page
-from oncelog.cli.demo_play import interrupted
+from oncelog.cli.demo_play import on_ctrl_c
+from oncelog.cli.ending import INTERRUPTED
 
 if TYPE_CHECKING:
     from oncelog.cli.demo_pipeline import Pipeline
@@ -40,11 +41,10 @@ RECORDS = 60_000
 MIN_RECORDS = 1_000
 SEED = 7
 REPORT = Path("demo-report")
-INTERRUPTED_EXIT_CODE = 130
 
 EPILOG = """\
 examples:
-  oncelog demo                                      about a minute; the report is demo-report/index.html
+  oncelog demo                                      about two minutes; the report is demo-report/index.html
   oncelog demo --without-spark --records 10000
   oncelog demo --seed 12 --report my-report --json
 """
@@ -80,23 +80,18 @@ def _record_count(text: str) -> int:
 def run(args: argparse.Namespace) -> int:
     console = Console(stderr=args.json)
     tally, chronicle = Tally(seed=args.seed), Chronicle()
-    signal.signal(signal.SIGINT, _interrupt)
+    signal.signal(signal.SIGINT, on_ctrl_c)
     try:
         evidence = _perform(args.records, not args.without_spark, tally, chronicle, console)
     except KeyboardInterrupt:
         print("interrupted; all processes are stopped and their data removed", file=sys.stderr)
-        return INTERRUPTED_EXIT_CODE
+        return INTERRUPTED
     code = conclude(evidence, tally, as_json=args.json)
     args.report.mkdir(parents=True, exist_ok=True)
     path = args.report / "index.html"
     path.write_text(demo_page(evidence, tally, chronicle), encoding="utf-8")
     console.print(f"report: {path}", highlight=False, soft_wrap=True)
     return code
-
-
-def _interrupt(*_: object) -> None:
-    interrupted.set()
-    raise KeyboardInterrupt
 
 
 def conclude(evidence: Evidence, tally: Tally, *, as_json: bool) -> int:

@@ -217,7 +217,7 @@ def _repair(path: str, found: list[Diagnosis], args: argparse.Namespace) -> list
     stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
     folder = Folder(FileStorage(), path, stamp, wall_ms(), uuid4)
     repairs: list[tuple[str, Repair]] = []
-    for each in _losses(found):
+    for each in found:
         repair = each.repair
         if repair is not None and all(repair != other for _, other in repairs):
             repairs.append((each.finding.path, repair))

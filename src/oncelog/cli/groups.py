@@ -10,7 +10,7 @@ from typing import Any
 
 from oncelog.admin import Admin, GroupDescription, ListedOffset, OffsetSpec
 from oncelog.cli.group_lag import GroupLag, RateWindow, measure
-from oncelog.cli.options import add_yes, client_config, moment, not_negative, seconds, whole_number
+from oncelog.cli.options import WrongUsage, add_yes, client_config, moment, not_negative, seconds, whole_number
 from oncelog.cli.output import (
     clear_progress,
     clear_screen,
@@ -143,6 +143,8 @@ def run_list(args: argparse.Namespace) -> int:
 def run_describe(args: argparse.Namespace) -> int:
     if args.watch is not None:
         return _watch(args)
+    if args.times is not None:
+        raise WrongUsage("--times is for --watch: how often to look, every how many seconds?")
     with Admin(client_config(args)) as admin:
         lags = _measure_all(admin, args)
     if args.json:

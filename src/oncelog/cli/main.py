@@ -9,19 +9,19 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from importlib import import_module
 from typing import Any, NamedTuple, NoReturn
 
 from oncelog.cli import output
-from oncelog.cli.options import key_value
+from oncelog.cli.ending import INTERRUPTED
+from oncelog.cli.options import WrongUsage, key_value
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 BOOTSTRAP_VARIABLE = "ONCELOG_BOOTSTRAP"
 
 FAILURE = 1
 WRONG_USAGE = 2
-INTERRUPTED = 130
 
 WITH_VALUE = ("-b", "--bootstrap-server", "-X")
 """Options that may stand before the command and take the next word."""
@@ -54,7 +54,7 @@ COMMANDS = {
     "run": Command("run a pipeline on Spark from a file: topics, SQL, tables, exactly once", makes_client=False),
     "faults": Command("a proxy that breaks connections to a cluster by a seeded script", makes_client=False),
     "demo": Command(
-        "the whole system at work, faults included, in about a minute", needs_bootstrap=False, makes_client=False
+        "the whole system at work, faults included, in about two minutes", needs_bootstrap=False, makes_client=False
     ),
     "completion": Command(
         "completion of commands and options for bash, zsh or fish", needs_bootstrap=False, makes_client=False
@@ -74,6 +74,13 @@ Each command has its own help and examples: oncelog COMMAND --help
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    try:
+        return _main(arguments)
+    except KeyboardInterrupt:  # before the command began
+        return INTERRUPTED
+
+
+def _main(arguments: Sequence[str] | None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     output.speak_json("--json" in words)  # wrong usage is told before all words are understood
     command = chosen_command(words)
@@ -93,6 +100,8 @@ def run_command(args: argparse.Namespace) -> int:
     try:
         code = _run(args)
         sys.stdout.flush()
+    except WrongUsage as error:
+        args.refuse(str(error))
     except KeyboardInterrupt:
         output.clear_progress()
         return INTERRUPTED
@@ -144,9 +153,44 @@ class Parser(argparse.ArgumentParser):
     def _get_formatter(self) -> argparse.HelpFormatter:
         return self.formatter_class(self.prog, width=output.terminal_columns() - 2)  # type: ignore[call-arg]
 
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse does it, with the option that was probably meant."""
+        words = sys.argv[1:] if args is None else args
+        known, unknown = self.parse_known_args(words, namespace)
+        if unknown:
+            parsers = list(_parsers_on_the_way(self, words))
+            options = [option for parser in parsers for option in parser._option_string_actions]
+            hints = (_meant(word.partition("=")[0], options) for word in unknown if word.startswith("--"))
+            parsers[-1].error(f"unrecognized arguments: {' '.join(unknown)}{next(filter(None, hints), '')}")
+        return known
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is None or value in action.choices:
+            return
+        names = [str(choice) for choice in action.choices]
+        hint = _meant(str(value), names) or f"; there are {', '.join(names)}"
+        raise argparse.ArgumentError(action, f"there is no {str(value)!r}{hint}")
+
     def error(self, message: str) -> NoReturn:
         output.show_wrong_usage(self.format_usage(), self.prog, message)
         sys.exit(WRONG_USAGE)
+
+
+def _parsers_on_the_way(parser: argparse.ArgumentParser, words: Sequence[str]) -> Iterator[argparse.ArgumentParser]:
+    """To the command that the words choose."""
+    yield parser
+    for word in words:
+        chosen = actions_of(parser).get(word)
+        if chosen is not None:
+            parser = chosen
+            yield parser
+
+
+def _meant(word: str, known: Iterable[str]) -> str:
+    import difflib  # only for who mistyped
+
+    near = difflib.get_close_matches(word, list(dict.fromkeys(known)), n=2, cutoff=0.65)
+    return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
 def build_parser(command: str | None) -> argparse.ArgumentParser:
@@ -177,6 +221,7 @@ def _parser_with(chosen: Collection[str]) -> argparse.ArgumentParser:
         import_module(f"oncelog.cli.{name.replace('-', '_')}").add_parser(subparsers)
         for leaf in leaves_of(subparsers.choices[name]):
             common.add_to(leaf, command, with_defaults=False)
+            leaf.set_defaults(refuse=leaf.error)
     return parser
 
 

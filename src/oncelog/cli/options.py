@@ -1,10 +1,17 @@
-"""Argument types that several commands share. A bad value is wrong usage: argparse says so and exits with 2."""
+"""Argument types that several commands share, and what is raised for options that do not go together. Both are wrong
+usage: the command's usage is shown, and the exit code is 2."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable
 from typing import Any
+
+from oncelog.errors import OncelogError
+
+
+class WrongUsage(OncelogError):
+    """What was typed makes no sense, whatever the brokers say: found by looking at the options alone."""
 
 
 def key_value(text: str) -> tuple[str, str]:

@@ -19,6 +19,8 @@ from oncelog.printable import UNSAFE, printable
 NO_TERMINAL_COLUMNS = 80
 CHECKS = "oncelog.client.arguments"
 """Where public calls check what they are given."""
+SAID_HERE = {"check bootstrap.servers": "check the address (-b)"}
+"""What is called otherwise on a command line, in errors of clients."""
 CLEAR_LINE = "\x1b[2K\r"
 CLEAR_SCREEN = "\x1b[H\x1b[2J"
 
@@ -191,10 +193,16 @@ def describe_error(error: Exception) -> str:
     if isinstance(error, KafkaError):
         return f"{error.message} ({error.name})"
     if isinstance(error, OncelogError) or _is_refusal(error):
-        return str(error)
+        return _as_said_here(str(error))
     if isinstance(error, OSError):
         return _describe_os_error(error)
     return f"unexpected {type(error).__name__}: {error}; run it again with --debug and report what it shows"
+
+
+def _as_said_here(text: str) -> str:
+    for theirs, ours in SAID_HERE.items():
+        text = text.replace(theirs, ours)
+    return text
 
 
 def _is_refusal(error: Exception) -> bool:

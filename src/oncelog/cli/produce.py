@@ -7,8 +7,8 @@ import sys
 import time
 from typing import Any
 
-from oncelog.cli.options import client_config, key_value, not_negative, separator
-from oncelog.cli.output import clear_progress, detail, print_json, show_progress
+from oncelog.cli.options import WrongUsage, client_config, key_value, not_negative, separator
+from oncelog.cli.output import clear_progress, detail, note, print_json, show_progress
 from oncelog.cli.record_lines import JsonLines, RecordLines, TextLines, available_lines
 from oncelog.cli.stall import watching, why_topic_waits
 from oncelog.client.blocking import BlockingClient
@@ -16,7 +16,6 @@ from oncelog.client.config import ClientConfig
 from oncelog.client.producer_config import ProducerConfig
 from oncelog.client.records import RecordMetadata
 from oncelog.client.settings import kinds_of
-from oncelog.errors import OncelogError
 from oncelog.producer.producer import Producer
 from oncelog.types import NO_OFFSET, TopicPartition
 
@@ -88,8 +87,10 @@ def run(args: argparse.Namespace) -> int:
     with watching(lambda: (stored.sent, stored.records), lambda: why_topic_waits(shared, args.topic)):
         try:
             send_all(args.topic, lines, producer, stored)
-        except BaseException:
+        except BaseException as failure:
             producer.close(0)
+            if isinstance(failure, KeyboardInterrupt):
+                stored.tell_interrupted()
             raise
         producer.close()
     error = stored.error or lines.refused
@@ -113,11 +114,11 @@ def send_all(topic: str, lines: RecordLines, producer: Producer, stored: Stored)
 
 def check_options(args: argparse.Namespace) -> None:
     if args.from_json and (args.key_separator is not None or args.null_marker is not None):
-        raise OncelogError("--from-json says itself what is a key and what is null: leave out the other options")
+        raise WrongUsage("--from-json says itself what is a key and what is null: leave out the other options")
     if args.keep_partitions and not args.from_json:
-        raise OncelogError("--keep-partitions is for --from-json; plain lines name no partition")
+        raise WrongUsage("--keep-partitions is for --from-json; plain lines name no partition")
     if args.keep_partitions and args.partition is not None:
-        raise OncelogError("give either --partition or --keep-partitions")
+        raise WrongUsage("give either --partition or --keep-partitions")
 
 
 def producer_defaults(args: argparse.Namespace) -> dict[str, Any]:
@@ -184,6 +185,10 @@ class Stored:
         if self._visible and time.monotonic() - self._shown >= PROGRESS_EVERY_S:
             self._shown = time.monotonic()
             show_progress(f"{self.records:,} records stored")
+
+    def tell_interrupted(self) -> None:
+        if self.records < self.sent:
+            note(f"{self.records:,} of {self.sent:,} records are stored; of the others nobody has heard")
 
     def finish(self, topic: str) -> None:
         if self._visible:

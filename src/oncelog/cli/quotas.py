@@ -7,9 +7,8 @@ from collections.abc import Mapping
 
 from oncelog.admin import Admin, ClientQuota
 from oncelog.admin.values import EntityName
-from oncelog.cli.options import client_config, key_value, settings_of
+from oncelog.cli.options import WrongUsage, client_config, key_value, settings_of
 from oncelog.cli.output import print_json, print_table, say
-from oncelog.errors import OncelogError
 
 EPILOG = """\
 limits:
@@ -87,7 +86,7 @@ def run_alter(args: argparse.Namespace) -> int:
     entity = _entity(args)
     limits = {key: _number(key, text) for key, text in settings_of(args.settings).items()}
     if not (limits or args.unset):
-        raise OncelogError("nothing to alter: give -o KEY=VALUE or --unset KEY")
+        raise WrongUsage("nothing to alter: give -o KEY=VALUE or --unset KEY")
     with Admin(client_config(args)) as admin:
         admin.alter_client_quotas(entity, assign=limits, remove=args.unset)
     if args.json:
@@ -104,7 +103,7 @@ def _entity(args: argparse.Namespace) -> dict[str, EntityName]:
     if args.client_id is not None or args.default_client_id:
         entity["client-id"] = args.client_id
     if not entity:
-        raise OncelogError("whose limits? Give --user, --default-user, --client-id or --default-client-id")
+        raise WrongUsage("whose limits? Give --user, --default-user, --client-id or --default-client-id")
     return entity
 
 
@@ -112,7 +111,7 @@ def _number(key: str, text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise OncelogError(f"{key} must be a number, not {text!r}") from None
+        raise WrongUsage(f"{key} must be a number, not {text!r}") from None
 
 
 def _name(entity: Mapping[str, EntityName]) -> str:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from oncelog.cli.output import note
 from oncelog.client.blocking import BlockingClient
+from oncelog.client.leaderless import without_leader
 from oncelog.client.leaders import EARLIEST_OFFSET, LATEST_OFFSET, list_offsets
 from oncelog.client.metadata import NO_LEADER, Node
 from oncelog.errors import NONE, KafkaError, LeaderNotAvailable, OffsetOutOfRange, error_for_code
@@ -23,11 +24,8 @@ from oncelog.wire.api import ApiKey
 from oncelog.wire.fetch import FetchedPartition, FetchPartition, FetchRequest, FetchTopic
 from oncelog.wire.schema import ZERO_UUID
 
-MAX_WAIT_MS = 500
-"""How long a fetch that finds nothing waits, and so how late Ctrl-C or --timeout is noticed at most."""
-MAX_BYTES = 16 * 1024 * 1024
-MAX_PARTITION_BYTES = 1024 * 1024
 RECORDS_AT_ONCE = 1_000
+LEADERLESS_PAUSE_S = 0.5
 LOOK_AGAIN_S = 1.0
 """How often a partition without a leader is looked for, while the others are read."""
 LAST_VERSION_BY_NAME = 12
@@ -44,11 +42,30 @@ class Start(NamedTuple):
 END = Start(-1)
 
 
+class Fetching(NamedTuple):
+    """What a consumer may be told of its fetches, and what a reader is told without."""
+
+    fetch_max_wait_ms: int = 500
+    """How long a fetch that finds nothing waits, and so how late --timeout is noticed at most."""
+    fetch_min_bytes: int = 1
+    fetch_max_bytes: int = 16 * 1024 * 1024
+    max_partition_fetch_bytes: int = 1024 * 1024
+
+
+DEFAULT_FETCHING = Fetching()
+
+
 class TopicReader:
     def __init__(
-        self, client: BlockingClient, topic: str, partitions: Iterable[int] | None, isolation: IsolationLevel
+        self,
+        client: BlockingClient,
+        topic: str,
+        partitions: Iterable[int] | None,
+        isolation: IsolationLevel,
+        fetching: Fetching = DEFAULT_FETCHING,
     ) -> None:
         self._client = client
+        self._fetching = fetching
         self._topic = topic
         self._isolation = isolation
         chosen = partitions or [partition.index for partition in client.topic(topic).partitions]
@@ -99,25 +116,30 @@ class TopicReader:
         now = time.monotonic()
         since = self._leaderless.setdefault(partition, now)
         if self._until_the_end and now - since >= self._client.config.default_api_timeout_ms / 1000:
-            raise LeaderNotAvailable(f"{partition} has no leader, so its end cannot be reached; its broker may be down")
+            raise LeaderNotAvailable(f"the end of {partition} cannot be reached: {without_leader([partition])}")
         if partition not in self._named:
             self._named.add(partition)
             note(f"{partition} has no leader; waiting for it")
 
     @property
+    def leaderless(self) -> list[TopicPartition]:
+        """Of what is to be read, those that no broker leads at the moment."""
+        return sorted(self._leaderless)
+
+    @property
     def finished(self) -> bool:
         return self._until_the_end and all(self._is_read(partition) for partition in self._partitions)
 
-    def poll(self) -> Iterator[tuple[TopicPartition, ConsumerRecord]]:
-        """What one round of fetches brings. Of a round that is not read to its end, the rest is fetched again."""
+    def poll(self, answer_ms: int | None = None) -> Iterator[tuple[TopicPartition, ConsumerRecord]]:
+        """What one round of fetches brings. Of a round that is not read to its end, the rest is fetched again. Brokers
+        may take `answer_ms`, and `fetch.max.wait.ms` more to say that there is nothing."""
         self._order.rotate(-1)  # so that no partition is always served last
-        unread = [partition for partition in self._order if not self._is_read(partition)]
-        led = self._led(unread)
+        with self._client.within(None if answer_ms is None else answer_ms + self._fetching.fetch_max_wait_ms):
+            led = self._led([partition for partition in self._order if not self._is_read(partition)])
+            self._place(led)
+            fetched = self._client.retrying(lambda: self._fetch_all(self._led(led))) if led else []
         if not led:
-            time.sleep(MAX_WAIT_MS / 1000)
-            return
-        self._place(led)
-        fetched = self._client.retrying(lambda: self._fetch_all(self._led(led)))
+            time.sleep(LEADERLESS_PAUSE_S)
         for partition, cursor in fetched:
             for record in self._until_end(partition, cursor):
                 yield partition, record
@@ -140,7 +162,7 @@ class TopicReader:
         failed: KafkaError | None = None
         for node, led in by_leader.items():
             # One leader can be waited for; several are asked in turn, and none may keep the others waiting.
-            for answer in self._fetch(node, led, MAX_WAIT_MS // len(by_leader)):
+            for answer in self._fetch(node, led, self._fetching.fetch_max_wait_ms // len(by_leader)):
                 try:
                     found.append(self._cursor(answer))
                 except KafkaError as error:
@@ -160,14 +182,14 @@ class TopicReader:
                 fetch_offset=self._positions[TopicPartition(self._topic, index)],
                 last_fetched_epoch=-1,
                 log_start_offset=-1,
-                max_bytes=MAX_PARTITION_BYTES,
+                max_bytes=self._fetching.max_partition_fetch_bytes,
             )
             for _, index in partitions
         ]
         request = FetchRequest(
             max_wait_ms=max_wait_ms,
-            min_bytes=1,
-            max_bytes=MAX_BYTES,
+            min_bytes=self._fetching.fetch_min_bytes,
+            max_bytes=self._fetching.fetch_max_bytes,
             isolation_level=self._isolation,
             session_id=NO_SESSION,
             session_epoch=FINAL_EPOCH,

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from oncelog.cli.options import key_value
+from oncelog.cli.ending import INTERRUPTED
+from oncelog.cli.options import WrongUsage, key_value
 from oncelog.cli.output import say_text
 from oncelog.errors import OncelogError
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from oncelog.cli.run_screen import Screen
     from oncelog.spark.pipeline.document import Problem
     from oncelog.spark.pipeline.functions import Function
@@ -72,22 +78,29 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
-    from oncelog.cli.run_screen import open_screen
-    from oncelog.spark.pipeline.document import InvalidPipeline
-    from oncelog.spark.pipeline.example import EXAMPLE
-    from oncelog.spark.pipeline.running import StopRequest
-
     if args.example:
+        from oncelog.spark.pipeline.example import EXAMPLE
+
         say_text(EXAMPLE)
         return 0
     if args.file is None:
-        raise OncelogError("which pipeline? oncelog run PIPELINE.toml (oncelog run --example prints one to start from)")
+        raise WrongUsage("which pipeline? oncelog run PIPELINE.toml (oncelog run --example prints one to start from)")
+    if find_spec("pyspark") is None:
+        raise OncelogError("a pipeline runs on Spark, and PySpark is not installed: pip install 'oncelog[spark]'")
+    from oncelog.cli.run_screen import open_screen
+    from oncelog.spark.pipeline.document import InvalidPipeline
+    from oncelog.spark.pipeline.running import StoppedEarly, StopRequest
+
     with open_screen(as_json=args.json) as screen, StopRequest().on_signals() as stop:
         try:
             _check_and_run(args, screen, stop)
         except InvalidPipeline as error:
             screen.problems(error.problems)
             return 1
+        except StoppedEarly:
+            if args.check:
+                return INTERRUPTED  # nobody knows whether it is in order
+            screen.note("stopped before the first batch; the next run begins or goes on here")
     return 0
 
 
@@ -108,7 +121,7 @@ def _check_and_run(args: argparse.Namespace, screen: Screen, stop: StopRequest) 
         screen.note("serving metrics", url=f"http://{serve(args.metrics).address}/metrics")
     log = session.log_file(pipeline, only_check=False)
     screen.note("starting Spark", log=log)
-    with session.open_session(pipeline, log) as spark, stop.on_signals():
+    with _session(pipeline, log, screen, stop) as spark:
         frames = building.build(spark, pipeline, functions)
         if frames.problems:
             raise InvalidPipeline(frames.problems)
@@ -120,6 +133,19 @@ def _check_and_run(args: argparse.Namespace, screen: Screen, stop: StopRequest) 
         except running.QueryFailed as error:
             raise OncelogError(f"{error}; the next run goes on after the last batch; Spark's log: {log}") from error
         screen.note("stopped; the next run goes on here" if stop.count else "done: all that was there is processed")
+
+
+@contextmanager
+def _session(pipeline: Pipeline, log: str, screen: Screen, stop: StopRequest) -> Iterator[SparkSession]:
+    from oncelog.spark.pipeline import session
+    from oncelog.spark.pipeline.running import StoppedEarly
+
+    with session.open_session(pipeline, log) as spark, stop.on_signals():  # Spark has put its own handlers into place
+        try:
+            yield spark
+        except StoppedEarly:
+            screen.note("stopping Spark; another signal ends the process at once")
+            raise
 
 
 def _check(args: argparse.Namespace, screen: Screen, stop: StopRequest) -> None:
@@ -135,7 +161,7 @@ def _check(args: argparse.Namespace, screen: Screen, stop: StopRequest) -> None:
         raise InvalidPipeline(in_order(problems))
     log = session.log_file(pipeline, only_check=True)
     screen.note("starting Spark", log=log)
-    with session.open_session(pipeline, log) as spark, stop.on_signals():
+    with _session(pipeline, log, screen, stop) as spark:
         frames = building.build(spark, pipeline, functions, reading.unknown)
         problems += frames.problems
         if problems:

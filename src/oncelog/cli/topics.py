@@ -15,9 +15,9 @@ from oncelog.admin import (
     ResourceType,
     TopicDescription,
 )
-from oncelog.cli.options import add_yes, client_config, key_value, positive, settings_of
+from oncelog.cli.options import WrongUsage, add_yes, client_config, key_value, positive, settings_of
 from oncelog.cli.output import confirm, print_json, print_table, say
-from oncelog.errors import OncelogError, TopicAlreadyExists, UnknownTopicOrPartition
+from oncelog.errors import TopicAlreadyExists, UnknownTopicOrPartition
 from oncelog.types import TopicPartition
 
 EPILOG = """\
@@ -190,7 +190,7 @@ def _print_topic(topic: dict[str, Any]) -> None:
 
 def run_alter(args: argparse.Namespace) -> int:
     if not (args.partitions or args.settings or args.unset):
-        raise OncelogError("nothing to alter: give --partitions, -o KEY=VALUE or --unset KEY")
+        raise WrongUsage("nothing to alter: give --partitions, -o KEY=VALUE or --unset KEY")
     with Admin(client_config(args)) as admin:
         if args.settings or args.unset:
             admin.alter_configs(ResourceType.TOPIC, args.name, assign=settings_of(args.settings), remove=args.unset)

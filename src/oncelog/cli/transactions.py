@@ -8,7 +8,7 @@ from typing import Any
 
 from oncelog import clock
 from oncelog.admin import Admin, HangingTransaction, ProducerState, TransactionDescription, TransactionState
-from oncelog.cli.options import client_config, not_negative, seconds
+from oncelog.cli.options import WrongUsage, client_config, not_negative, seconds
 from oncelog.cli.output import confirm, print_json, print_table, say
 from oncelog.cli.producers import add_describe as add_producers
 from oncelog.cli.producers import when
@@ -172,7 +172,7 @@ def _as_json(one: TransactionDescription, now_ms: int) -> dict[str, Any]:
 
 def run_find_hanging(args: argparse.Namespace) -> int:
     if args.partition is not None and args.topic is None:
-        raise OncelogError("--partition is a partition of which --topic?")
+        raise WrongUsage("--partition is a partition of which --topic?")
     with Admin(client_config(args)) as admin:
         hanging = admin.find_hanging_transactions(
             _searched(admin, args), max_transaction_timeout_ms=int(args.max_transaction_timeout * 60_000)
@@ -230,10 +230,10 @@ def run_abort(args: argparse.Namespace) -> int:
     says_where = any(value is not None for value in (args.topic, args.partition, args.start_offset, *claimed))
     if args.transactional_id is not None:
         if says_where:
-            raise OncelogError("give either the ID of a producer, or where a transaction hangs")
+            raise WrongUsage("give either the ID of a producer, or where a transaction hangs")
         return _abort_by_fencing(args)
     if args.topic is None or args.partition is None:
-        raise OncelogError("which one? Give the ID of its producer, or the --topic and --partition where it hangs")
+        raise WrongUsage("which one? Give the ID of its producer, or the --topic and --partition where it hangs")
     partition = TopicPartition(args.topic, args.partition)
     with Admin(client_config(args)) as admin:
         if args.start_offset is not None and claimed == (None, None, None):
@@ -241,7 +241,7 @@ def run_abort(args: argparse.Namespace) -> int:
             coordinator_epoch = producer.coordinator_epoch
             claimed = producer.producer_id, producer.producer_epoch, coordinator_epoch or NEVER_MARKED
         elif args.start_offset is not None or None in claimed:
-            raise OncelogError("give --start-offset, or all of --producer-id, --producer-epoch, --coordinator-epoch")
+            raise WrongUsage("give --start-offset, or all of --producer-id, --producer-epoch, --coordinator-epoch")
         _confirm(args, f"abort the transaction of producer {claimed[0]} in {partition}")
         admin.abort_hanging(partition, *claimed)
     if args.json:

@@ -418,6 +418,12 @@ class Accumulator:
         self.topics[topic] = known
         return known
 
+    def forget_leaders(self, topic: str) -> None:
+        """No broker has the topic: it was deleted, or is not known everywhere yet."""
+        known = self.topics.get(topic)
+        for queue in () if known is None else known.queues:
+            queue.leader = NO_LEADER
+
     def adopt(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         """A batch that was made elsewhere, behind those of its queue; no record joins it."""
         self._acquire()

@@ -180,12 +180,12 @@ def isolation_level(given: Any) -> IsolationLevel:
     return found
 
 
-def config_texts(given: Any, name: str = "configs") -> dict[str, str]:
+def config_texts(given: Any, name: str = "configs", example: str = '{"retention.ms": 60000}') -> dict[str, str]:
     """Configs as requests carry them: numbers, truth values and lists become the texts that Kafka's files have."""
     if given is None:
         return {}
     if not isinstance(given, Mapping):
-        raise TypeError(f'{name} is a mapping of keys to values, such as {{"retention.ms": 60000}}; not {shown(given)}')
+        raise TypeError(f"{name} is a mapping of keys to values, such as {example}; not {shown(given)}")
     return {text(key, f"each key of {name}"): _config_text(key, value) for key, value in given.items()}
 
 

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from oncelog.client.config import ClientConfig
 from oncelog.client.connection import Answer, Connection, ProtocolViolation
+from oncelog.client.leaderless import without_leader
 from oncelog.client.metadata import NO_LEADER, ClusterMetadata, Node, PartitionMetadata, TopicMetadata
 from oncelog.client.reachability import Reachability
 from oncelog.errors import (
@@ -196,8 +197,11 @@ class BlockingClient:
         return connection
 
     @contextmanager
-    def _within(self, timeout_ms: int) -> Iterator[None]:
-        """Whatever is connected to and asked in here, and in calls that it makes, ends by then."""
+    def within(self, timeout_ms: int | None) -> Iterator[None]:
+        """Whatever is connected to and asked in here, and in calls that it makes, ends by then. None sets no limit."""
+        if timeout_ms is None:
+            yield
+            return
         outer = self._deadline
         deadline = time.monotonic() + timeout_ms / 1000
         self._deadline = deadline if outer is None else min(outer, deadline)
@@ -215,7 +219,7 @@ class BlockingClient:
         self, api_key: ApiKey, bodies: Iterable[Any], *, node: Node | None = None, **options: Any
     ) -> list[Any]:
         """Several requests to one broker, and its answers to all of them."""
-        with self._within(self.config.default_api_timeout_ms):
+        with self.within(self.config.default_api_timeout_ms):
             return self._request_all(api_key, bodies, node, **options)
 
     def _request_all(
@@ -267,7 +271,7 @@ class BlockingClient:
         if self._was_connected:
             raise ConnectionLost(f"no broker answers any more ({'; '.join(texts)})")
         raise BrokersUnreachable(
-            f"no broker answers ({'; '.join(texts)}); start one with `oncelog broker`, or check the address (-b)"
+            f"no broker answers ({'; '.join(texts)}); start one with `oncelog broker`, or check bootstrap.servers"
         )
 
     def _forget(self, address: tuple[str, int]) -> None:
@@ -310,7 +314,7 @@ class BlockingClient:
         assert self._metadata is not None
         node = self._metadata.nodes.get(found.leader)
         if found.leader == NO_LEADER or node is None:
-            raise LeaderNotAvailable(f"{partition} has no leader at the moment; its broker may be down")
+            raise LeaderNotAvailable(without_leader([partition]))
         return node
 
     def partition(self, partition: TopicPartition) -> PartitionMetadata:
@@ -340,7 +344,7 @@ class BlockingClient:
 
         Lost connections and errors that Kafka calls retriable are repeated, after fresh metadata where it is stale.
         """
-        with self._within(timeout_ms or self.config.default_api_timeout_ms):
+        with self.within(timeout_ms or self.config.default_api_timeout_ms):
             return self._retrying(attempt)
 
     def _retrying(self, attempt: Callable[[], T]) -> T:

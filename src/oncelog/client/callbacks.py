@@ -37,14 +37,13 @@ def check_callback(given: Any, name: str, first: str, second: str = "error") -> 
     found = _parameters(given)
     if found is None:
         return
-    names, least, most = found
+    names, _, _ = found
     if names and (names[0] in ERRORS or (len(names) > 1 and names[1] in RESULTS and names[0] not in RESULTS)):
         raise TypeError(
             f"{name} is called as ({first}, {second}), but this one takes ({', '.join(names)}), the other way"
             " round, as with confluent-kafka: it would take every success for an error; swap its parameters"
         )
-    if least > 2 or (most is not None and most < 2):
-        raise TypeError(f"{name} is called as ({first}, {second}), but this one takes ({', '.join(names)})")
+    _check_count(given, name, (first, second))
 
 
 def check_listener(given: Any, name: str) -> None:
@@ -53,11 +52,22 @@ def check_listener(given: Any, name: str) -> None:
         return
     if not callable(given):
         raise TypeError(f"{name} is a function of (consumer, partitions), not {shown(given)}")
+    _check_count(given, name, ("consumer", "partitions"))
+
+
+def _check_count(given: Any, name: str, arguments: tuple[str, ...]) -> None:
+    names = taken_instead(given, len(arguments))
+    if names is not None:
+        raise TypeError(f"{name} is called as ({', '.join(arguments)}), but this one takes ({', '.join(names)})")
+
+
+def taken_instead(given: Any, count: int) -> tuple[str, ...] | None:
+    """What a function takes that cannot be called with so many arguments; None if it can, as far as is known."""
     found = _parameters(given)
-    if found is not None:
-        names, least, most = found
-        if least > 2 or (most is not None and most < 2):
-            raise TypeError(f"{name} is called as (consumer, partitions), but this one takes ({', '.join(names)})")
+    if found is None:
+        return None
+    names, least, most = found
+    return names if least > count or (most is not None and most < count) else None
 
 
 class DeliveryCallbacks:

@@ -2,7 +2,7 @@
 
 `ClientConfig.of("host:9092", client_id="me")` says the same as
 `ClientConfig.of({"bootstrap.servers": "host:9092", "client.id": "me"})`. A key that does not exist is an error that
-names the nearest one that does.
+says what to do instead, or names the nearest one that does.
 """
 
 from __future__ import annotations
@@ -11,7 +11,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from oncelog.client.settings import MAX_INT, Milliseconds, Servers, Text, milliseconds, parse_servers, read_settings
+from oncelog.client.settings import (
+    MAX_INT,
+    Milliseconds,
+    SecurityProtocolKind,
+    Servers,
+    Text,
+    milliseconds,
+    parse_servers,
+    read_settings,
+)
 
 __all__ = ["ClientConfig", "parse_servers"]
 
@@ -32,8 +41,10 @@ class ClientConfig:
     """The pause before the first retry; it doubles."""
     retry_backoff_max_ms: Milliseconds = 1_000
     """The longest pause between two retries."""
+    security_protocol: Annotated[str, SecurityProtocolKind()] = "PLAINTEXT"
+    """TLS and SASL are not supported yet."""
 
     @classmethod
     def of(cls, bootstrap_servers: str | Iterable[str] | Mapping[str, Any], **settings: Any) -> ClientConfig:
         """Raises InvalidConfig."""
-        return cls(**read_settings(cls, bootstrap_servers, settings))
+        return cls(**read_settings(cls, bootstrap_servers, settings, client="admin"))

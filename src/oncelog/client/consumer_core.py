@@ -27,6 +27,7 @@ from oncelog.client.driven import MAX_POLL_MS
 from oncelog.client.fetch.fetcher import Fetcher
 from oncelog.client.fetch.inbox import Inbox
 from oncelog.client.fetch.lookups import Survey
+from oncelog.client.fetch.partitions import PartitionState, Stage
 from oncelog.client.membership.assignors.catalogue import assignors_named
 from oncelog.client.membership.classic import ClassicMembership
 from oncelog.client.membership.coordinator_link import GROUP_KEY, CoordinatorLink
@@ -34,7 +35,8 @@ from oncelog.client.membership.kip848 import Kip848Membership
 from oncelog.client.membership.membership import Membership, MembershipSettings
 from oncelog.client.membership.news import Assigned, Lost, Revoking
 from oncelog.client.membership.news import News as GroupNews
-from oncelog.client.membership.offset_commits import OffsetCommits
+from oncelog.client.membership.offset_commits import OffsetCommits, Withdraw
+from oncelog.client.membership.topic_choice import topic_choice
 from oncelog.client.metadata_cache import MetadataCache
 from oncelog.client.network import Network
 from oncelog.client.network_events import Event
@@ -126,6 +128,8 @@ class ConsumerCore:
         """Whose position a callback of the user's waits for."""
         self.missing_topics: frozenset[str] = frozenset()
         """Those to be read that do not exist, as brokers last said. For any thread."""
+        self.matches_nothing = False
+        """What is subscribed to is a pattern, and brokers last said of no topic that fits. For any thread."""
         self._told_missing: frozenset[str] = frozenset()
         self._refused_in: int | None = None
         """The poll in which the group would not tell committed offsets."""
@@ -181,8 +185,7 @@ class ConsumerCore:
         for error in self.fetcher.take_errors():
             self.tell(Trouble(error))
         if self._close_at_ms is not None:
-            self._close_if_done(self._close_at_ms, now_ms)
-            wait_ms = min(wait_ms, self._close_at_ms - now_ms)
+            wait_ms = min(wait_ms, self._close_if_done(self._close_at_ms, now_ms))
         due_ms = self._cluster.due_ms()
         if due_ms is not None:
             wait_ms = min(wait_ms, due_ms - now_ms)
@@ -192,6 +195,7 @@ class ConsumerCore:
         if event.tag == ApiKey.METADATA:
             if self._cluster.arrived(event, now_ms) is not None:
                 self._notice_missing()
+                self._notice_no_match()
         elif self.fetcher.handle(event, now_ms) or self._topic_questions.handle(event, now_ms):
             pass
         elif self._link is not None:
@@ -238,16 +242,32 @@ class ConsumerCore:
         self._told_missing = news | (self._told_missing & missing)
         self.missing_topics = missing
 
+    def _notice_no_match(self) -> None:
+        """The same of a pattern that matches no topic at all."""
+        pattern, was_told = self._subscribed, self.matches_nothing
+        if not isinstance(pattern, re.Pattern) or not self.metadata.knows_all:
+            self.matches_nothing = False
+            return
+        choice = topic_choice(pattern, exclude_internal=self._config.exclude_internal_topics)
+        self.matches_nothing = choice.topics(self.metadata.cluster) == frozenset()
+        if self.matches_nothing and not was_told:
+            _log.warning(
+                "%s: no topic matches the pattern %r: nothing is read until there is one",
+                self._config.client_id,
+                pattern.pattern,
+            )
+
     # --- what is read -----------------------------------------------------------------------------------------------
 
     def subscribe(self, topics: Subscription, now_ms: int) -> None:
         assert self.membership is not None
         self._subscribed = topics
+        self.matches_nothing = False
         self.membership.subscribe(topics)
 
     def unsubscribe(self, now_ms: int) -> None:
         """Own nothing any more. In a group, the user hears what is revoked first."""
-        self.metadata.wants_all = False
+        self.metadata.wants_all = self.matches_nothing = False
         if self._subscribed is None or self.membership is None:
             self._own(())
             return
@@ -299,6 +319,8 @@ class ConsumerCore:
             self._take_group_news(self.membership)
 
     def _poll_group(self, membership: Membership, now_ms: int) -> int:
+        assert self._link is not None
+        self._link.look(now_ms)
         sign = (self.polls, self.in_hand)
         if self._user_seen[0] != sign[0] or self._user_seen[1] is not sign[1]:
             self._user_seen = sign
@@ -360,6 +382,20 @@ class ConsumerCore:
     def list_offsets(self, specs: Mapping[TopicPartition, int], done: Done) -> Survey:
         return self.fetcher.list_offsets(specs, done)
 
+    def why_no_position(self, state: PartitionState) -> str:
+        """What is known of a position that is not. For any thread."""
+        return (
+            self.network.why_unreachable()
+            or (self.why_no_coordinator if state.stage is Stage.UNPOSITIONED else None)
+            or self.fetcher.why_unanswered([state.partition])
+            or "no broker has told it yet; give the call more time"
+        )
+
+    @property
+    def why_no_coordinator(self) -> str | None:
+        """Why the group does not tell, or take, offsets; None if nothing is known. For any thread."""
+        return None if self._commits is None else self._commits.why_waiting
+
     # --- offset commits ---------------------------------------------------------------------------------------------
 
     def commit(
@@ -370,9 +406,9 @@ class ConsumerCore:
         *,
         retry: bool,
         timeout_ms: int | None = None,
-    ) -> None:
+    ) -> Withdraw:
         assert self._commits is not None
-        self._commits.commit(offsets, self.identity, now_ms, done, retry=retry, timeout_ms=timeout_ms)
+        return self._commits.commit(offsets, self.identity, now_ms, done, retry=retry, timeout_ms=timeout_ms)
 
     def committed(
         self, partitions: Collection[TopicPartition], now_ms: int, done: Done, timeout_ms: int | None
@@ -394,18 +430,33 @@ class ConsumerCore:
     # --- the end ----------------------------------------------------------------------------------------------------
 
     def close(self, deadline_ms: int) -> None:
-        """End when the group knows that we left, or at the deadline."""
+        """End when all offset commits have an answer and the group knows that we left, or at the deadline. A group
+        that cannot be told now is left without a word."""
         self._close_at_ms = deadline_ms
 
-    def _close_if_done(self, deadline_ms: int, now_ms: int) -> None:
-        is_gone = self.membership is None or self.membership.is_gone
+    def _close_if_done(self, deadline_ms: int, now_ms: int) -> int:
+        """Returns how long to wait if there is something to wait for."""
+        leave_by_ms = self._leave_by_ms(deadline_ms)
         is_committing = self._commits is not None and not self._commits.is_idle
-        if now_ms < deadline_ms and (not is_gone or is_committing):
-            return
+        if now_ms < deadline_ms and (is_committing or now_ms < leave_by_ms):
+            return (deadline_ms if is_committing else leave_by_ms) - now_ms
+        if self._commits is not None:
+            self._commits.give_up()
+        if self.membership is not None and self._link is not None and not self.membership.is_gone:
+            why = self._link.why_not_ready
+            _log.info("group %s was not told that this consumer leaves: %s", self._config.group_id, why)
         self.network.close()
         self.fatal = self.fatal or ConsumerClosed("the consumer is closed; make a new one to read more")
         self._is_finished = True
         self._arrived()
+        return 0
+
+    def _leave_by_ms(self, deadline_ms: int) -> int:
+        """Until when to try to tell the group that we leave; 0 if there is no need."""
+        if self.membership is None or self._link is None or self.membership.is_gone:
+            return 0
+        hopeless_ms = self._link.hopeless_ms()
+        return deadline_ms if hopeless_ms is None else min(deadline_ms, hopeless_ms)
 
 
 def membership_settings(config: ConsumerConfig) -> MembershipSettings:

@@ -50,7 +50,7 @@ class InvalidOffset(OncelogError):
 
     def __init__(self, message: str, partitions: Iterable[TopicPartition]) -> None:
         super().__init__(message)
-        self.partitions = frozenset(partitions)
+        self.partitions: frozenset[TopicPartition] = frozenset(partitions)
 
 
 class NoOffsetForPartition(InvalidOffset):
@@ -76,7 +76,7 @@ class PositionOutOfRange(InvalidOffset, OffsetOutOfRange):
             " seek() to an offset that exists, or set auto.offset.reset to earliest or latest",
             positions,
         )
-        self.positions = dict(positions)
+        self.positions: dict[TopicPartition, int] = dict(positions)
 
 
 class LogTruncated(PositionOutOfRange):
@@ -97,8 +97,8 @@ class LogTruncated(PositionOutOfRange):
             " of `divergent` to go on with what replaced them, or set auto.offset.reset",
             positions,
         )
-        self.positions = dict(positions)
-        self.divergent = dict(divergent)
+        self.positions: dict[TopicPartition, int] = dict(positions)
+        self.divergent: dict[TopicPartition, OffsetAndMetadata | None] = dict(divergent)
 
 
 class ConsumerClosed(OncelogError, RuntimeError):
@@ -130,7 +130,7 @@ class NotAssigned(OncelogError, RuntimeError):
         super().__init__(
             f"{_named(wanted)} is not assigned to this consumer: assign() it, or wait for on_assigned after subscribe()"
         )
-        self.partitions = frozenset(wanted)
+        self.partitions: frozenset[TopicPartition] = frozenset(wanted)
 
 
 def _named(partitions: Iterable[TopicPartition]) -> str:

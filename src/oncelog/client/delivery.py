@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
+from oncelog.client import arguments as checked
 from oncelog.client import standard_futures
 from oncelog.client.records import RecordMetadata, new_metadata, recycle, show_to_collector
 from oncelog.errors import OncelogError
@@ -26,9 +27,10 @@ OnDelivery = Callable[[RecordMetadata | None, Exception | None], Any]
 
 
 class Waiter(Protocol):
-    """What `threading.Event` offers."""
+    """What `threading.Event` offers; but for a thread that waits again, the time since it began counts as well."""
 
     def set(self) -> None: ...
+    def clear(self) -> None: ...
     def wait(self, timeout: float | None = None) -> bool: ...
 
 
@@ -56,18 +58,18 @@ class Delivery:
     )  # fmt: skip
 
     def __init__(self, topic: str, partition: int, new_waiter: Callable[[], Waiter], first_index: int = 0) -> None:
-        self.topic = topic
-        self.partition = partition
-        self.new_waiter = new_waiter
-        self.first_index = first_index
+        self.topic: str = topic
+        self.partition: int = partition
+        self.new_waiter: Callable[[], Waiter] = new_waiter
+        self.first_index: int = first_index
         """Of a part of a split batch: which record of the whole comes first."""
-        self.base_offset = NO_OFFSET
-        self.append_time_ms = NO_TIMESTAMP
+        self.base_offset: int = NO_OFFSET
+        self.append_time_ms: int = NO_TIMESTAMP
         self.error: Exception | None = None
         self.record_errors: RecordErrors | None = None
         """Where only some records are at fault: what each one is told instead of `error`."""
-        self.is_done = False
-        self.is_told = False
+        self.is_done: bool = False
+        self.is_told: bool = False
         """Everybody was told who wanted to be when the fate became known."""
         self.parts: list[Delivery] | None = None
         """Where the batch was split: its parts in order, each with a fate of its own."""
@@ -148,21 +150,14 @@ class Delivery:
             watcher()
 
     def wake(self, waiter: Waiter) -> None:
-        """Set `waiter` once the fate is known, at once if it is."""
+        """Set `waiter` once the fate is known, or the batch was split; at once if it is."""
         self._watchers.append(waiter.set)
         if self.is_done:
             waiter.set()
 
-    def wait(self, timeout_s: float | None) -> bool:
-        """Until the fate is known, or the batch was split; its parts are to be waited for then."""
-        if self.is_done:
-            return True
-        waiter = self.new_waiter()
-        self.wake(waiter)
-        return waiter.wait(timeout_s)
-
     def wait_until_told(self, timeout_s: float | None) -> bool:
-        """As `wait`, and until everybody was told of it who had asked for that before."""
+        """Until the fate is known, or the batch was split (its parts are to be waited for then), and everybody was told
+        of it who had asked for that before."""
         if self.is_told:
             return True
         waiter = self.new_waiter()
@@ -257,15 +252,22 @@ class RecordFuture:
         return self._delivery.deciding(self._index)
 
     def _settled(self, timeout_s: float | None) -> Delivery:
+        delivery = self._deciding()
+        if delivery.is_done:
+            return delivery
+        limit_s = None if timeout_s is None else checked.seconds(timeout_s)
+        waiter = delivery.new_waiter()
         while True:
-            delivery = self._deciding()
-            if delivery.is_done:
-                return delivery
-            if not delivery.wait(timeout_s):
+            delivery.wake(waiter)
+            if not waiter.wait(limit_s):
                 raise NotDeliveredYet(
                     f"no answer about the record for {delivery.topic}-{delivery.partition} within {timeout_s} s;"
                     " it is still on its way"
                 )
+            delivery = self._deciding()
+            if delivery.is_done:
+                return delivery
+            waiter.clear()  # the batch was split: its part is waited for, for what is left of the time
 
     # --- what the standard library looks for ------------------------------------------------------------------
 

@@ -10,6 +10,8 @@ from oncelog.errors import OncelogError
 MAX_FAILURES_IN_A_ROW = 10
 """By default. A mistake (a table that is not there, a service that is away) would otherwise move a whole topic into
 the dead-letter topic."""
+MAX_NAMED = 10
+"""Records that the error names one by one."""
 
 
 class TooManyFailures(OncelogError):
@@ -20,18 +22,48 @@ class TooManyFailures(OncelogError):
 class FailureRun:
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._count = 0
+        self._failed: dict[str, bool] = {}
+        """The records of the run, by their places, in order; and whether they were moved."""
 
     def succeeded(self) -> None:
         """One was processed, so not all fail."""
-        self._count = 0
+        self._failed.clear()
+
+    def moved(self) -> None:
+        """Those that failed so far are in the dead-letter topic, for good."""
+        self._failed = dict.fromkeys(self._failed, True)
 
     def failed(self, place: str, error: BaseException) -> None:
-        """One more is to be given up. Raises TooManyFailures if that is one too many: then it is not."""
-        if self._count >= self._limit:
+        """One more is to be given up; if it was already, and is read again, it counts once. Raises TooManyFailures if
+        that is one too many: then it is not."""
+        if place in self._failed:
+            return
+        if len(self._failed) >= self._limit:
             raise TooManyFailures(
-                f"{self._count} records in a row have failed, and now {place}: {type(error).__name__}: {error}. So the"
-                " fault is probably not theirs: it and those behind it stay where they are, for the next run. Fix what"
-                f" fails, or raise max_failures_in_a_row ({self._limit})"
+                f"{_counted(len(self._failed))} in a row failed ({_named(list(self._failed))}), and now {place}:"
+                f" {type(error).__name__}: {error}. So the fault is probably not theirs. {self._fate(place)} Fix what"
+                f" fails and run again, or raise max_failures_in_a_row ({self._limit})"
             ) from error
-        self._count += 1
+        self._failed[place] = False
+
+    def _fate(self, place: str) -> str:
+        moved = sum(self._failed.values())
+        if not moved:
+            return (
+                "None of them was moved to the dead-letter topic: nothing of their batch is visible, its offsets are"
+                " not committed, and the next run reads it again."
+            )
+        if moved == len(self._failed):
+            return f"Those before went to the dead-letter topic; {place} and what is behind it stay for the next run."
+        first = next(one for one, is_moved in self._failed.items() if not is_moved)
+        return f"{moved} of them went to the dead-letter topic; {first} and what is behind it stay for the next run."
+
+
+def _counted(count: int) -> str:
+    return f"{count} record" if count == 1 else f"{count} records"
+
+
+def _named(places: list[str]) -> str:
+    if len(places) <= MAX_NAMED:
+        return ", ".join(places)
+    return f"{', '.join(places[: MAX_NAMED - 1])} and {len(places) - MAX_NAMED + 1} more, up to {places[-1]}"

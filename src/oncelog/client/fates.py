@@ -23,7 +23,15 @@ from oncelog.client.producer_errors import DeliveryFailed, RefusedWithOthers
 from oncelog.client.transaction.conversation import CONTENTION_BACKOFF_MS
 from oncelog.client.transaction.core import TransactionCore
 from oncelog.client.verdict import Verdict, verdict_of
-from oncelog.errors import NONE, ConcurrentTransactions, InvalidRecord, KafkaError, NotEnoughReplicas, error_for_code
+from oncelog.errors import (
+    NONE,
+    ConcurrentTransactions,
+    CorruptMessage,
+    InvalidRecord,
+    KafkaError,
+    NotEnoughReplicas,
+    error_for_code,
+)
 from oncelog.records.model import MAX_BASE_OFFSET
 from oncelog.types import NO_OFFSET, NO_TIMESTAMP
 from oncelog.wire.produce import ProducedPartition
@@ -330,9 +338,14 @@ def _has_untold_ahead(queue: PartitionQueue, batch: ProducerBatch) -> bool:
     return False
 
 
+DAMAGED_ON_ARRIVAL = "that is how it arrived at the broker: nothing of it is stored, and it may be sent again"
+
+
 def _error_of(queue: PartitionQueue, answer: ProducedPartition) -> KafkaError:
     place = f"{queue.topic}-{queue.index}"
     said = answer.error_message or error_for_code(answer.error_code).message
+    if answer.error_code == CorruptMessage.code:
+        said = f"{said.rstrip('.')}; {DAMAGED_ON_ARRIVAL}"
     error = error_for_code(answer.error_code, f"{place}: {said}")
     if answer.record_errors:
         error.record_errors = [(index, f"{place}: {why or said}") for index, why in answer.record_errors]

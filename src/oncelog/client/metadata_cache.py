@@ -44,6 +44,11 @@ class MetadataCache:
                 self._asked_ms = None
         self._wanted[topic] = now_ms
 
+    @property
+    def knows_all(self) -> bool:
+        """The last answer was about every topic there is."""
+        return self._asked_all and self.answers > 0
+
     def mark_stale(self) -> None:
         self._is_stale = True
 

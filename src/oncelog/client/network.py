@@ -259,8 +259,8 @@ class Network:
 
     def why_unreachable(self) -> str:
         """Why nodes are not connected, for people."""
-        reasons = [peer.why_lost for peer in self._peers.values() if peer.why_lost is not None]
-        return "; ".join(reasons[:MAX_REASONS])
+        reasons = {str(peer.node): peer.why_lost for peer in self._peers.values() if peer.why_lost is not None}
+        return "; ".join(list(reasons.values())[:MAX_REASONS])  # a broker may be known under several numbers
 
     # --- for the core above: requests -------------------------------------------------------------------------------
 

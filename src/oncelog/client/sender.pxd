@@ -31,6 +31,7 @@ cdef class SenderCore:
     cdef long long _expire_at_ms
     cdef long long _linger_ms
     cdef long long _least_timeout_ms
+    cdef long long _wait_until_ms
     cdef bint _is_finished
 
     cpdef object poll(self, object now_ms)

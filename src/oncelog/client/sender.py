@@ -18,6 +18,7 @@ from oncelog.client.cluster import Cluster
 from oncelog.client.dispatch import MAX_POLL_MS, Dispatch, ProduceTag
 from oncelog.client.fates import UNUSUAL_ATTEMPTS, BatchJournal, Fates
 from oncelog.client.idempotence import Idempotence, Identity
+from oncelog.client.leaderless import without_leader
 from oncelog.client.metadata import NO_LEADER, TopicMetadata
 from oncelog.client.metadata_cache import MetadataCache
 from oncelog.client.network import Network
@@ -27,8 +28,8 @@ from oncelog.client.producer_counters import ProducerCounters
 from oncelog.client.producer_errors import DeliveryFailed, DeliveryTimedOut, ProducerClosed
 from oncelog.client.transaction.core import TransactionCore
 from oncelog.client.transaction.model import TransactionSettings
-from oncelog.errors import NONE, UnsupportedVersion, error_for_code
-from oncelog.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from oncelog.errors import NONE, UnknownTopicOrPartition, UnsupportedVersion, error_for_code
+from oncelog.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 from oncelog.wire.api import ApiKey
 from oncelog.wire.codec import Message
 from oncelog.wire.produce import ProducedPartition, ProduceResponse
@@ -75,6 +76,7 @@ class SenderCore:
         self._expire_at_ms = 0
         self._linger_ms = config.linger_ms
         self._least_timeout_ms = min(config.request_timeout_ms, config.delivery_timeout_ms)
+        self._wait_until_ms = 0  # how long the end waits for that of a transaction
         self._is_finished = False
 
     def _new_transaction(self) -> TransactionCore | None:
@@ -236,6 +238,8 @@ class SenderCore:
         for topic in told.topics.values():
             if topic.is_usable:
                 self._learn_topic(topic)
+            elif topic.error_code == UnknownTopicOrPartition.code:
+                self._accumulator.forget_leaders(topic.name)
         self._dispatch.arrange(self.all_queues())
         self._tell_news()
 
@@ -385,7 +389,9 @@ class SenderCore:
     def _timed_out(self, queue: PartitionQueue, batch: ProducerBatch) -> DeliveryTimedOut:
         waited = "no broker took them"
         if queue.leader == NO_LEADER:
-            waited = "the partition has no leader"
+            is_gone = self.metadata.topic_errors.get(queue.topic) == UnknownTopicOrPartition.code
+            here = TopicPartition(queue.topic, queue.index)
+            waited = "no broker has the topic" if is_gone else without_leader([here])
         elif batch.may_be_written:
             waited = "a broker may have stored them, but none confirmed it"
         elif not self._cluster.is_connected:
@@ -404,6 +410,8 @@ class SenderCore:
         for due_ms in (self._question_due_ms(), self.close_at_ms):
             if due_ms is not None:
                 wake_ms = min(wake_ms, due_ms)
+        if now_ms < self._wait_until_ms:
+            wake_ms = min(wake_ms, self._wait_until_ms)
         return max(0, min(wake_ms - now_ms, MAX_POLL_MS))
 
     def _question_due_ms(self) -> int | None:
@@ -420,11 +428,16 @@ class SenderCore:
     def _close_if_done(self, now_ms: int) -> None:
         assert self.close_at_ms is not None
         is_late = now_ms >= self.close_at_ms
-        if self.transaction is not None and self.transaction.is_busy and not is_late:
-            return
+        if self.transaction is not None:
+            self._wait_until_ms = self.transaction.wait_until_ms(self.close_at_ms, now_ms)
+            if now_ms < self._wait_until_ms:
+                return
+            is_late = is_late or self.transaction.is_busy
         if self._accumulator.incomplete and is_late:
             self.give_up(ProducerClosed("the producer was closed before the records could be sent"))
         if self._accumulator.close_if_complete():
+            if self.transaction is not None:
+                self.transaction.closed()
             for event in self.network.close():
                 self.handle(event, now_ms)
             self._is_finished = True

@@ -36,6 +36,7 @@ cdef class StandIn:
 cdef class LoneWaiter:
     cdef StandIn _stand_in
     cdef object _lock
+    cdef long long _end_ns
     cdef readonly bint is_set
 
     cpdef object set(self)

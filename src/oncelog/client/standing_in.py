@@ -49,6 +49,7 @@ NEAR_NS = 300_000
 _USUAL_WEIGHT = 8  # how slowly a broker's usual time changes
 _SHUT = 0
 _NS_PER_MS = 1_000_000
+_NS_PER_S = 1_000_000_000
 _new: Any = tuple.__new__  # of a NamedTuple, without the call of its Python constructor
 
 
@@ -198,11 +199,12 @@ class StandIn:
 class LoneWaiter:
     """What `threading.Event` is to others: for a thread that waits for one result, and stands in for the driver."""
 
-    __slots__ = ("_lock", "_stand_in", "is_set")
+    __slots__ = ("_end_ns", "_lock", "_stand_in", "is_set")
 
     def __init__(self, stand_in: StandIn) -> None:
         self._stand_in = stand_in
         self._lock: Any = None
+        self._end_ns = 0  # of the waiting; 0 before it begins
         self.is_set = False
 
     def set(self) -> None:
@@ -210,12 +212,23 @@ class LoneWaiter:
         if self._lock is not None and self._lock.locked():
             self._lock.release()
 
+    def clear(self) -> None:
+        """To wait on, for what is left of the time."""
+        self._lock = None
+        self.is_set = False
+
     def wait(self, timeout_s: float | None = None) -> bool:
+        if self.is_set:
+            return True
+        if timeout_s is not None and not self._end_ns:
+            self._end_ns = self._stand_in._now_ns() + int(timeout_s * _NS_PER_S)
+        self._stand_in.attend(self, self._left_s())
         if not self.is_set:
-            self._stand_in.attend(self, timeout_s)
-        if not self.is_set:
-            self._sleep(timeout_s)
+            self._sleep(self._left_s())
         return self.is_set
+
+    def _left_s(self) -> float | None:
+        return None if not self._end_ns else max(0.0, (self._end_ns - self._stand_in._now_ns()) / _NS_PER_S)
 
     def _sleep(self, timeout_s: float | None) -> None:
         lock = allocate_lock()

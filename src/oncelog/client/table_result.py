@@ -12,6 +12,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+from oncelog.client import arguments as checked
 from oncelog.client import standard_futures
 from oncelog.client.delivery import Delivery, NotDeliveredYet, Waiter
 from oncelog.client.partitioner import NO_PARTITION
@@ -184,7 +185,7 @@ class TableFuture:
         if not self._is_done:
             waiter = self._new_waiter()
             self._watch(waiter.set)
-            if not waiter.wait(timeout):
+            if not waiter.wait(None if timeout is None else checked.seconds(timeout)):
                 raise NotDeliveredYet(
                     f"no answer about all rows for {self._topic} within {timeout} s; they are still on their way"
                 )

@@ -329,3 +329,6 @@ class AdminSettings(TypedDict, total=False):
 
     retry_backoff_max_ms: int
     """The longest pause between two retries. By default `1000`."""
+
+    security_protocol: str
+    """TLS and SASL are not supported yet. By default `PLAINTEXT`."""

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from uuid import uuid4
 
 from oncelog.client.consumer_calls.calls import ConsumerCalls
+from oncelog.client.consumer_calls.steps import Ask
 from oncelog.client.consumer_config import ConsumerConfig
 from oncelog.client.consumer_core import ConsumerCore
 from oncelog.client.consumer_counters import ConsumerCounters
@@ -53,9 +54,10 @@ class Parts:
     windows: ConsumerMetrics
     gauges: Mapping[str, Callable[[], float]]
 
-    def why_silent(self) -> str:
+    def why_silent(self, ask: Ask) -> str:
         """What is known about brokers that do not answer."""
-        return self.core.network.why_unreachable() or "the brokers are slow; give the call more time"
+        why = self.core.network.why_unreachable() or ask.why_silent()
+        return why or "the brokers are slow; give the call more time"
 
     def metrics(self) -> dict[str, float]:
         now_ms = self.clock()

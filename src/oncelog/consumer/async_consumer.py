@@ -14,12 +14,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from oncelog.client import arguments as checked
+from oncelog.client import foreign_calls
 from oncelog.client.arguments import OffsetsInput, PartitionInput, Partitions, Topics
 from oncelog.client.consumer_calls.steps import Ask, AwaitNews, Call, Callback, OnPartitions
 from oncelog.client.consumer_config import ConsumerConfig
 from oncelog.client.consumer_errors import ConsumerClosed, ConsumerInUse, ConsumerTimedOut, WokenUp
 from oncelog.client.consumer_records import OffsetAndMetadata, OffsetAndTimestamp
 from oncelog.client.fetch.partitions import EARLIEST, LATEST
+from oncelog.client.hinting import Hinting, with_hints
 from oncelog.client.streaming import StreamingDriver
 from oncelog.client.typed_settings import ConsumerSettings
 from oncelog.consumer.assembly import Waker, assemble
@@ -30,7 +32,7 @@ from oncelog.consumer.face import (
     cancel,
     checked_listener,
 )
-from oncelog.records.arrow import table_of
+from oncelog.records.arrow import record_schema, table_of
 from oncelog.records.kernel import ConsumerRecord
 from oncelog.types import TopicPartition
 
@@ -72,7 +74,8 @@ class _Bell:
         return True
 
 
-class AsyncConsumer(ConsumerFace):
+@with_hints(foreign_calls.ASYNC_CONSUMER)
+class AsyncConsumer(ConsumerFace, metaclass=Hinting):
     """Reads Kafka topics from asyncio, alone or as a member of a group.
 
         async with oncelog.AsyncConsumer("127.0.0.1:9092", group_id="billing") as consumer:
@@ -88,7 +91,9 @@ class AsyncConsumer(ConsumerFace):
         bootstrap_servers: str | Iterable[str] | Mapping[str, Any] | None = None,
         **settings: Unpack[ConsumerSettings],
     ) -> None:
-        self.config = ConsumerConfig.of(bootstrap_servers if bootstrap_servers is not None else {}, **settings)
+        self.config: ConsumerConfig = ConsumerConfig.of(
+            bootstrap_servers if bootstrap_servers is not None else {}, **settings
+        )
         self._bell = _Bell()
         self._waker = Waker()
         self._wake = self._waker.wake
@@ -115,6 +120,7 @@ class AsyncConsumer(ConsumerFace):
     async def read_table(self, timeout: float | None = 1.0, *, max_records: int | None = None) -> pa.Table:
         """What was fetched, as a `pyarrow.Table`: all that waits, or `max_records` rows; empty after `timeout` seconds.
         Keys and values stay bytes: deserializers and interceptors are for single records."""
+        record_schema()  # imports pyarrow: not within the timeout, and not after records were taken if there is none
         return table_of(
             await self._run(self._calls.reading.read_columns(checked.poll_ms(timeout), checked.limit(max_records)))
         )
@@ -266,7 +272,8 @@ class AsyncConsumer(ConsumerFace):
 
     async def close(self, timeout: float | None = None) -> None:
         """Commit what was handed out (with `enable.auto.commit`), give the partitions back, leave the group, end. Takes
-        `timeout` seconds at most (30 by default). Closing twice is harmless."""
+        `timeout` seconds at most (30 by default), and so long only if there is something to commit and nobody answers;
+        what was not committed then is a WARNING. Closing twice is harmless."""
         await self._close(timeout, is_failing=False)
 
     async def _close(self, timeout: float | None, *, is_failing: bool) -> None:
@@ -279,6 +286,9 @@ class AsyncConsumer(ConsumerFace):
         try:
             await self._run(self._calls.close(int(timeout_s * 1000), is_failing=is_failing))
             await self._driver.join()
+        except Exception:  # of a callback; the group hears that we leave all the same
+            await self._driver.join()
+            raise
         finally:
             self._is_closed = True
             await self._driver.close()
@@ -371,5 +381,5 @@ class AsyncConsumer(ConsumerFace):
 
         if not await self._bell.wait_for(has_ended, timeout_ms / 1000, is_wakeable=ask.is_wakeable):
             core.submit(lambda _: cancel(pending))
-            raise ConsumerTimedOut(f"no answer within {timeout_ms} ms: {self._parts.why_silent()}")
+            raise ConsumerTimedOut(f"no answer within {timeout_ms} ms: {self._parts.why_silent(ask)}")
         return answer_of(answers, core.fatal)

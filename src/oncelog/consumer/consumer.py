@@ -16,12 +16,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from oncelog.client import arguments as checked
+from oncelog.client import foreign_calls
 from oncelog.client.arguments import OffsetsInput, PartitionInput, Partitions, Topics
 from oncelog.client.consumer_calls.steps import Ask, AwaitNews, Call, Callback, OnPartitions
 from oncelog.client.consumer_config import ConsumerConfig
 from oncelog.client.consumer_errors import ConsumerClosed, ConsumerInUse, ConsumerTimedOut, WokenUp
 from oncelog.client.consumer_records import OffsetAndMetadata, OffsetAndTimestamp
 from oncelog.client.fetch.partitions import EARLIEST, LATEST
+from oncelog.client.hinting import Hinting, explained_poll, with_hints
 from oncelog.client.selecting import SelectingDriver
 from oncelog.client.typed_settings import ConsumerSettings
 from oncelog.consumer.assembly import Waker, assemble
@@ -32,7 +34,7 @@ from oncelog.consumer.face import (
     cancel,
     checked_listener,
 )
-from oncelog.records.arrow import table_of
+from oncelog.records.arrow import record_schema, table_of
 from oncelog.records.kernel import ConsumerRecord
 from oncelog.types import TopicPartition
 
@@ -76,7 +78,8 @@ class _Bell:
         return True
 
 
-class Consumer(ConsumerFace):
+@with_hints(foreign_calls.CONSUMER)
+class Consumer(ConsumerFace, metaclass=Hinting):
     """Reads Kafka topics, alone or as a member of a group.
 
         with oncelog.Consumer("127.0.0.1:9092", group_id="billing", auto_offset_reset="earliest") as consumer:
@@ -92,7 +95,9 @@ class Consumer(ConsumerFace):
         bootstrap_servers: str | Iterable[str] | Mapping[str, Any] | None = None,
         **settings: Unpack[ConsumerSettings],
     ) -> None:
-        self.config = ConsumerConfig.of(bootstrap_servers if bootstrap_servers is not None else {}, **settings)
+        self.config: ConsumerConfig = ConsumerConfig.of(
+            bootstrap_servers if bootstrap_servers is not None else {}, **settings
+        )
         self._bell = _Bell()
         waker = Waker()
         self._wake = waker.wake
@@ -109,6 +114,7 @@ class Consumer(ConsumerFace):
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
+    @explained_poll(foreign_calls.POLL)
     def poll(self, timeout: float | None = 1.0, *, max_records: int | None = None) -> list[ConsumerRecord]:
         """Up to `max_records` records (by default `max.poll.records`), or none after `timeout` seconds; without
         a limit if that is None.
@@ -122,6 +128,7 @@ class Consumer(ConsumerFace):
     def read_table(self, timeout: float | None = 1.0, *, max_records: int | None = None) -> pa.Table:
         """What was fetched, as a `pyarrow.Table`: all that waits, or `max_records` rows; empty after `timeout` seconds.
         Keys and values stay bytes: deserializers and interceptors are for single records."""
+        record_schema()  # imports pyarrow: not within the timeout, and not after records were taken if there is none
         return table_of(
             self._run(self._calls.reading.read_columns(checked.poll_ms(timeout), checked.limit(max_records)))
         )
@@ -261,7 +268,8 @@ class Consumer(ConsumerFace):
 
     def close(self, timeout: float | None = None) -> None:
         """Commit what was handed out (with `enable.auto.commit`), give the partitions back, leave the group, end. Takes
-        `timeout` seconds at most (30 by default). Closing twice is harmless."""
+        `timeout` seconds at most (30 by default), and so long only if there is something to commit and nobody answers;
+        what was not committed then is a WARNING. Closing twice is harmless."""
         self._close(timeout, is_failing=False)
 
     def _close(self, timeout: float | None, *, is_failing: bool) -> None:
@@ -273,6 +281,10 @@ class Consumer(ConsumerFace):
         with self._used():
             try:
                 self._run(self._calls.close(int(timeout_s * 1000), is_failing=is_failing))
+            except BaseException as error:
+                if not isinstance(error, Exception):  # Ctrl-C: whoever closes does not want to wait any more
+                    self._driver.close()
+                raise
             finally:
                 self._is_closed = True
                 self._thread.join(timeout_s + JOIN_GRACE_S)
@@ -360,5 +372,5 @@ class Consumer(ConsumerFace):
 
         if not self._bell.wait_for(has_ended, timeout_ms / 1000, is_wakeable=ask.is_wakeable):
             self._core.submit(lambda _: cancel(pending))
-            raise ConsumerTimedOut(f"no answer within {timeout_ms} ms: {self._parts.why_silent()}")
+            raise ConsumerTimedOut(f"no answer within {timeout_ms} ms: {self._parts.why_silent(ask)}")
         return answer_of(answers, core.fatal)

@@ -69,6 +69,12 @@ class ConsumerFace:
         return self._parts.core.missing_topics
 
     @property
+    def matches_nothing(self) -> bool:
+        """Whether the pattern that was subscribed to matches no topic, as far as brokers have told. That is a WARNING
+        as well."""
+        return self._parts.core.matches_nothing
+
+    @property
     def is_connected(self) -> bool:
         """Whether a broker is connected at the moment. A consumer that is not tries on, and says so in its log."""
         return self._parts.core.is_connected

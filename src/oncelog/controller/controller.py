@@ -130,7 +130,8 @@ class Controller:
                 data_directory,
             )
         durable_end.foreign_epoch = foreign_epoch
-        return state, log, max(foreign_epoch, quorum.leader_epoch)
+        elected_in = quorum.epoch_within(log.last_epoch) if is_ours else quorum.leader_epoch
+        return state, log, max(foreign_epoch, elected_in)
 
     def _begin(self, first_records: list[MetadataRecord], now_ms: int) -> None:
         """Make the metadata complete, and this node the leader of every partition."""

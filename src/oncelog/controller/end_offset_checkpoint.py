@@ -78,15 +78,18 @@ def read_noted(storage: Storage, data_directory: str) -> Noted:
 def decode_noted(data: bytes) -> Noted:
     identity, ends, foreign_epoch, bad_lines = None, [], NO_FOREIGN_EPOCH, 0
     for line in data.decode("utf-8", "replace").splitlines():
-        match _checked(line):
-            case [name, cluster_id, directory_id, node_id] if name == _IDENTITY:
-                identity = Identity(cluster_id, int(node_id), decode_id(directory_id))
-            case [name, end_offset, epoch] if name == _END:
-                ends.append(DurableEnd(int(end_offset), int(epoch)))
-            case [name, epoch] if name == _FOREIGN:
-                foreign_epoch = max(foreign_epoch, int(epoch))
-            case _:
-                bad_lines += 1
+        try:
+            match _checked(line):
+                case [name, cluster_id, directory_id, node_id] if name == _IDENTITY:
+                    identity = Identity(cluster_id, int(node_id), decode_id(directory_id))
+                case [name, end_offset, epoch] if name == _END:
+                    ends.append(DurableEnd(int(end_offset), int(epoch)))
+                case [name, epoch] if name == _FOREIGN:
+                    foreign_epoch = max(foreign_epoch, int(epoch))
+                case _:
+                    bad_lines += 1
+        except ValueError:
+            bad_lines += 1
     return Noted(identity, max(ends, default=None), bad_lines, foreign_epoch)
 
 

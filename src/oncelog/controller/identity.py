@@ -15,6 +15,7 @@ from uuid import UUID
 from oncelog.errors import OncelogError
 from oncelog.log.folders import NOT_LOGS, partition_of, see_doctor
 from oncelog.log.storage import Storage
+from oncelog.printable import excerpt
 
 FILE_NAME = "meta.properties"
 FORMAT_VERSION = "1"
@@ -62,10 +63,15 @@ def check_noted(found: Identity, noted: Identity | None, directory: str) -> None
     """`noted` is what the folder was when it was last opened, from a file with a checksum."""
     if noted is not None and noted != found:
         raise WrongDataFolder(
-            f"{directory}/{FILE_NAME} is damaged: it says cluster {found.cluster_id}, node {found.node_id}, directory "
-            f"{encode_id(found.directory_id)}; the folder was {noted.cluster_id}, {noted.node_id}, "
-            f"{encode_id(noted.directory_id)} when it was last used. {see_doctor(directory)}"
+            f"{directory}/{FILE_NAME} is damaged: it says {_in_words(found)}; metadata-end-offset-checkpoint, which "
+            f"has a checksum, says that the folder was {_in_words(noted)} when it was last used. "
+            f"{see_doctor(directory)}"
         )
+
+
+def _in_words(identity: Identity) -> str:
+    directory_id = encode_id(identity.directory_id)
+    return f"cluster {excerpt(identity.cluster_id)}, node {identity.node_id}, directory {directory_id}"
 
 
 def read_identity(storage: Storage, directory: str) -> Identity:
@@ -76,12 +82,15 @@ def read_identity(storage: Storage, directory: str) -> Identity:
     found = {name.strip(): value.strip() for name, _, value in pairs}
     try:
         identity = Identity(found["cluster.id"], int(found["node.id"]), decode_id(found["directory.id"]))
-    except (KeyError, ValueError) as error:
-        raise WrongDataFolder(f"{path} cannot be read: {error!r}. {see_doctor(directory)}") from error
+    except KeyError as error:
+        raise WrongDataFolder(f"{path} cannot be read: it has no {error.args[0]}. {see_doctor(directory)}") from error
+    except ValueError as error:
+        told = f"node.id={excerpt(found['node.id'])}, directory.id={excerpt(found['directory.id'])}"
+        problem = f"a number and an id were expected, and it has {told}"
+        raise WrongDataFolder(f"{path} cannot be read: {problem}. {see_doctor(directory)}") from error
     if found.get("version") != FORMAT_VERSION:
-        raise WrongDataFolder(
-            f"{path} has version {found.get('version')!r}; only {FORMAT_VERSION} is known. {see_doctor(directory)}"
-        )
+        version = excerpt(found.get("version", ""))
+        raise WrongDataFolder(f"{path} has version {version}; only {FORMAT_VERSION} is known. {see_doctor(directory)}")
     return identity
 
 

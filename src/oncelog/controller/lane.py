@@ -154,4 +154,4 @@ def _coded(error: Exception) -> KafkaError:
     if isinstance(error, KafkaError):
         return error
     logger.error("bug: the metadata could not be changed", exc_info=error)
-    return UnknownServerError(f"the broker failed: {error!r}")
+    return UnknownServerError("the broker failed; its log says why")

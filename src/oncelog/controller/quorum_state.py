@@ -12,12 +12,15 @@ from typing import NamedTuple
 
 from oncelog.controller.records import DamagedMetadata
 from oncelog.log.storage import Storage
+from oncelog.printable import excerpt
 
 logger = logging.getLogger(__name__)
 
 FILE_NAME = "quorum-state"
 NO_LEADER = -1
 NO_EPOCH = 0
+MAX_EPOCH = 2**30
+"""One election in a second would take 34 years to get there."""
 
 
 class QuorumState(NamedTuple):
@@ -25,6 +28,10 @@ class QuorumState(NamedTuple):
     leader_epoch: int
     voters: frozenset[int]
     """Empty where the voters are in the metadata log itself (kraft.version 1)."""
+
+    def epoch_within(self, last_epoch: int) -> int:
+        """The last epoch of an election, unless the metadata log, which ends in `last_epoch`, has nothing of it."""
+        return self.leader_epoch if self.leader_epoch <= last_epoch else NO_EPOCH
 
 
 NO_QUORUM = QuorumState(NO_LEADER, NO_EPOCH, frozenset())
@@ -37,15 +44,17 @@ def read_quorum_state(storage: Storage, directory: str, *, is_ours: bool) -> Quo
     path = f"{directory}/{FILE_NAME}"
     if not storage.exists(path):
         return NO_QUORUM
+    data = storage.read_all(path)
     try:
-        found = json.loads(storage.read_all(path))
+        found = json.loads(data)
         voters = frozenset(int(voter["voterId"]) for voter in found.get("currentVoters") or ())
         quorum = QuorumState(int(found["leaderId"]), int(found["leaderEpoch"]), voters)
-        if quorum.leader_id < NO_LEADER or quorum.leader_epoch < NO_EPOCH:
-            raise ValueError(f"a leader {quorum.leader_id} in epoch {quorum.leader_epoch}")
+        if quorum.leader_id < NO_LEADER or not NO_EPOCH <= quorum.leader_epoch <= MAX_EPOCH:
+            raise ValueError("no such leader")
         return quorum
     except (ValueError, KeyError, TypeError, AttributeError) as error:
+        problem = f"it holds {excerpt(data)}, which is no leader and its epoch"
         if not is_ours:
-            raise DamagedMetadata(f"{path} cannot be read ({error!r})") from error
-        logger.warning("going on without %s, which cannot be read: %r", path, error)
+            raise DamagedMetadata(f"{path} cannot be read: {problem}") from error
+        logger.warning("going on without %s, which cannot be read: %s", path, problem)
         return NO_QUORUM

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from oncelog.errors import OncelogError, UnsupportedVersion
 from oncelog.wire.codec import MalformedMessage, Message, decode_exactly, encode
-from oncelog.wire.primitives import GARBLED, read_uvarint, uvarint
+from oncelog.wire.primitives import GARBLED, in_words, read_uvarint, uvarint
 
 FRAME_VERSION = 1
 
@@ -176,4 +176,4 @@ def decode_record(value: bytes | memoryview) -> MetadataRecord:
             return MetadataRecord(record_type, {})
         return MetadataRecord(record_type, decode_exactly(record_type.schema, version, view, position))
     except (*GARBLED, MalformedMessage, UnsupportedVersion) as error:
-        raise UnreadableMetadata(f"a metadata record cannot be decoded: {error}") from error
+        raise UnreadableMetadata(f"a metadata record cannot be decoded: {in_words(error)}") from error

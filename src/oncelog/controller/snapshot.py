@@ -33,6 +33,7 @@ RECORDS_PER_BATCH = 1000
 BOOTSTRAP_FILE = "bootstrap.checkpoint"
 FILE_NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint", re.ASCII)
 _CONTROL_KEY = struct.Struct(">hh")
+_CONTROL_TYPE = slice(2, 4)
 _CONTROL_KEY_VERSION = 0
 
 
@@ -98,7 +99,7 @@ def _frames(data: bytes) -> list[bytes]:
         position += header.size_bytes
         for record in decode_records(batch):
             if header.is_control:
-                controls.append(_CONTROL_KEY.unpack(record.key or b"")[1])
+                controls.append(int.from_bytes((record.key or b"")[_CONTROL_TYPE], "big"))
             else:
                 frames.append(record.value or b"")
     if controls[:1] != [ControlType.SNAPSHOT_HEADER] or controls[-1:] != [ControlType.SNAPSHOT_FOOTER]:

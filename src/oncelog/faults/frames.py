@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from oncelog.wire.api import ApiKey, flexible
 from oncelog.wire.frame import decode_request_header
-from oncelog.wire.primitives import GARBLED, MalformedMessage, read_compact_string, read_string
+from oncelog.wire.primitives import GARBLED, MalformedMessage, in_words, read_compact_string, read_string
 
 MAX_FRAME_BYTES = 100 * 1024 * 1024
 """As Kafka's `socket.request.max.bytes`, and twice the `fetch.max.bytes` of its consumers."""
@@ -78,5 +78,5 @@ def _acks(frame: memoryview, version: int) -> int:
             _, position = read(frame, position)
         acks: int = _ACKS.unpack_from(frame, position)[0]
     except GARBLED as error:
-        raise MalformedMessage(f"Produce v{version}: {error}") from None
+        raise MalformedMessage(f"Produce v{version}: {in_words(error)}") from None
     return acks

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from oncelog.client.arguments import FOREVER_S, shown
 from oncelog.once.database import Database
 from oncelog.once.dead_letters import DEAD_LETTERS
 from oncelog.once.state_guard import STATES
@@ -59,8 +60,17 @@ def clean_dead_letters(database: Database, age_ms: int) -> int:
 
 def clean(database: Any, table: str, *, older_than_s: float) -> int:
     """One pass over a table (`messages`, `states`, `tokens` or `versions`, for all scopes), in bounded transactions."""
+    limit_ms = age_ms(older_than_s, "older_than_s")
     cleaner = Cleaner(Database.of(database), table)
-    deleted = cleaner.step(int(older_than_s * 1_000))
+    deleted = cleaner.step(limit_ms)
     while not cleaner.is_at_start:
-        deleted += cleaner.step(int(older_than_s * 1_000))
+        deleted += cleaner.step(limit_ms)
     return deleted
+
+
+def age_ms(given_s: Any, name: str) -> int:
+    """How old a mark may become. Below 0 all of them would be too old, also the newest."""
+    is_number = isinstance(given_s, int | float) and not isinstance(given_s, bool)
+    if not is_number or not given_s >= 0:
+        raise ValueError(f"{name} is a number of seconds, 0 or more, not {shown(given_s)}")
+    return int(min(given_s, FOREVER_S) * 1_000)

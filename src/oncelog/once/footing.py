@@ -55,7 +55,7 @@ class Footing:
         self._topics = topics
         self.group_id: str | None = getattr(config, "group_id", None)
         self.assignments = 0
-        """How often partitions (perhaps none) were assigned; before the first time there is nothing to wait for."""
+        """How often partitions were assigned."""
         self.unclaimed: set[TopicPartition] = set()
         """Ours, but the database has not been asked yet where to go on; paused until then."""
         self._given_up: set[TopicPartition] = set()
@@ -96,6 +96,11 @@ class Footing:
     @property
     def generation(self) -> int:
         return NO_GENERATION if self.group_id is None else int(self._consumer.group_metadata().generation_id)
+
+    @property
+    def is_placed(self) -> bool:
+        """It is known what is ours. Nobody calls `on_assigned` to say that it is nothing, but we are a member then."""
+        return self.assignments > 0 or self.generation != NO_GENERATION
 
     # --- positions in the database
     # -------------------------------------------------------------------------------------

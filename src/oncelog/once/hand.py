@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from oncelog.once.strategy import Record
@@ -15,6 +15,7 @@ class Unreadable(NamedTuple):
     topic: str
     partition: int
     offset: int
+    error: Exception
     timestamp_ms: int = -1
     key: None = None
     value: None = None
@@ -52,11 +53,18 @@ class Hand:
             self._reached[TopicPartition(topic, partition)] = offset
             self._uncommitted[TopicPartition(topic, partition)] = offset
 
-    def drop(self, partitions: Iterable[TopicPartition]) -> None:
-        """They are not ours any more: neither what is in hand of them, nor what was reached."""
+    def is_settled(self, record: Record) -> bool:
+        return record.offset < self._reached.get(partition_of(record), 0)
+
+    def drop(self, partitions: Collection[TopicPartition]) -> None:
+        """They are not ours any more: neither what is in hand of them, nor what was reached.
+
+        Only of these: one that was dropped before may be ours again, and what is spare of it was read since.
+        """
         self._void.update(partitions)
-        self.spare = [record for record in self.spare if partition_of(record) not in self._void]
-        for partition in self._void:
+        self.spare = [record for record in self.spare if partition_of(record) not in partitions]
+        for partition in partitions:
+            self._reached.pop(partition, None)
             self._uncommitted.pop(partition, None)
 
     def take_uncommitted(self) -> dict[TopicPartition, int]:

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from oncelog.once.database import Database, Transaction
 from oncelog.once.errors import BadIdentity
+from oncelog.once.hand import Unreadable
 from oncelog.once.outcome import Outcome
 from oncelog.once.strategy import Record
 
@@ -35,6 +36,14 @@ def header_id(name: str) -> IdOf:
 
 def place(record: Record) -> str:
     return f"{record.topic}/{record.partition}/{record.offset}"
+
+
+def readable(record: Record) -> Record:
+    """Of what cannot be deserialized only its place is known: an id or a version made of that would be the same for
+    all such records, and the second would count as done."""
+    if isinstance(record, Unreadable):
+        raise BadIdentity(f"{place(record)} cannot be read, so nothing but its place tells which record it is")
+    return record
 
 
 def as_id(found: object, record: Record) -> str:
@@ -91,7 +100,7 @@ class Identities:
         numbers = self._numbers
         if self._id_of is not None:
             number = numbers[self._scope]
-            return [(number, as_id(self._id_of(record), record)) for record in records]
+            return [(number, as_id(self._id_of(readable(record)), record)) for record in records]
         if self._as_text:
             return [(numbers[record.topic, record.partition], str(record.offset)) for record in records]
         return [(numbers[record.topic, record.partition], record.offset) for record in records]

@@ -23,7 +23,7 @@ from oncelog.client.consumer_errors import RecordDeserializationError, WokenUp
 from oncelog.client.failure_run import MAX_FAILURES_IN_A_ROW, FailureRun
 from oncelog.client.occasional import OccasionalWarning
 from oncelog.once.backoff import Backoff
-from oncelog.once.cleaning import STEP, Cleaner, clean_dead_letters
+from oncelog.once.cleaning import STEP, Cleaner, age_ms, clean_dead_letters
 from oncelog.once.database import Transaction
 from oncelog.once.dead_letters import DeadLetter, DeadLetters, reason_of
 from oncelog.once.errors import (
@@ -36,7 +36,7 @@ from oncelog.once.errors import (
     PoisonRecord,
 )
 from oncelog.once.footing import Footing, check_consumer
-from oncelog.once.hand import Hand, Unreadable
+from oncelog.once.hand import Hand, Unreadable, partition_of
 from oncelog.once.identity import place
 from oncelog.once.outcome import Mark, Outcome, Tally
 from oncelog.once.patience import Patience
@@ -104,8 +104,8 @@ class Runner:
         self._dead_letters = DeadLetters(self._worker.database, scope, dead_letter) if dead_letter else None
         self._failures = FailureRun(max_failures_in_a_row)
         self._burials = OccasionalWarning(logger, at_once=WARNINGS_AT_ONCE)
-        self._patience_s = patience_s
-        self._keep_ms = None if keep_s is None else int(keep_s * 1_000)
+        self._patience_s = checked.seconds(patience_s, "patience_s")
+        self._keep_ms = None if keep_s is None else age_ms(keep_s, "keep_s")
         self._cleaner = Cleaner(self._worker.database, self._worker.guard.table) if self._worker.guard.table else None
         self._stopping = threading.Event()
         self._next_commit = self._next_ship = self._next_clean = 0.0
@@ -123,6 +123,7 @@ class Runner:
         passes without a connection to any broker, or if the group assigns nothing within `max.poll.interval.ms`;
         without it the runner waits for as long as it takes, and its log says for what.
         """
+        until_idle = checked.timeout_s(until_idle, "until_idle")
         self._footing.take()
         try:
             self._run(max_records, until_idle)
@@ -141,7 +142,7 @@ class Runner:
             if self._footing.unclaimed:
                 self._insist(self._footing.claim)
             self._hand.take(self._next_records(limit))
-            if self._hand.records or assignments != self._footing.assignments or not assignments:
+            if self._hand.records or assignments != self._footing.assignments or not self._footing.is_placed:
                 self._work(self._hand.records)
                 assignments, last_seen = self._footing.assignments, time.monotonic()
             elif until_idle is not None and time.monotonic() - last_seen >= until_idle:
@@ -149,7 +150,7 @@ class Runner:
                     patience.check_connected()
                 break
             if patience is not None:
-                patience.check(time.monotonic(), is_assigned=bool(self._footing.assignments))
+                patience.check(time.monotonic(), is_assigned=self._footing.is_placed)
             self._keep_house()
         self._ship()
 
@@ -173,15 +174,15 @@ class Runner:
         except RecordDeserializationError as error:
             if self._dead_letters is None:
                 raise
-            record = Unreadable(*error.partition, error.offset)
-            self._bury(record, error, 1)
-            self._consumer.seek(error.partition, error.offset + 1)
-            return []
+            return [Unreadable(*error.partition, error.offset, error)]
 
     # --- records ---------------------------------------------------------------------------------------------------
 
     def _work(self, records: Sequence[Record]) -> None:
         """All at once; if an effect fails, one by one."""
+        if records and isinstance(records[0], Unreadable):  # it comes alone
+            self._pass_over(records[0])
+            return
         try:
             self._insist(lambda: self._do(records))
             return
@@ -195,6 +196,13 @@ class Runner:
         for record in records:
             if not self._stopping.is_set():
                 self._work([record])
+
+    def _pass_over(self, record: Unreadable) -> None:
+        """The consumer stays at it until it is told otherwise. If burying it was given up, it is read again: the runner
+        was stopped, or the partition went, even if it came back."""
+        self._bury(record, record.error, 1)
+        if self._hand.is_settled(record):
+            self._consumer.seek(partition_of(record), record.offset + 1)
 
     def _do(self, records: Sequence[Record]) -> None:
         valid = self._hand.valid(records)
@@ -231,7 +239,7 @@ class Runner:
                 "runner a dead_letter to send such records to"
             ) from failure
         reason, dead_letters = reason_of(failure, record), self._dead_letters
-        self._failures.failed(f"the effect of {place(record)}", failure)
+        self._failures.failed(place(record), failure)
         self._burials.give(
             int(time.monotonic() * 1000),
             "%s goes to the dead-letter topic %r after %d attempts: %s",
@@ -259,6 +267,7 @@ class Runner:
                 raise
             outcomes = [dead_letters.write_unmarked(record, reason, attempts)]  # not even its id can be told
         self._settle([record], [Outcome.FAILED if each is Outcome.DONE else each for each in outcomes])
+        self._failures.moved()
 
     # --- what may be away for a while ------------------------------------------------------------------------------
 
@@ -293,7 +302,8 @@ class Runner:
         try:
             while not self._stopping.is_set() and (left_s := until - time.monotonic()) > 0:
                 try:
-                    self._hand.spare += self._consumer.poll(min(left_s, POLL_S), max_records=self._batch_size)
+                    polled = self._consumer.poll(min(left_s, POLL_S), max_records=self._batch_size)
+                    self._hand.spare += polled  # not in one line: polling may drop what was spare before
                 except (WokenUp, RecordDeserializationError):
                     self._stopping.wait(min(left_s, POLL_S))  # of a new partition; it will be said again
         finally:

@@ -12,7 +12,7 @@ from typing import Any
 
 from oncelog.once.database import Database, Transaction
 from oncelog.once.errors import BadIdentity
-from oncelog.once.identity import SOURCES, Identities, IdOf, as_id, place
+from oncelog.once.identity import SOURCES, Identities, IdOf, as_id, place, readable
 from oncelog.once.outcome import DONE, Mark, Outcome
 from oncelog.once.strategy import Guard, Record, Strategy
 
@@ -78,7 +78,7 @@ class _VersionGuard(Guard):
         return outcomes
 
     def _version_of(self, record: Record) -> tuple[str, int]:
-        version = self._strategy.version(record)
+        version = self._strategy.version(readable(record))
         if not isinstance(version, int) or isinstance(version, bool) or not NO_VERSION < version <= MAX_VERSION:
             raise BadIdentity(f"{version!r:.80} is not a version of {place(record)}: give a whole number of 64 bits")
         return as_id(self._strategy.entity(record), record), version

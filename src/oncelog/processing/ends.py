@@ -51,6 +51,10 @@ class Ends:
             if self._unread.get(partition, 0) is None and offset >= self.known.get(partition, offset + 1):
                 self._has_read(partition)
 
+    def nothing_to_read(self) -> None:
+        """There is no topic, and so no end of one."""
+        self._were_reached = True
+
     def _has_read(self, partition: TopicPartition) -> None:
         self._read.add(partition)
         self._unread.pop(partition, None)

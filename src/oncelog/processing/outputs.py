@@ -25,7 +25,7 @@ def listed(returned: Any) -> list[Any]:
     """What the function returned, or yields, from beginning to end: nothing is sent of what breaks off half way."""
     if isinstance(returned, list):
         return returned
-    if returned is None or isinstance(returned, str | bytes | tuple) or not isinstance(returned, Iterable):
+    if returned is None or isinstance(returned, str | bytes | tuple | dict) or not isinstance(returned, Iterable):
         raise TypeError(
             f"the function returned {type(returned).__name__}; it returns (or yields) any number of outputs: a list of"
             f" which each is {ACCEPTED}; an empty one sends nothing"

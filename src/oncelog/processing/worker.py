@@ -326,7 +326,9 @@ class Worker:
         self._committed.update({partition: committed.offset for partition, committed in batch.nexts.items()})
         if not batch.size:
             return
-        if not dead_letters:
+        if dead_letters:
+            self._failures.moved()
+        else:
             self._failures.succeeded()
         self._count(batches=1, records=batch.size, outputs=outputs, dead_letters=dead_letters)
         on_batch = self._job.on_batch
@@ -435,6 +437,9 @@ class Worker:
         if not positions and self._job.source_names and missing >= self._job.source_names:
             names = ", ".join(sorted(missing))
             raise UnknownTopicOrPartition(f"there is nothing to read up to its end: no topic {names} exists")
+        if not positions and getattr(self._consumer, "matches_nothing", False):
+            ends.nothing_to_read()
+            return
         orphans = ends.orphans()
         unknown = [partition for partition in (*positions, *orphans) if partition not in ends.known]
         with suppress(ConsumerTimedOut):  # there will be another time

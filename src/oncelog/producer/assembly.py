@@ -102,9 +102,11 @@ class Parts:
                 f" `oncelog topics create {topic}`"
             )
         why = self.core.network.why_unreachable() or "no broker answered"
+        servers = [f"{host}:{port}" for host, port in self.config.bootstrap_servers]
+        others = ", ".join(server for server in servers if server not in why)
         return TopicUnavailable(
             f"nothing was learned about topic {topic!r} {waited}: {why}; check bootstrap.servers"
-            f" ({', '.join(f'{host}:{port}' for host, port in self.config.bootstrap_servers)}) and the brokers"
+            f"{f' ({others})' if others else ''} and the brokers"
         )
 
     def exhausted(self) -> BufferExhausted:

@@ -17,12 +17,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack
 
 from oncelog.client import arguments as checked
+from oncelog.client import foreign_calls
 from oncelog.client.accumulator import PartitionQueue
 from oncelog.client.arguments import OffsetsInput
 from oncelog.client.batch import ProducerBatch
 from oncelog.client.callbacks import DeliveryCallbacks, check_callback
 from oncelog.client.consumer_records import GroupMetadata
 from oncelog.client.delivery import Delivery, OnDelivery
+from oncelog.client.hinting import Hinting, with_hints
 from oncelog.client.intake import Intake
 from oncelog.client.loop_future import LoopFutures
 from oncelog.client.loop_intake import LoopIntake
@@ -87,7 +89,8 @@ class _Told:
         tell(self._on_delivery, metadata, error)
 
 
-class AsyncProducer(LoopIntake):
+@with_hints(foreign_calls.ASYNC_PRODUCER)
+class AsyncProducer(LoopIntake, metaclass=Hinting):
     """Sends records to Kafka topics from asyncio: each stored once, in order, or reported as failed.
 
     async with oncelog.AsyncProducer("127.0.0.1:9092") as producer:
@@ -100,7 +103,9 @@ class AsyncProducer(LoopIntake):
         bootstrap_servers: str | Iterable[str] | Mapping[str, Any] | None = None,
         **settings: Unpack[ProducerSettings],
     ) -> None:
-        self.config = ProducerConfig.of(bootstrap_servers if bootstrap_servers is not None else {}, **settings)
+        self.config: ProducerConfig = ProducerConfig.of(
+            bootstrap_servers if bootstrap_servers is not None else {}, **settings
+        )
         if self.config.spool_dir is not None:
             raise InvalidConfig(
                 "spool.dir means a file write in every send(), which would block the loop: use Producer"
@@ -382,13 +387,11 @@ class AsyncProducer(LoopIntake):
 
     async def close(self, timeout: float | None = None) -> None:
         """Send what was accepted, then end. What is not delivered after `timeout` seconds (by default
-        `delivery.timeout.ms`) fails, and says so. An open transaction is aborted. Closing twice is harmless."""
+        `delivery.timeout.ms`) fails, and says so. An open transaction is aborted, if its coordinator can be reached; if
+        not, that is a WARNING, and it will be. Closing twice is harmless."""
         timeout = checked.timeout_s(timeout)
-        began = time.monotonic()
         if self._transactions is not None and self._unusable is None and timeout != 0:
-            await self._transactions.abandon(timeout)
-        if timeout is not None:
-            timeout = max(0.0, timeout - (time.monotonic() - began))
+            self._transactions.abandon()
         self._intake.is_open = False
         if self._unusable is None:
             self._unusable = ProducerClosed("the producer is closed; make a new one to send more")
@@ -405,7 +408,12 @@ class AsyncProducer(LoopIntake):
             await self._tables.finish(deadline - time.monotonic())
         self._core.close_at_ms = monotonic_ms() + max(0, int((deadline - time.monotonic()) * 1000))
         self._driver.wake()
-        await self._driver.join()
+        try:
+            await self._driver.join()
+        except asyncio.CancelledError:  # whoever closes does not want to wait any more
+            self._core.close_at_ms = monotonic_ms()
+            self._driver.wake()
+            raise
         await self._driver.close()
         if self._lines_timer is not None:
             self._lines_timer.cancel()

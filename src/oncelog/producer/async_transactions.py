@@ -16,7 +16,7 @@ from oncelog.client.transaction.core import TransactionCore
 from oncelog.client.transaction.model import Phase
 from oncelog.client.transaction.prepared import PreparedTransaction
 from oncelog.client.transaction_errors import AbortNeeded, TransactionError
-from oncelog.producer.transactions import checked_group, count, nobody_waits, out_of_time
+from oncelog.producer.transactions import abort_patience_s, checked_group, count, nobody_waits, out_of_time
 
 
 class AsyncTransactions:
@@ -77,9 +77,9 @@ class AsyncTransactions:
         self.begin()
         try:
             yield
-        except BaseException:
+        except BaseException as error:
             with suppress(TransactionError):  # what happened in the block matters more
-                await self.end(Kind.ABORT, None)
+                await self.end(Kind.ABORT, abort_patience_s(error))
             raise
         try:
             await self.end(Kind.COMMIT, None)
@@ -87,11 +87,11 @@ class AsyncTransactions:
             await self.end(Kind.ABORT, None)
             raise
 
-    async def abandon(self, timeout: float | None) -> None:
+    def abandon(self) -> None:
         """The producer is closed: a transaction that nobody will end is aborted, as far as there is time."""
-        if self._core.phase is Phase.OPEN:
-            with suppress(TransactionError):
-                await self.end(Kind.ABORT, timeout)
+        with suppress(TransactionError):
+            if self._core.phase is Phase.OPEN:
+                self._core.unheard(self._core.ask_end(Kind.ABORT, nobody_waits))
 
     async def _perform(self, ask: Callable[[Callable[[], None]], Command], timeout: float | None) -> None:
         timeout = self._patience_s if timeout is None else timeout

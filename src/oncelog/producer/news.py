@@ -18,6 +18,19 @@ from oncelog.client.standing_in import LoneWaiter, StandIn
 Found = TypeVar("Found")
 
 
+class TimedEvent(threading.Event):
+    """Whoever waits for it again has what is left of the time."""
+
+    _deadline: float | None = None
+
+    def wait(self, timeout: float | None = None) -> bool:
+        if timeout is None:
+            return super().wait()
+        if self._deadline is None:
+            self._deadline = time.monotonic() + timeout
+        return super().wait(max(0.0, self._deadline - time.monotonic()))
+
+
 class News:
     def __init__(self) -> None:
         self._condition = threading.Condition()
@@ -57,7 +70,7 @@ class News:
     def new_waiter(self) -> Waiter:
         """For whoever waits for a result."""
         self.check_wait("waiting for a result")
-        return threading.Event() if self.stand_in is None else LoneWaiter(self.stand_in)
+        return TimedEvent() if self.stand_in is None else LoneWaiter(self.stand_in)
 
     def check_wait(self, what: str) -> None:
         if self.disowned is not None:

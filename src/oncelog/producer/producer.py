@@ -15,11 +15,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from oncelog.client import arguments as checked
+from oncelog.client import foreign_calls
 from oncelog.client.accumulator import PartitionQueue, TopicQueues
 from oncelog.client.arguments import OffsetsInput
 from oncelog.client.callbacks import check_callback
 from oncelog.client.consumer_records import GroupMetadata
 from oncelog.client.delivery import Delivery, OnDelivery, RecordFuture
+from oncelog.client.hinting import Hinting, with_hints
 from oncelog.client.idempotence import Identity
 from oncelog.client.intake import Intake
 from oncelog.client.locks import new_lock
@@ -40,7 +42,7 @@ from oncelog.producer.assembly import Serialized, assemble
 from oncelog.producer.callbacks import run_callbacks, tell
 from oncelog.producer.news import News
 from oncelog.producer.sender_thread import SenderThread
-from oncelog.producer.spooling import Spooling, spool_commits
+from oncelog.producer.spooling import Spooling, spool_commits, waiting_of
 from oncelog.producer.table import columns_of, send_table
 from oncelog.producer.transactions import Transactions, no_transactions
 from oncelog.records.model import ArrowStream, Buffer, HeadersInput
@@ -53,7 +55,8 @@ Found = TypeVar("Found")
 SPOOL_CLOSE_S = 120.0  # how long closing waits for records that are safe on disk anyway
 
 
-class Producer:
+@with_hints(foreign_calls.PRODUCER)
+class Producer(metaclass=Hinting):
     """Sends records to Kafka topics: each stored once, in order, or reported as failed.
 
         with oncelog.Producer("127.0.0.1:9092", linger_ms=5) as producer:
@@ -68,7 +71,9 @@ class Producer:
         bootstrap_servers: str | Iterable[str] | Mapping[str, Any] | None = None,
         **settings: Unpack[ProducerSettings],
     ) -> None:
-        self.config = ProducerConfig.of(bootstrap_servers if bootstrap_servers is not None else {}, **settings)
+        self.config: ProducerConfig = ProducerConfig.of(
+            bootstrap_servers if bootstrap_servers is not None else {}, **settings
+        )
         self._news = News()
         self._parts = parts = assemble(
             self.config, new_lock(threading.Lock), self._news.new_waiter, run_callbacks, self._news.tell
@@ -99,7 +104,8 @@ class Producer:
             patience_s = min(patience_s, SPOOL_CLOSE_S)
         self._driver = SelectingDriver(core, self._parts.socket_options)
         name = f"{self.config.client_id}-sender"
-        self._sender = SenderThread(self, self._driver, core, self._spooling, name, patience_s)
+        waiting = waiting_of(self._parts, self._spooling)
+        self._sender = SenderThread(self, self._driver, core, self._spooling, name, patience_s, waiting)
         self._news.thread = self._sender.thread
         if self._spooling is None:
             self._news.stand_in = new_stand_in(self._core, self._accumulator, self._driver)
@@ -360,15 +366,19 @@ class Producer:
     # --- metadata ---------------------------------------------------------------------------------------------
 
     def partitions_for(self, topic: str) -> int:
-        """How many partitions the topic has."""
-        return len(self._queues_of(topic, time.monotonic() + self.config.max_block_ms / 1000).queues)
+        """How many partitions the topic has; of a producer with transactions, at any time."""
+        self._check_open()
+        check_topic(topic)
+        deadline = time.monotonic() + self.config.max_block_ms / 1000
+        return len((self._topics.get(topic) or self._await_topic(topic, deadline, self._check_open)).queues)
 
     def _queues_of(self, topic: str, deadline: float) -> TopicQueues:
         self._check_usable()
         check_topic(topic)
         return self._topics.get(topic) or self._await_topic(topic, deadline)
 
-    def _await_topic(self, topic: str, deadline: float) -> TopicQueues:
+    def _await_topic(self, topic: str, deadline: float, check: Callable[[], None] | None = None) -> TopicQueues:
+        """`check` raises if there is no use in waiting any more; by default, for a record."""
         if self._news.is_own_thread:
             raise TopicUnavailable(f"topic {topic!r} is not known yet, and a callback cannot wait for it")
 
@@ -380,7 +390,7 @@ class Producer:
                 raise error
             return self._topics.get(topic)
 
-        queues = self._await_metadata(topic, known, deadline)
+        queues = self._await_metadata(topic, known, deadline, check)
         if queues is None:
             raise self._parts.unavailable(topic)
         return queues
@@ -393,15 +403,21 @@ class Producer:
         if not self._news.is_own_thread:
             self._await_metadata(topic, lambda: metadata.answered > asked or None, deadline)
 
-    def _await_metadata(self, topic: str, attempt: Callable[[], Found | None], deadline: float) -> Found | None:
+    def _await_metadata(
+        self,
+        topic: str,
+        attempt: Callable[[], Found | None],
+        deadline: float,
+        check: Callable[[], None] | None = None,
+    ) -> Found | None:
         """What `attempt` returns once there is news of the topic; None after the deadline."""
-        awaited = self._core.awaited_topics
+        awaited, check = self._core.awaited_topics, check or self._check_usable
         with self._counting:
             awaited[topic] = awaited.get(topic, 0) + 1
         self._driver.wake()
 
         def attempt_while_usable() -> Found | None:
-            self._check_usable()
+            check()
             return attempt()
 
         try:
@@ -438,18 +454,17 @@ class Producer:
     def close(self, timeout: float | None = None) -> None:
         """Send what was accepted, then end. What is not delivered after `timeout` seconds (by default
         `delivery.timeout.ms`, with a spool at most two minutes) fails, and its futures and callbacks say so; with a
-        spool it stays there, for the next producer to send. An open transaction is aborted. Closing twice is
-        harmless."""
-        timeout = checked.timeout_s(timeout)
-        began = time.monotonic()
-        if self._transactions is not None and self._unusable is None and timeout != 0 and not self._news.is_own_thread:
-            self._transactions.abandon(timeout)
-        if timeout is not None:
-            timeout = max(0.0, timeout - (time.monotonic() - began))
+        spool it stays there, for the next producer to send. An open transaction is aborted, if its coordinator can be
+        reached; if not, that is a WARNING, and it will be. Closing twice is harmless."""
+        self._close(checked.timeout_s(timeout))
+
+    def _close(self, timeout: float | None, *, is_interrupted: bool = False) -> None:
+        if self._transactions is not None and self._unusable is None and timeout != 0:
+            self._transactions.abandon()
         self._refuse(ProducerClosed("the producer is closed; make a new one to send more"))
         if self._news.disowned is None:
             self._news.tell()  # those who wait to send hear that it is too late
-            self._sender.end(timeout)
+            self._sender.end(timeout, is_interrupted=is_interrupted)
 
     def __del__(self) -> None:
         sender: SenderThread | None = getattr(self, "_sender", None)
@@ -468,7 +483,10 @@ class Producer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.close()
+        if kind is None or issubclass(kind, Exception):
+            self.close()
+        else:  # Ctrl-C, or an exit
+            self._close(None, is_interrupted=True)
 
     def metrics(self) -> dict[str, float]:
         """How the producer does, under Kafka's names."""
@@ -504,14 +522,16 @@ class Producer:
         self._intake.is_open = False
         self._unusable = self._unusable or reason
 
-    def _check_usable(self) -> None:
+    def _check_open(self) -> None:
         if self._unusable is not None:
             raise self._unusable.with_traceback(None)
-        if self._spooling is not None:
-            self._spooling.check_usable()
-            return
-        self._parts.check_usable()
-        self._accumulator.check_not_suspended()
+        (self._parts if self._spooling is None else self._spooling).check_usable()
+
+    def _check_usable(self) -> None:
+        """For records."""
+        self._check_open()
+        if self._spooling is None:
+            self._accumulator.check_not_suspended()
 
 
 def _await_delivery(delivery: Delivery, deadline: float | None) -> bool:

@@ -7,9 +7,12 @@ program all threads are given that time. In a forked child there are no threads,
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import threading
+import time
 import weakref
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from oncelog.client.producer_errors import ProducerClosed
@@ -17,9 +20,13 @@ from oncelog.client.selecting import SelectingDriver
 from oncelog.client.sockets import monotonic_ms
 from oncelog.producer.spooling import Spooling
 
+QUIET_EXIT_S = 1.0  # how long the end of the program is held up before that is explained
+SPOOL_EXIT_S = 2.0  # how long it is held up for records that are safe on disk
 JOIN_GRACE_S = 5.0  # how long the thread may take to end after it was told to give up
 
 FORKED = "this producer was made before a fork and belongs to the parent process; make a new one in the child"
+
+logger = logging.getLogger(__name__)
 
 
 class Core(Protocol):
@@ -36,13 +43,22 @@ class SenderThread:
     """Belongs to a producer, and does not keep it alive."""
 
     def __init__(
-        self, owner: Owner, driver: SelectingDriver, core: Core, spooling: Spooling | None, name: str, patience_s: float
+        self,
+        owner: Owner,
+        driver: SelectingDriver,
+        core: Core,
+        spooling: Spooling | None,
+        name: str,
+        patience_s: float,
+        waiting: Callable[[], tuple[int, str]],
     ) -> None:
-        """`patience_s`: how long those records may take that nobody waits for any more."""
+        """`patience_s`: how long those records may take that nobody waits for any more. `waiting`: how many records
+        have no result yet, and what for."""
         self.owner = weakref.ref(owner)
         self.core = core
         self.spooling = spooling
         self.patience_s = patience_s
+        self.waiting = waiting
         self.thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._driver = driver
 
@@ -65,10 +81,30 @@ class SenderThread:
         self._driver.wake()
         return timeout_s
 
-    def end(self, timeout_s: float | None) -> None:
+    def begin_to_exit(self) -> None:
+        """As `begin_to_end`, if that was not said before; what is safe on disk does not hold up an exit."""
+        if self.spooling is not None:
+            exit_ms = monotonic_ms() + int(SPOOL_EXIT_S * 1000)
+            if self.core.close_at_ms is None or self.core.close_at_ms > exit_ms:
+                self.begin_to_end(SPOOL_EXIT_S)
+        elif self.core.close_at_ms is None:
+            self.begin_to_end()
+
+    def end(self, timeout_s: float | None, *, is_interrupted: bool = False) -> None:
+        """`is_interrupted`: by Ctrl-C or an exit, so that somebody may wonder what the program still waits for."""
+        if is_interrupted and self.spooling is not None:
+            timeout_s = SPOOL_EXIT_S
         timeout_s = self.begin_to_end(timeout_s)
-        if threading.current_thread() is not self.thread:  # a callback may close too, and need not wait for itself
+        if threading.current_thread() is self.thread:  # a callback may close too, and need not wait for itself
+            return
+        try:
+            if is_interrupted:
+                _join([self], QUIET_EXIT_S)
+                _explain([self])
             self.thread.join(timeout_s + JOIN_GRACE_S)
+        except BaseException:  # Ctrl-C: whoever closes does not want to wait any more, nor at the end of the program
+            self.begin_to_end(0)
+            raise
 
 
 _running: set[SenderThread] = set()
@@ -88,10 +124,36 @@ def _disown_in_child() -> None:
 def _end_all() -> None:
     running = list(_running)
     for sender in running:
-        if sender.core.close_at_ms is None:
-            sender.begin_to_end()
-    for sender in running:
-        sender.thread.join(sender.patience_s + JOIN_GRACE_S)
+        sender.begin_to_exit()
+    try:
+        _join(running, QUIET_EXIT_S)
+        _explain(running)
+        _join(running, max((sender.patience_s for sender in running), default=0.0) + JOIN_GRACE_S)
+    except KeyboardInterrupt:  # the program ends already, so there is nobody to tell but the futures and callbacks
+        for sender in running:
+            sender.begin_to_end(0)
+        _join(running, JOIN_GRACE_S)
+
+
+def _join(senders: Iterable[SenderThread], timeout_s: float) -> None:
+    deadline = time.monotonic() + timeout_s
+    for sender in senders:
+        sender.thread.join(max(0.0, deadline - time.monotonic()))
+
+
+def _explain(senders: Iterable[SenderThread]) -> None:
+    for sender in senders:
+        count, awaited = sender.waiting() if sender.thread.is_alive() else (0, "")
+        if count:
+            left_ms = (sender.core.close_at_ms or 0) - monotonic_ms()
+            logger.warning(
+                "%s: still closing: %s for %s, for %.0f s at most; %s",
+                sender.thread.name,
+                "1 record waits" if count == 1 else f"{count:,} records wait",
+                awaited,
+                max(0, left_ms) / 1000,
+                "what is not sent by then stays in the spool" if sender.spooling else "Ctrl-C gives up on what waits",
+            )
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows, where nobody forks

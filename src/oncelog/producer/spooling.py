@@ -11,6 +11,7 @@ import random
 import threading
 import time
 import uuid
+from collections.abc import Callable
 from typing import Final
 
 from oncelog.client.accumulator import PartitionQueue
@@ -263,6 +264,18 @@ class GroupCommit:
             raise
         with self._lock:
             self._spool.synced(request)
+
+
+def waiting_of(parts: Parts, spooling: Spooling | None) -> Callable[[], tuple[int, str]]:
+    """Tells how many records have no result yet, in memory or in the spool, and for which brokers they wait. Keeps no
+    producer alive."""
+    count = parts.accumulator.undelivered_count if spooling is None else spooling.unsettled_count
+    servers = ", ".join(f"{host}:{port}" for host, port in parts.config.bootstrap_servers)
+
+    def waiting() -> tuple[int, str]:
+        return count(), f"an answer of the brokers ({parts.core.network.why_unreachable() or servers})"
+
+    return waiting
 
 
 def lock_folder(directory: str) -> FolderLock:

@@ -21,6 +21,9 @@ from oncelog.client.transaction.prepared import PreparedTransaction, SharedTrans
 from oncelog.client.transaction_errors import AbortNeeded, OutcomeUnknown, TransactionError, TransactionMisuse
 from oncelog.producer.news import News
 
+INTERRUPTED_ABORT_S = 5.0
+"""How long Ctrl-C, or the cancellation of a task, waits at most for a transaction to be aborted, which goes on."""
+
 
 class Transactions:
     def __init__(
@@ -87,9 +90,9 @@ class Transactions:
         self.begin()
         try:
             yield
-        except BaseException:
+        except BaseException as error:
             with suppress(TransactionError):  # what happened in the block matters more
-                self.end(Kind.ABORT, None)
+                self.end(Kind.ABORT, abort_patience_s(error))
             raise
         try:
             self.end(Kind.COMMIT, None)
@@ -97,11 +100,11 @@ class Transactions:
             self.end(Kind.ABORT, None)
             raise
 
-    def abandon(self, timeout: float | None) -> None:
+    def abandon(self) -> None:
         """The producer is closed: a transaction that nobody will end is aborted, as far as there is time."""
-        if self._core.phase is Phase.OPEN:
-            with suppress(TransactionError):
-                self.end(Kind.ABORT, timeout)
+        with self._asking, suppress(TransactionError):
+            if self._core.phase is Phase.OPEN:
+                self._core.unheard(self._core.ask_end(Kind.ABORT, nobody_waits))
 
     def _perform(self, ask: Callable[[], Command], timeout: float | None) -> None:
         self._news.check_wait("a transaction")
@@ -147,6 +150,11 @@ def out_of_time(kind: Kind, timeout: float, why: str) -> OutcomeUnknown:
     return OutcomeUnknown(
         f"{kind.value} was not answered within {timeout:g} s ({why}). It goes on: call it again to hear how it ends"
     )
+
+
+def abort_patience_s(error: BaseException) -> float | None:
+    """How long a block that ended so waits until its transaction is aborted. None: as every call does."""
+    return None if isinstance(error, Exception) else INTERRUPTED_ABORT_S
 
 
 def no_transactions() -> TransactionMisuse:

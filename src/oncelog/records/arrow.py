@@ -1,7 +1,9 @@
 """Fetched records as Arrow tables, without a Python object for any record. The only module that knows pyarrow's reading
 side; `arrow_columns` knows the writing one.
 
-pyarrow is imported on the first call, so that nobody else pays for it. What is a record, and which of them a reader may
+pyarrow is imported on the first call, so that nobody else pays for it: `record_schema()` is that call for whoever must
+not be kept waiting later. Arrays are made of buffers, because `pa.array` and `pa.scalar` import pandas where it is
+installed, which takes seconds. What is a record, and which of them a reader may
 see, was decided by the cursor that took the columns.
 """
 
@@ -10,6 +12,8 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable
 from functools import cache, lru_cache
+from importlib import import_module
+from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 from oncelog.records.model import BinaryColumn, ColumnBuffers
@@ -35,6 +39,7 @@ def record_schema() -> pa.Schema:
     """The columns of `table_of`. Timestamps are instants in milliseconds since 1970; -1 where none was given."""
     import pyarrow as pa
 
+    import_module("pyarrow.compute")  # the first cast would import it
     header = pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())])
     return pa.schema(
         [
@@ -79,9 +84,15 @@ def _record_batch(taken: TakenColumns) -> pa.RecordBatch:
 
 @lru_cache(MAX_KNOWN_TOPICS)
 def _dictionary(topic: str) -> pa.Array:
+    return _strings([topic])
+
+
+def _strings(texts: list[str]) -> pa.Array:
     import pyarrow as pa
 
-    return pa.array([topic], pa.string())
+    data = [text.encode() for text in texts]
+    offsets = array("i", accumulate(map(len, data), initial=0))
+    return pa.Array.from_buffers(pa.string(), len(data), [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(data))])
 
 
 def _repeated(number: int, count: int) -> pa.Buffer:
@@ -109,7 +120,8 @@ def _header_items(columns: ColumnBuffers, list_type: pa.ListType) -> pa.Array:
 def _no_header_items() -> pa.Array:
     import pyarrow as pa
 
-    return pa.array([], record_schema().field("headers").type.value_type)
+    fields = list(record_schema().field("headers").type.value_type)
+    return pa.StructArray.from_arrays([_strings([]), _strings([]).cast(pa.binary())], fields=fields)
 
 
 def _binary(column: BinaryColumn) -> pa.Array:
@@ -128,4 +140,4 @@ def _text(column: BinaryColumn) -> pa.Array:
     try:
         return keys.cast(pa.string())
     except pa.ArrowInvalid:
-        return pa.array([key.decode("utf-8", "replace") for key in keys.to_pylist()], pa.string())
+        return _strings([key.decode("utf-8", "replace") for key in keys.to_pylist()])

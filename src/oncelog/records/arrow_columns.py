@@ -285,7 +285,7 @@ def _plain_bytes(array: pa.Array) -> pa.Array:
     while isinstance(array, pa.ExtensionArray):
         array = array.storage
     if types.is_dictionary(array.type):
-        return _plain_bytes(array.dictionary_decode())
+        return _plain_bytes(array.dictionary).take(array.indices)  # pyarrow cannot decode one of views
     if types.is_binary_view(array.type):
         return array.cast(pa.large_binary())
     if types.is_string_view(array.type):
@@ -346,4 +346,4 @@ def _partition_buffer(array: pa.Array) -> Buffer:
 
 
 def _byte_list(array: pa.Array) -> list[bytes | None]:
-    return array.cast(pa.large_binary()).to_pylist()  # type: ignore[no-any-return]
+    return _plain_bytes(array).cast(pa.large_binary()).to_pylist()  # type: ignore[no-any-return]

@@ -112,9 +112,9 @@ def _decompress_bounded(codec: int, data: Buffer, bound: int, max_bytes: int) ->
             written = decompress_into(data, output)
         except cramjam.DecompressionError as error:
             if OUTPUT_FULL not in str(error):
-                raise _garbage(codec, error) from error
+                raise _garbage(codec) from error
             if capacity == most:
-                raise _bomb(codec, max_bytes) if bound > max_bytes else _garbage(codec, error) from error
+                raise _bomb(codec, max_bytes) if bound > max_bytes else _garbage(codec) from error
             capacity = most
             del output
         else:
@@ -167,7 +167,7 @@ def _decompress_member(data: memoryview, start: int, output: bytearray, max_byte
             if not piece and len(output) == before:
                 raise CorruptMessage("the records are not valid gzip: they are cut off")
     except zlib.error as error:
-        raise _garbage(GZIP, error) from error
+        raise _garbage(GZIP) from error
     return position - len(decompressor.unused_data)
 
 
@@ -224,7 +224,7 @@ def _decompress_snappy(data: memoryview, bound: int, max_bytes: int) -> memoryvi
                 raise CorruptMessage(f"a snappy block does not hold the {size} bytes it announces")
             start += size
     except DecompressionError as error:
-        raise _garbage(SNAPPY, error) from error
+        raise _garbage(SNAPPY) from error
     return output[:start]
 
 
@@ -241,8 +241,8 @@ def _unknown_codec(codec: int) -> UnsupportedCompressionType:
     return UnsupportedCompressionType(f"codec {codec} is unknown; known are 0 to 4: {', '.join(NAMES)}")
 
 
-def _garbage(codec: int, error: Exception) -> CorruptMessage:
-    return CorruptMessage(f"the records are not valid {NAMES[codec]}: {error}")
+def _garbage(codec: int) -> CorruptMessage:
+    return CorruptMessage(f"the records are not valid {NAMES[codec]}: they cannot be decompressed")
 
 
 def _bomb(codec: int, max_bytes: int) -> InvalidRecord:

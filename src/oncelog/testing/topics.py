@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from oncelog.admin import Admin
 from oncelog.admin.admin import BROKER_DEFAULT
+from oncelog.client import arguments as checked
 from oncelog.errors import OncelogError
 from oncelog.testing.names import fresh_name
 
@@ -28,7 +29,7 @@ class Topics:
         self._bootstrap_servers = bootstrap_servers
         self._test = test
         self._partitions = partitions
-        self._configs = configs or {}
+        self._configs = checked.config_texts(configs)
 
     def __call__(
         self, name: str = "", *, partitions: int | None = None, configs: Mapping[str, object] | None = None
@@ -36,7 +37,7 @@ class Topics:
         """Returns when the topic can be written to and read."""
         topic = fresh_name(self._test, name)
         count = self._partitions if partitions is None else partitions
-        texts = {key: _config_text(value) for key, value in {**self._configs, **(configs or {})}.items()}
+        texts = {**self._configs, **checked.config_texts(configs)}
         with Admin(self._bootstrap_servers) as admin:
             admin.create_topic(topic, partitions=BROKER_DEFAULT if count is None else count, configs=texts)
         self.made.append(topic)
@@ -51,8 +52,3 @@ class Topics:
                 with contextlib.suppress(OncelogError):
                     admin.delete_topic(topic)
         self.made.clear()
-
-
-def _config_text(value: object) -> str:
-    """As Kafka spells it."""
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -21,7 +21,7 @@ from typing import Any
 
 from oncelog.wire.decoder import ElementBudget, Reader, struct_reader
 from oncelog.wire.encoder import EncodedElements, Writer, element_writer, struct_writer
-from oncelog.wire.primitives import GARBLED, MalformedMessage
+from oncelog.wire.primitives import GARBLED, MalformedMessage, in_words
 from oncelog.wire.schema import load_schema
 
 __all__ = ["MalformedMessage", "Message", "decode", "decode_exactly", "encode"]
@@ -49,7 +49,7 @@ def _read(reader: Reader, schema_name: str, version: int, buffer: Any, position:
     try:
         return reader(view, position)
     except GARBLED as error:
-        raise MalformedMessage(f"{schema_name} v{version}: {error}") from None
+        raise MalformedMessage(f"{schema_name} v{version}: {in_words(error)}") from None
 
 
 def decode_exactly(schema_name: str, version: int, buffer: Any, position: int = 0) -> Message:

@@ -38,6 +38,7 @@ from oncelog.wire.primitives import (
     MAX_REQUEST_ELEMENTS,
     MalformedMessage,
     compact_string,
+    in_words,
     read_bytes,
     read_compact_bytes,
     read_compact_count,
@@ -179,7 +180,7 @@ def decode_fetch_request(frame: memoryview, position: int, version: int) -> Fetc
         else:
             request, end = _read_classic_request(frame, position, version)
     except GARBLED as error:
-        raise MalformedMessage(f"FetchRequest v{version}: {error}") from None
+        raise MalformedMessage(f"FetchRequest v{version}: {in_words(error)}") from None
     if end != len(frame):
         raise MalformedMessage(f"FetchRequest v{version}: {len(frame) - end} bytes are left over")
     return request
@@ -470,7 +471,7 @@ def decode_fetch_response(frame: memoryview, position: int, version: int) -> Fet
     try:
         response, end = _read_response(frame, position, version)
     except GARBLED as error:
-        raise MalformedMessage(f"FetchResponse v{version}: {error}") from None
+        raise MalformedMessage(f"FetchResponse v{version}: {in_words(error)}") from None
     if end != len(frame):
         raise MalformedMessage(f"FetchResponse v{version}: {len(frame) - end} bytes are left over")
     return response

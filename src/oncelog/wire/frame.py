@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from oncelog.wire.api import ApiKey, flexible
 from oncelog.wire.buffer_shelf import BUFFER_BYTES, BufferShelf
-from oncelog.wire.primitives import GARBLED, MalformedMessage, read_string, skip_tagged_fields, string
+from oncelog.wire.primitives import GARBLED, MalformedMessage, in_words, read_string, skip_tagged_fields, string
 
 SIZE_BYTES = 4
 
@@ -73,7 +73,7 @@ def decode_request_header(frame: memoryview) -> tuple[RequestHeader, int]:
     except KeyError:
         raise UnknownApi(f"API key {api_key} is unknown") from None
     except GARBLED as error:
-        raise MalformedMessage(f"request header: {error}") from None
+        raise MalformedMessage(f"request header: {in_words(error)}") from None
     return RequestHeader(api_key, version, correlation_id, client_id), position
 
 
@@ -113,7 +113,7 @@ def decode_response_header(api_key: int, version: int, frame: memoryview) -> tup
         if api_key != ApiKey.API_VERSIONS and flexible(api_key, version):
             return correlation_id, skip_tagged_fields(frame, 4)
     except GARBLED as error:
-        raise MalformedMessage(f"response header: {error}") from None
+        raise MalformedMessage(f"response header: {in_words(error)}") from None
     return correlation_id, 4
 
 

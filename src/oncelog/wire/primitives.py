@@ -17,7 +17,7 @@ MAX_STRING_BYTES = 2**15 - 1
 MAX_UVARINT = 2**32 - 1
 
 GARBLED = (struct.error, IndexError, UnicodeDecodeError)
-"""What reading truncated or senseless bytes may raise besides MalformedMessage."""
+"""What reading truncated or senseless bytes may raise besides MalformedMessage; `in_words` says what that means."""
 
 MAX_REQUEST_ELEMENTS = 32_000
 """How many array elements one request may hold in all: 10,000 partitions of as many topics, with something to spare. An
@@ -32,6 +32,13 @@ _KEPT_UUIDS = 4096
 
 class MalformedMessage(OncelogError):
     """Bytes that are not the message they claim to be. The only answer is to close the connection."""
+
+
+def in_words(error: Exception) -> str:
+    """What is wrong with a message, for people: Python speaks of its own buffers and codecs."""
+    if isinstance(error, UnicodeDecodeError):
+        return "a text in it is not UTF-8"
+    return "it ends too early" if isinstance(error, GARBLED) else str(error)
 
 
 def read_uvarint(buffer: memoryview, position: int) -> tuple[int, int]:

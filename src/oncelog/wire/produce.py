@@ -35,6 +35,7 @@ from oncelog.wire.primitives import (
     MAX_REQUEST_ELEMENTS,
     MalformedMessage,
     compact_string,
+    in_words,
     read_bytes,
     read_compact_bytes,
     read_compact_count,
@@ -120,7 +121,7 @@ def decode_produce_request(frame: memoryview, position: int, version: int) -> Pr
         else:
             request, end = _read_classic_request(frame, position, version)
     except GARBLED as error:
-        raise MalformedMessage(f"ProduceRequest v{version}: {error}") from None
+        raise MalformedMessage(f"ProduceRequest v{version}: {in_words(error)}") from None
     if end != len(frame):
         raise MalformedMessage(f"ProduceRequest v{version}: {len(frame) - end} bytes are left over")
     return request
@@ -259,7 +260,7 @@ def decode_produce_response(frame: memoryview, position: int, version: int) -> P
         else:
             response, end = _read_classic_response(frame, position, version)
     except GARBLED as error:
-        raise MalformedMessage(f"ProduceResponse v{version}: {error}") from None
+        raise MalformedMessage(f"ProduceResponse v{version}: {in_words(error)}") from None
     if end != len(frame):
         raise MalformedMessage(f"ProduceResponse v{version}: {len(frame) - end} bytes are left over")
     return response

@@ -13,6 +13,8 @@ DEFAULTS = {name: key.default_value for name, key in TOPIC_KEYS.items()}
 
 REFUSED = [
     ("foo", "1", "Unknown topic config name: foo"),
+    ("retention.sm", "1", "Unknown topic config name: retention.sm; did you mean retention.ms?"),
+    ("log.retention.hours", "1", "Unknown topic config name: log.retention.hours; did you mean retention.ms?"),
     ("message.format.version", "2.0", "Unknown topic config name: message.format.version"),
     ("retention.ms", "abc", "Invalid value abc for configuration retention.ms: Not a number of type LONG"),
     ("retention.ms", "", "Invalid value  for configuration retention.ms: Not a number of type LONG"),

@@ -11,7 +11,7 @@ from oncelog.client.consumer_calls.calls import ConsumerCalls
 from oncelog.client.consumer_calls.steps import Ask, AwaitNews, Call, Callback, Interceptors, Listener
 from oncelog.client.consumer_config import ConsumerConfig
 from oncelog.client.consumer_counters import ConsumerCounters
-from oncelog.client.consumer_errors import CommitFailed, ConsumerClosed
+from oncelog.client.consumer_errors import CommitFailed, ConsumerClosed, ConsumerTimedOut
 from oncelog.client.consumer_reader import Reader
 from oncelog.client.consumer_records import GroupMetadata
 from oncelog.client.fetch.inbox import FetchedData, Frame, Inbox
@@ -40,6 +40,10 @@ class PlayedCore:
         self.membership = SimpleNamespace(ask_rebalance=lambda reason: None)
         self.committed: list[dict[TopicPartition, int]] = []
         self.commit_error: Exception | None = None
+        self.is_silent = False
+        """Commits get no answer."""
+        self.commit_timeouts_ms: list[int | None] = []
+        self.withdrawn = 0
         self.heard_of: list[Any] = []
         self.fetched_again: list[TopicPartition] = []
         self.fetcher = SimpleNamespace(
@@ -69,13 +73,24 @@ class PlayedCore:
 
     def need_position(self, partition: TopicPartition) -> None: ...
 
+    def why_no_position(self, state: PartitionState) -> str:
+        return "nobody tells"
+
     def submit(self, command: Callable[[int], Any]) -> None:
         command(0)
 
-    def commit(self, offsets: Any, now_ms: int, done: Any, **how: Any) -> None:
-        if self.commit_error is None:
+    def commit(
+        self, offsets: Any, now_ms: int, done: Any, *, retry: bool, timeout_ms: int | None = None
+    ) -> Callable[[], None]:
+        self.commit_timeouts_ms.append(timeout_ms)
+        if self.commit_error is None and not self.is_silent:
             self.committed.append({partition: each.offset for partition, each in offsets.items()})
-        done(self.commit_error)
+        if not self.is_silent:
+            done(self.commit_error)
+        return self._withdraw
+
+    def _withdraw(self) -> None:
+        self.withdrawn += 1
 
     def tell(self, *news: Any) -> None:
         self.outbox.extend(news)
@@ -144,6 +159,8 @@ class Scene:
         if isinstance(step, Ask):
             answers: list[Any] = []
             step.command(self.now_ms, answers.append)
+            if not answers:
+                raise ConsumerTimedOut("no answer")
             if isinstance(answers[0], Exception):
                 raise answers[0]
             return answers[0]

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from oncelog.client.consumer_calls.auto_commits import REVOCATION_COMMIT_MS
 from oncelog.client.consumer_errors import CommitFailed
 from oncelog.client.membership.news import Revoking
 from tests.client.consumer_calls.scene import ONE, Scene
@@ -42,6 +43,21 @@ def test_what_is_done_is_committed_before_it_is_given_up() -> None:
     scene.core.tell(Revoking(frozenset([ONE])))
     assert scene.poll() == []
     assert order == [[{ONE: 10}]]
+
+
+def test_a_commit_before_partitions_are_given_up_does_not_hold_up_poll_for_as_long_as_a_call_may_take(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    scene = Scene(default_api_timeout_ms=60_000).subscribed(ONE)
+    scene.arrive(ONE, 0, 10)
+    scene.poll()
+    scene.core.is_silent = True
+    scene.core.tell(Revoking(frozenset([ONE])))
+    assert scene.poll() == []
+    assert scene.core.commit_timeouts_ms == [REVOCATION_COMMIT_MS]
+    assert scene.core.withdrawn == 1
+    assert len(scene.core.heard_of) == 1, "the group goes on"
+    assert "records may come again" in caplog.text
 
 
 def test_a_failed_automatic_commit_stops_nobody(caplog: pytest.LogCaptureFixture) -> None:

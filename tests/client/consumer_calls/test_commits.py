@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from oncelog.client.consumer_calls.steps import Interceptors
-from oncelog.client.consumer_errors import CommitFailed
+from oncelog.client.consumer_errors import CommitFailed, ConsumerTimedOut
 from oncelog.client.consumer_records import OffsetAndMetadata
 from oncelog.client.membership.news import Lost
 from oncelog.errors import RebalanceInProgress
@@ -28,6 +28,15 @@ def test_a_commit_after_a_loss_fails_even_if_nothing_is_owned() -> None:
     scene.core.tell(Lost(frozenset([ONE])))
     with pytest.raises(CommitFailed, match="the next one tells on_lost"):
         scene.run(scene.calls.commits.commit(None, None))
+
+
+def test_a_commit_whose_caller_has_left_is_not_tried_again() -> None:
+    """The user commits something newer next, which it would overwrite."""
+    scene = Scene(enable_auto_commit=False).subscribed(ONE)
+    scene.core.is_silent = True
+    with pytest.raises(ConsumerTimedOut):
+        scene.run(scene.calls.commits.commit({ONE: 5}, 1_000))
+    assert scene.core.withdrawn == 1
 
 
 def test_asynchronous_commits_are_told_in_a_later_poll() -> None:

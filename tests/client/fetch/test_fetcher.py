@@ -278,18 +278,57 @@ class TestErrors:
         made.pass_time(1_000)
         assert 8 <= len(fetches(made)) - count <= 14  # 20, 40, 80, then 100 ms each
 
-    @pytest.mark.parametrize(("code", "error"), [(29, TopicAuthorizationFailed), (2, CorruptMessage)])
-    def test_what_the_brokers_side_must_mend_is_told_once_and_tried_on(self, code: int, error: type[Exception]) -> None:
+    def test_what_the_brokers_side_must_mend_is_told_once_and_tried_on(self) -> None:
         made = caught_up()
-        made.log(0).errors += [code] * 5
+        made.log(0).errors += [29] * 5
         made.pass_time(A_WHILE_MS)
-        assert [type(told) for told in made.errors] == [error]
+        assert [type(told) for told in made.errors] == [TopicAuthorizationFailed]
         assert str(FIRST) in str(made.errors[0])
-        assert ("oncelog doctor DIR --deep" in str(made.errors[0])) == (error is CorruptMessage)
         goes_on(made)
-        made.log(0).errors.append(code)
+        made.log(0).errors.append(29)
         made.pass_time(A_WHILE_MS)
         assert len(made.errors) == 2
+
+    @pytest.mark.parametrize("code", [2, 29])
+    def test_what_lies_in_front_of_a_trouble_is_read_first(self, code: int) -> None:
+        made = world()
+        made.start(0)
+        made.pass_time(A_WHILE_MS, reading=False)
+        assert made.inbox, "all that is good waits for its reader"
+        made.log(0).errors += [code] * 1_000
+        made.pass_time(A_WHILE_MS, reading=False)
+        assert made.errors == []
+        for _ in range(3):
+            assert len(made.read(2)) == 2
+            assert made.errors == [], "it is told when the reader wants more"
+        assert made.read() == []
+        assert len(made.errors) == 1
+
+    def test_damage_is_told_once_for_each_poll_and_the_position_stays(self) -> None:
+        made = caught_up()
+        made.log(0).errors += [2] * 1_000
+        made.pass_time(A_WHILE_MS, reading=False)
+        for count in range(1, 5):
+            assert len(made.errors) == count, "however often the broker says so meanwhile"
+            assert made.read() == []
+            made.pass_time(A_WHILE_MS, reading=False)
+        assert made.state(0).position == 6
+        told = str(made.errors[0])
+        assert told.startswith(f"{FIRST} at offset 6: the broker's log is damaged there; `oncelog doctor DIR --deep`")
+        assert ".." not in told
+        assert "may be sent again" not in told
+        assert {str(error) for error in made.errors} == {told}
+
+    def test_damage_is_not_told_of_where_nobody_reads_any_more(self) -> None:
+        made = world()
+        made.start(0)
+        made.pass_time(A_WHILE_MS, reading=False)
+        made.log(0).errors += [2]
+        made.pass_time(A_WHILE_MS, reading=False)
+        made.seek(0, 2)
+        made.pass_time(A_WHILE_MS)
+        assert made.errors == []
+        goes_on(made)
 
     def test_an_answer_without_a_whole_batch_is_no_progress(self) -> None:
         made = caught_up()
@@ -297,7 +336,7 @@ class TestErrors:
         batch = made.log(0).batches[-1]
         made.log(0).batches[-1] = batch._replace(data=batch.data[:70])
         made.pass_time(A_WHILE_MS)
-        assert [type(told) for told in made.errors] == [CorruptMessage]
+        assert {type(told) for told in made.errors} == {CorruptMessage}
         assert made.state(0).position == 6
 
     def test_an_answer_from_before_the_position_is_no_progress(self) -> None:
@@ -305,7 +344,7 @@ class TestErrors:
         made.append(0)
         made.log(0).batches[-1] = made.log(0).batches[-1]._replace(data=made.log(0).batches[0].data)
         made.pass_time(A_WHILE_MS)
-        assert [type(told) for told in made.errors] == [CorruptMessage]
+        assert {type(told) for told in made.errors} == {CorruptMessage}
         assert made.state(0).position == 6
 
     @pytest.mark.parametrize("base_offset", [2**63 - 1, -(2**63)])
@@ -315,7 +354,7 @@ class TestErrors:
         batch = made.log(0).batches[-1]
         made.log(0).batches[-1] = batch._replace(data=base_offset.to_bytes(8, signed=True) + bytes(batch.data[8:]))
         made.pass_time(A_WHILE_MS)
-        assert [type(told) for told in made.errors] == [CorruptMessage]
+        assert {type(told) for told in made.errors} == {CorruptMessage}
         assert made.state(0).position == 6
         made.log(0).batches[-1] = batch
         made.pass_time(A_WHILE_MS)

@@ -64,6 +64,17 @@ def test_the_coordinator_is_found_in_every_version(version: int) -> None:
     assert event.node_id == MAX_NODE_ID - 1
 
 
+def test_it_is_live_while_somebody_is_connected_who_can_be_asked() -> None:
+    way = Way()
+    assert not way.link.is_live
+    way.wait()
+    assert way.link.is_live
+    way.reader.cut()
+    assert not way.link.is_live
+    way.wait()
+    assert way.link.is_live
+
+
 def test_its_connection_is_its_own() -> None:
     way = Way()
     way.wait()

@@ -329,6 +329,19 @@ def test_whoever_leaves_while_its_epoch_changes_still_commits(moment_ms: int) ->
     assert world.failures == []
 
 
+def test_whoever_has_not_asked_to_join_yet_has_nothing_to_leave() -> None:
+    world = World({"t": 4})
+    reader = world.add("t", protocol="consumer")
+    reader.metadata.want("t", world.now_ms)
+    reader.member.user_polled(world.now_ms)
+    reader.member.poll(world.now_ms)
+    assert not reader.member.is_gone, "it is about to join"
+    reader.member.leave(world.now_ms, "done")
+    assert reader.member.is_gone
+    world.pass_time(5_000)
+    assert heartbeats(world) == []
+
+
 def test_a_user_who_does_not_poll_leaves_the_group_and_comes_back_with_the_next_poll() -> None:
     world, reader = joined()
     reader.is_polling = False

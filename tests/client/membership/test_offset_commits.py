@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from oncelog import errors
-from oncelog.client.consumer_errors import CommitFailed, ConsumerTimedOut
+from oncelog.client.consumer_errors import CommitFailed, ConsumerClosed, ConsumerTimedOut
 from oncelog.client.consumer_records import GroupMetadata, OffsetAndMetadata
 from oncelog.client.membership import offset_commits
 from oncelog.types import TopicPartition
@@ -16,6 +17,7 @@ from tests.client.membership.group_world import Reader, World
 from tests.client.membership.model_coordinator import GROUP, newest
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+GONE = TopicPartition("gone", 0)
 NOBODY = GroupMetadata(GROUP)
 MEMBER = GroupMetadata(GROUP, 5, "m")
 NEXT = GroupMetadata(GROUP, 6, "m")
@@ -48,9 +50,9 @@ class Desk:
 
     def commit(
         self, offset: int, *partitions: TopicPartition, identity: GroupMetadata = NOBODY, retry: bool = True
-    ) -> None:
+    ) -> offset_commits.Withdraw:
         offsets = {one: OffsetAndMetadata(offset) for one in partitions or (T0,)}
-        self.commits.commit(
+        return self.commits.commit(
             offsets, identity, self.world.now_ms, lambda error: self.ended.append((offset, error)), retry=retry
         )
 
@@ -104,6 +106,127 @@ def test_an_older_commit_that_is_repeated_does_not_overwrite_a_newer_one() -> No
     desk.go_on()
     assert desk.ended == [(1, None), (2, None)]
     assert desk.world.brokers.commits == [(T0, 2)]
+
+
+def test_a_commit_that_is_refused_for_one_partition_does_not_overwrite_newer_ones_of_the_others() -> None:
+    desk = Desk().warm()
+    desk.commit(5, T0, GONE)
+    desk.go_on(1)
+    desk.commit(9, T0)
+    desk.go_on()
+    assert desk.world.brokers.commits == [(T0, 5), (T0, 9)]
+    assert (9, None) in desk.ended
+
+
+def test_of_commits_in_one_request_the_older_one_repeats_only_what_was_refused() -> None:
+    desk = Desk().warm()
+    desk.commit(1, T1)
+    desk.go_on(1)
+    desk.commit(5, T0, GONE)
+    desk.commit(9, T0)
+    desk.go_on()
+    assert desk.world.brokers.commits == [(T1, 1), (T0, 9)]
+    _, both, *repeats = topics_asked(desk)
+    assert both == ["t", "gone"]
+    assert repeats, "the coordinator may not know the topic yet"
+    assert all(one == ["gone"] for one in repeats)
+
+
+def test_what_is_repeated_is_what_was_sent_last_even_if_its_asker_heard_that_the_answer_was_lost() -> None:
+    desk = Desk().warm()
+    desk.commit(1, T1)
+    desk.go_on(1)
+    desk.commit(5)
+    desk.commit(9, retry=False)
+    desk.go_on(9)
+    assert desk.asked() == 1
+    desk.world.brokers.lose_answers(ApiKey.OFFSET_COMMIT)
+    desk.go_on()
+    assert desk.errors() == [None, errors.CoordinatorNotAvailable, None]
+    assert desk.world.brokers.commits == [(T1, 1), (T0, 9), (T0, 9)]
+
+
+def test_a_deleted_topic_fails_soon_and_by_name_and_the_rest_of_its_commit_counts() -> None:
+    desk = Desk().warm()
+    desk.commit(5, GONE, T0)
+    desk.go_on(500)
+    [(_, error)] = desk.ended
+    assert isinstance(error, errors.UnknownTopicOrPartition)
+    assert "gone-0 does not exist any more" in str(error)
+    assert desk.world.brokers.commits == [(T0, 5)]
+    assert desk.commits.is_idle, "close() has nothing to wait for"
+
+
+def test_a_partition_that_a_topic_does_not_have_fails_like_a_deleted_topic() -> None:
+    desk = Desk().warm()
+    desk.commit(5, TopicPartition("t", 2))
+    desk.go_on(500)
+    assert [str(error).split(",")[0] for _, error in desk.ended] == ["t-2 does not exist any more"]
+
+
+def test_a_topic_that_is_created_meanwhile_gets_its_offset() -> None:
+    desk = Desk().warm()
+    desk.commit(5, GONE)
+    desk.go_on(12)
+    assert desk.asked() == 1
+    desk.world.brokers.topics.create("gone", 1)
+    desk.go_on()
+    assert desk.ended == [(5, None)]
+    assert desk.world.brokers.commits == [(GONE, 5)]
+
+
+def test_nobody_asks_for_a_topic_in_a_way_that_creates_it() -> None:
+    desk = Desk().warm()
+    desk.commit(5, GONE)
+    desk.go_on(500)
+    questions = [body for body in desk.world.brokers.bodies(ApiKey.METADATA) if names_in(body) == ["gone"]]
+    assert [body["allow_auto_topic_creation"] for body in questions] == [False]
+
+
+def test_a_commit_that_was_withdrawn_is_not_repeated() -> None:
+    desk = Desk().warm()
+    desk.world.brokers.refuse(ApiKey.OFFSET_COMMIT, 14)
+    withdraw = desk.commit(5)
+    desk.go_on(1)
+    withdraw()
+    desk.go_on(1)
+    desk.commit(9)
+    desk.go_on()
+    assert desk.errors() == [errors.CoordinatorLoadInProgress, None]
+    assert desk.world.brokers.commits == [(T0, 9)]
+
+
+def test_a_commit_that_was_withdrawn_while_it_waited_is_not_sent() -> None:
+    desk = Desk().warm()
+    desk.world.brokers.refuse(ApiKey.OFFSET_COMMIT, 14)
+    withdraw = desk.commit(5)
+    desk.go_on(15)
+    assert desk.asked() == 1
+    withdraw()
+    assert desk.commits.is_idle
+    desk.go_on()
+    assert (desk.asked(), desk.ended) == (1, [])
+
+
+def test_an_answer_by_id_is_understood_when_the_cluster_has_forgotten_the_topic() -> None:
+    desk = Desk().warm()
+    desk.commit(5)
+    desk.fetch()
+    desk.reader.run()
+    cluster = desk.reader.metadata.cluster
+    assert cluster is not None
+    desk.reader.metadata.cluster = replace(cluster, topics={})
+    desk.go_on()
+    assert desk.ended == [(5, None)]
+    assert desk.found == [{T0: OffsetAndMetadata(5)}]
+
+
+def topics_asked(desk: Desk) -> list[list[str]]:
+    return [names_in(body) for body in desk.world.brokers.bodies(ApiKey.OFFSET_COMMIT)]
+
+
+def names_in(body: Any) -> list[str]:
+    return [topic["name"] for topic in body["topics"]]
 
 
 @pytest.mark.parametrize("code", [3, 7, 14, 15, 16, 100])
@@ -333,6 +456,18 @@ def test_who_waits_for_commits_knows_when_they_are_settled() -> None:
     assert not desk.commits.is_settled(number)
     desk.go_on()
     assert desk.commits.is_settled(desk.commits.last_number)
+
+
+def test_the_end_of_the_consumer_is_told_to_everybody_who_waits() -> None:
+    desk = Desk().warm()
+    desk.commit(1)
+    desk.reader.run()
+    desk.commit(2, retry=False)
+    assert desk.errors() == []
+    desk.commits.give_up()
+    assert desk.commits.is_idle
+    assert desk.errors() == [ConsumerClosed, ConsumerClosed]
+    assert "the coordinator has not answered" in str(desk.ended[0][1])
 
 
 # --- fetches -------------------------------------------------------------------------------------------------

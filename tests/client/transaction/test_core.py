@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from oncelog.client.consumer_records import OffsetAndMetadata
+from oncelog.client.membership.coordinator_link import COURTESY_MS
 from oncelog.client.transaction.command import Kind
+from oncelog.client.transaction.conversation import SLOW_AFTER_MS
 from oncelog.client.transaction.model import Phase
 from oncelog.client.transaction_errors import TransactionalProducerFenced, TransactionFailed
 from oncelog.wire.api import ApiKey
@@ -74,6 +76,21 @@ def test_retriable_is_asked_again(protocol: int, api: ApiKey, code: int) -> None
     assert world.fatal is None
     assert {told.outcome for told in world.history if told.values} == {Kind.COMMIT}
     all_or_nothing(world)
+
+
+@pytest.mark.parametrize("protocol", [1, 2])
+def test_people_hear_why_offsets_are_refused_for_long(protocol: int, caplog: pytest.LogCaptureFixture) -> None:
+    world = ready(protocol)
+    world.send(0)
+    world.commit_offset(7)
+    world.cluster.refuse(COMMIT_OFFSETS, *[3] * 1_000)
+    world.listen()
+    world.end(Kind.COMMIT)
+    world.pass_time(SLOW_AFTER_MS // 2, healthy=True)
+    assert caplog.messages == [], "it may pass"
+    world.pass_time(SLOW_AFTER_MS, healthy=True)
+    [warning] = caplog.messages
+    assert f"UNKNOWN_TOPIC_OR_PARTITION for the offsets of {SOURCE} (was the topic deleted?); asked again" in warning
 
 
 @pytest.mark.parametrize(("protocol", "api"), asks(ADD_PARTITIONS, ADD_OFFSETS, COMMIT_OFFSETS, END))
@@ -251,3 +268,88 @@ def test_a_flush_of_what_is_lost_holds_nobody_up() -> None:
     again = world.transaction.ask_flush(lambda: None)
     world.pass_time(50)
     assert again.has_ended, "there is nothing under way"
+
+
+# --- the end of the producer ------------------------------------------------------------------------------------------
+
+
+def without_brokers(protocol: int, kind: Kind, *, in_flight: bool = False) -> TransactionWorld:
+    """A transaction with a record that is stored, and perhaps one whose fate nobody knows; then all brokers go, and it
+    is to be ended."""
+    world = ready(protocol)
+    world.send(0)
+    world.pass_time(300, healthy=True)
+    if in_flight:
+        world.send(0)
+        world.pass_time(50)
+        assert any(line.requests for line in world.lines)
+    for node_id in range(len(world.cluster.nodes)):
+        world.cluster.stop(node_id)
+    world._notice_ended()
+    world.transaction.unheard(world.transaction.ask_end(kind, lambda: None))
+    return world
+
+
+def close(world: TransactionWorld, timeout_ms: int) -> int:
+    """How long it took."""
+    began_ms = world.now_ms
+    world.core.close_at_ms = began_ms + timeout_ms
+    world._poll()
+    while not world.core.is_finished:
+        assert world.now_ms < began_ms + 2 * timeout_ms
+        world.pass_time(10)
+    return world.now_ms - began_ms
+
+
+@pytest.mark.parametrize("protocol", [1, 2])
+@pytest.mark.parametrize("in_flight", [False, True])
+def test_nobody_waits_to_abort_where_no_coordinator_is(
+    protocol: int, in_flight: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = without_brokers(protocol, Kind.ABORT, in_flight=in_flight)
+    assert close(world, 120_000) == COURTESY_MS
+    assert all(sent.is_reported for sent in world.sent)
+    (told,) = [record.getMessage() for record in caplog.records if "transaction" in record.getMessage()]
+    assert "its transaction could not be aborted now" in told
+    assert "aborts it after transaction.timeout.ms (60000)" in told
+
+
+def test_what_no_broker_has_heard_of_needs_no_end(caplog: pytest.LogCaptureFixture) -> None:
+    world = ready(2)
+    world.transaction.unheard(world.transaction.ask_end(Kind.ABORT, lambda: None))
+    assert close(world, 120_000) == 0
+    assert [record for record in caplog.records if "transaction" in record.getMessage()] == []
+
+
+def test_a_commit_is_waited_for_as_long_as_closing_may_take(caplog: pytest.LogCaptureFixture) -> None:
+    world = without_brokers(2, Kind.COMMIT)
+    assert close(world, 20_000) == 20_000
+    (told,) = [record.getMessage() for record in caplog.records if "transaction" in record.getMessage()]
+    assert "closed before it heard whether its transaction is committed" in told
+
+
+@pytest.mark.parametrize("protocol", [1, 2])
+def test_an_abort_is_waited_for_while_somebody_is_there(protocol: int, caplog: pytest.LogCaptureFixture) -> None:
+    world = ready(protocol)
+    world.send(0)
+    world.pass_time(300, healthy=True)
+    world.cluster.refuse(END, *[51] * 10_000)
+    world.transaction.unheard(world.transaction.ask_end(Kind.ABORT, lambda: None))
+    world.core.close_at_ms = world.now_ms + 120_000
+    world.pass_time(5 * COURTESY_MS, healthy=True)
+    assert not world.core.is_finished, "the coordinator is there, and busy"
+    world.heal()
+    world.pass_time(COURTESY_MS, healthy=True)
+    assert world.core.is_finished
+    assert [record for record in caplog.records if "transaction" in record.getMessage()] == []
+
+
+def test_a_coordinator_that_comes_back_in_time_hears_of_it(caplog: pytest.LogCaptureFixture) -> None:
+    world = without_brokers(2, Kind.ABORT)
+    world.core.close_at_ms = world.now_ms + 120_000
+    world.pass_time(COURTESY_MS // 2)
+    world.heal()
+    world.pass_time(5_000, healthy=True)
+    assert world.core.is_finished
+    assert [record for record in caplog.records if "could not be aborted" in record.getMessage()] == []
+    assert all(is_committed is False for _, is_committed in next(iter(world.cluster.partitions.values())).outcomes())

@@ -202,3 +202,8 @@ def nearest(name: str, candidates: Iterable[str]) -> str | None:
 
     matches = difflib.get_close_matches(name, list(candidates), n=1, cutoff=0.6)
     return matches[0] if matches else None
+
+
+def unknown_key(kind: str, name: str, meant: str | None) -> InvalidConfig:
+    """Of a topic, a broker or a group, in Kafka's words; then ours."""
+    return InvalidConfig(f"Unknown {kind} config name: {name}{f'; did you mean {meant}?' if meant else ''}")

@@ -19,6 +19,8 @@ from oncelog.broker.config.definition import (
     at_least,
     between,
     each_of,
+    nearest,
+    unknown_key,
 )
 from oncelog.errors import InvalidConfig
 
@@ -169,7 +171,7 @@ def group_values(broker_values: Mapping[str, Value | None], texts: Mapping[str, 
     """The effective value of every key of a group. Raises InvalidConfig, in Kafka's words."""
     for name in texts:
         if name not in GROUP_KEYS:
-            raise InvalidConfig(f"Unknown group config name: {name}")
+            raise unknown_key("group", name, nearest(name, GROUP_KEYS))
     values = {name: _number(broker_values, f"group.{name}") for name in GROUP_KEYS}
     values.update({name: int(GROUP_KEYS[name].parse(text)) for name, text in sorted(texts.items())})  # type: ignore[arg-type]
     for name in texts:

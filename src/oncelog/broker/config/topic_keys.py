@@ -23,7 +23,9 @@ from oncelog.broker.config.definition import (
     at_least,
     between,
     each_of,
+    nearest,
     one_of,
+    unknown_key,
 )
 from oncelog.errors import InvalidConfig
 from oncelog.log.config import LogConfig
@@ -255,7 +257,7 @@ def parse_topic_configs(texts: Mapping[str, str]) -> dict[str, Value]:
     """What a topic sets, as values. Raises InvalidConfig as Kafka does, for the first fault in the order of names."""
     for name in texts:
         if name not in TOPIC_KEYS:
-            raise InvalidConfig(f"Unknown topic config name: {name}")
+            raise unknown_key("topic", name, topic_key_meant(name))
     values = {name: TOPIC_KEYS[name].parse(text) for name, text in sorted(texts.items())}
     if values.get("remote.storage.enable"):
         raise InvalidConfig(
@@ -263,6 +265,12 @@ def parse_topic_configs(texts: Mapping[str, str]) -> dict[str, Value]:
             "Topic cannot be configured with remote log storage."
         )
     return values
+
+
+def topic_key_meant(name: str) -> str | None:
+    """The key that says of a topic what this one says of a broker, or else the most similar one."""
+    of_brokers = {synonym.name: key.name for key in TOPIC_KEYS.values() for synonym in key.synonyms}
+    return of_brokers.get(name) or nearest(name, TOPIC_KEYS)
 
 
 def check_compaction_lags(values: Mapping[str, Value | None]) -> None:

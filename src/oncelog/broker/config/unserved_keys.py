@@ -9,7 +9,7 @@ change while it runs is in `kept_keys`; at the start the same line goes through 
 from __future__ import annotations
 
 from oncelog.broker.config.broker_keys import BROKER_KEYS
-from oncelog.broker.config.definition import ConfigType, nearest
+from oncelog.broker.config.definition import ConfigType, nearest, unknown_key
 from oncelog.broker.config.kept_keys import KEPT_KEYS
 from oncelog.errors import InvalidConfig
 
@@ -125,6 +125,4 @@ def is_ignored(name: str, text: str) -> bool:
 
 
 def unknown_broker_key(name: str) -> InvalidConfig:
-    suggestion = nearest(name, [*BROKER_KEYS, *KEPT_KEYS, *IGNORED_KEYS])
-    hint = f"; did you mean {suggestion}?" if suggestion else ""
-    return InvalidConfig(f"Unknown broker config name: {name}{hint}")
+    return unknown_key("broker", name, nearest(name, [*BROKER_KEYS, *KEPT_KEYS, *IGNORED_KEYS]))

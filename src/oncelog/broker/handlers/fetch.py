@@ -6,7 +6,8 @@ the replica id; 16 adds node endpoints; 17 and 18 concern replicas.
 
 A fetch that finds fewer than `min_bytes` waits until enough is appended, `max_wait_ms` have passed, or one of its
 partitions changes. Records are not read here: the answer carries file slices, which the connection reads as the
-client takes them. Only partitions that may have changed since the last fetch are looked at (`broker/fetch_view.py`).
+client takes them. Each holds a descriptor: where these run out, the partitions beyond have nothing to say this time.
+Only partitions that may have changed since the last fetch are looked at (`broker/fetch_view.py`).
 
 Left out: reads from followers (`preferred_read_replica` is always -1) and replica fetches, which come with
 replication.
@@ -23,12 +24,14 @@ from oncelog.broker.purgatory import WaitingFetch
 from oncelog.broker.request import Answer, Chunks, Pending, Request
 from oncelog.errors import (
     KafkaError,
+    KafkaStorageError,
     OffsetOutOfRange,
     UnknownServerError,
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
 from oncelog.log import verification
+from oncelog.log.file_slice import EMPTY, FileSlice
 from oncelog.log.partition_log import PartitionLog
 from oncelog.types import NO_LEADER_EPOCH, NO_OFFSET, IsolationLevel, TopicPartition
 from oncelog.wire.api import ApiKey
@@ -58,6 +61,9 @@ the batches are tiny. Partitions beyond that have nothing to say this time."""
 Answers = list[tuple[CachedPartition, FetchedPartition]]
 """Of those that are not at their end."""
 
+Aborted = list[tuple[int, int]]
+"""Producer id and first offset of transactions."""
+
 
 def handle(broker: BrokerState, request: Request) -> Answer:
     try:
@@ -82,6 +88,7 @@ class _Fetch:
         self._broker = broker
         self._version = request.version
         self._fetch: FetchRequest = request.body
+        self._now_ms = request.now_ms
         self._deadline_ms = request.now_ms + max(0, self._fetch.max_wait_ms)
         context = broker.fetch_sessions.begin(
             self._fetch, self._version >= FIRST_VERSION_WITH_TOPIC_IDS, request.now_ms
@@ -114,6 +121,7 @@ class _Fetch:
         answers: Answers = []
         remaining = self._max_bytes
         self._cold_bytes = MAX_COLD_BYTES
+        self._lacks_descriptors = False
         self._topic = None  # it may have been deleted since
         found_data = False
         for cached in self._view.to_read():
@@ -139,8 +147,8 @@ class _Fetch:
                 return True
             if answer.records is not None:
                 size_bytes += answer.records.size_bytes
-        is_shortened = self._cold_bytes < MAX_COLD_BYTES and size_bytes > 0  # there may be more, for the next fetch
-        return size_bytes >= self._min_bytes or is_shortened
+        is_shortened = self._cold_bytes < MAX_COLD_BYTES or self._lacks_descriptors
+        return size_bytes >= self._min_bytes or (is_shortened and size_bytes > 0)  # the next fetch may find more
 
     def wait(self, answers: Answers) -> Pending:
         is_hidden = self._is_hidden if self._committed_only else None
@@ -151,8 +159,9 @@ class _Fetch:
         return pending
 
     def hold_ms(self, answers: Answers) -> int:
-        """For how long the client can wait, though there is enough for it. Errors are told at once."""
-        if self._pace is None or any(answer.error_code for _, answer in answers):
+        """For how long the client can wait, though there is enough for it. Errors are told at once, and descriptors are
+        given back."""
+        if self._pace is None or self._lacks_descriptors or any(answer.error_code for _, answer in answers):
             return 0
         return self._pace.answers(_size_bytes(answers))
 
@@ -259,6 +268,7 @@ class _Fetch:
         diverging = self._divergence(log, partition)
         stable = log.last_stable_offset
         end = stable if self._committed_only else log.high_watermark
+        aborted: Aborted | None = [] if self._committed_only else None
         if diverging is not None:
             records = None
         elif partition.fetch_offset > log.high_watermark:
@@ -266,22 +276,14 @@ class _Fetch:
                 f"offset {partition.fetch_offset} is beyond the end of the log, {log.high_watermark}"
             )
         else:
-            cold_bytes = min(self._cold_bytes, verification.MAX_COLD_BYTES)
-            records = log.read(
-                partition.fetch_offset,
-                max_bytes,
-                upper_bound=end,
-                at_least_one_batch=first,
-                max_cold_bytes=cold_bytes,
-            )
-        aborted = None
-        if self._committed_only:
-            aborted = []
-            if records is not None and records.size_bytes:
-                aborted = [
-                    (transaction.producer_id, transaction.first_offset)
-                    for transaction in log.aborted_transactions(partition.fetch_offset, records.offset_bound)
-                ]
+            try:
+                records, aborted = self._read_records(log, partition.fetch_offset, max_bytes, end, first)
+            except KafkaStorageError as error:
+                want = self._broker.want_of_descriptors
+                if first or not want.noticed(error, self._now_ms):
+                    raise want.to_client(error, self._now_ms) from error
+                self._lacks_descriptors = True
+                records = EMPTY  # what was read before is answered, and then there are descriptors again
         return FetchedPartition(
             index=partition.index,
             error_code=0,
@@ -294,6 +296,18 @@ class _Fetch:
             current_leader=None,
             records=records,
         )
+
+    def _read_records(
+        self, log: PartitionLog, offset: int, max_bytes: int, end: int, first: bool
+    ) -> tuple[FileSlice, Aborted | None]:
+        cold_bytes = min(self._cold_bytes, verification.MAX_COLD_BYTES)
+        records = log.read(offset, max_bytes, upper_bound=end, at_least_one_batch=first, max_cold_bytes=cold_bytes)
+        if not self._committed_only:
+            return records, None
+        if not records.size_bytes:
+            return records, []
+        aborted = log.aborted_transactions(offset, records.offset_bound)
+        return records, [(transaction.producer_id, transaction.first_offset) for transaction in aborted]
 
     def _divergence(self, log: PartitionLog, partition: FetchPartition) -> EpochEndOffset | None:
         """Where the reader's log and ours part, if the last epoch it fetched ended here before where it stands."""

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from oncelog.broker.off_loop import INLINE_BYTES
 from oncelog.broker.request import Answer, Pending, Request
-from oncelog.errors import InvalidRequest, KafkaError, UnsupportedVersion
+from oncelog.errors import InvalidRequest, KafkaError, KafkaStorageError, UnsupportedVersion
 from oncelog.log.partition_log import PartitionLog
 from oncelog.log.segment import StoredBatch, search_batch
 from oncelog.records import compression, frames
@@ -120,6 +120,8 @@ class _LookUps:
             self._broker.off_loop.run(wait.work, partial(self._ended, wait.key, name, partition))
             return False
         except KafkaError as error:
+            if isinstance(error, KafkaStorageError):
+                error = self._broker.want_of_descriptors.to_client(error, self._request.now_ms)
             self._answers[name].append({"partition_index": index, "error_code": error.code})
         else:
             self._answers[name].append(

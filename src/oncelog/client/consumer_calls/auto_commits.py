@@ -17,11 +17,15 @@ from oncelog.errors import OncelogError
 
 logger = logging.getLogger(__name__)
 
+REVOCATION_COMMIT_MS = 10_000
+"""Enough for a coordinator that moves to another broker; what then is not committed is read again."""
+
 
 class AutoCommits:
     def __init__(self, config: ConsumerConfig, progress: Progress, commits: Commits, clock: Callable[[], int]) -> None:
         self.is_enabled = config.enable_auto_commit
         self._interval_ms = config.auto_commit_interval_ms
+        self._before_revocation_ms = min(config.default_api_timeout_ms, REVOCATION_COMMIT_MS)
         self._progress = progress
         self._commits = commits
         self._next_ms = clock() + self._interval_ms
@@ -42,13 +46,17 @@ class AutoCommits:
         if done:
             self._commits.commit_and_tell(done, None, retry=True)
 
+    def commit_before_revocation(self) -> Call[None]:
+        """The group waits for us meanwhile, and a `poll()` that the user wants back soon."""
+        yield from self.commit_now(self._before_revocation_ms)
+
     def commit_now(self, timeout_ms: int | None = None) -> Call[None]:
         """Before partitions are given away."""
         offsets = self._progress.take_done() if self.is_enabled else None
         if not offsets:
             return
         try:
-            yield self._commits.request(offsets, timeout_ms, is_wakeable=False)
+            yield from self._commits.commit_and_wait(offsets, timeout_ms, is_wakeable=False)
             self._commits.succeeded(offsets)
         except OncelogError as error:
             names = names_of(offsets)

@@ -12,6 +12,7 @@ from typing import Any
 from oncelog.client.consumer_calls.auto_commits import AutoCommits
 from oncelog.client.consumer_calls.commits import Commits
 from oncelog.client.consumer_calls.herald import Herald
+from oncelog.client.consumer_calls.limits import Limits
 from oncelog.client.consumer_calls.positions import Positions
 from oncelog.client.consumer_calls.progress import Progress
 from oncelog.client.consumer_calls.reading import Reading
@@ -21,6 +22,9 @@ from oncelog.client.consumer_config import ConsumerConfig
 from oncelog.client.consumer_core import ConsumerCore
 from oncelog.client.consumer_counters import ConsumerCounters
 from oncelog.client.consumer_reader import Reader
+
+END_GRACE_MS = 5_000
+"""How much later than it was told the core may end, and say which offset commits came to nothing."""
 
 
 class ConsumerCalls:
@@ -42,11 +46,12 @@ class ConsumerCalls:
         self._clock = clock
         self._wake = wake
         self.progress = Progress(core, reader)
-        self.commits = Commits(config, core, self.progress, interceptors, counters, clock, wake)
+        self.limits = Limits(config, clock)
+        self.commits = Commits(config, core, self.progress, interceptors, counters, clock, wake, self.limits)
         self._auto_commits = AutoCommits(config, self.progress, self.commits, clock)
         self._herald = Herald(core, self.progress, self.commits, self._auto_commits, wake, owner)
         self.selection = Selection(config, core, reader, self.progress, self._auto_commits, self._herald)
-        self.positions = Positions(config, core, self.progress, self._herald, clock)
+        self.positions = Positions(config, core, self.progress, self._herald, clock, self.limits)
         self.reading = Reading(
             config,
             core,
@@ -67,7 +72,7 @@ class ConsumerCalls:
 
     def close(self, timeout_ms: int, *, is_failing: bool) -> Call[None]:
         """Commit what is done with, tell the user what goes, leave the group; then the core ends."""
-        deadline_ms = self._clock() + timeout_ms
+        deadline_ms = self.limits.closes_by_ms = self._clock() + timeout_ms
         if is_failing:
             self.progress.finish_before_hand()
         else:
@@ -84,9 +89,10 @@ class ConsumerCalls:
 
     def _await_end(self, deadline_ms: int) -> Call[None]:
         """Whoever committed without waiting hears of it before the consumer is gone."""
+        late_ms = deadline_ms + END_GRACE_MS
         while True:
-            seen = self._core.arrivals
+            seen, has_ended = self._core.arrivals, self._core.fatal is not None
             yield from self._herald.tell_commits()
-            if self._core.fatal is not None or self._clock() >= deadline_ms:
+            if has_ended or self._clock() >= late_ms:
                 return
-            yield AwaitNews(seen, deadline_ms, is_wakeable=False)
+            yield AwaitNews(seen, late_ms, is_wakeable=False)

@@ -11,6 +11,7 @@ from typing import Any
 
 from oncelog.client import arguments as checked
 from oncelog.client.consumer_calls.checks import check_alive, check_group
+from oncelog.client.consumer_calls.limits import Limits
 from oncelog.client.consumer_calls.progress import Progress
 from oncelog.client.consumer_calls.steps import Ask, AwaitNews, Call, Callback, Interceptors
 from oncelog.client.consumer_config import ConsumerConfig
@@ -19,6 +20,7 @@ from oncelog.client.consumer_counters import ConsumerCounters
 from oncelog.client.consumer_errors import CommitFailed, ConsumerTimedOut
 from oncelog.client.consumer_records import GroupMetadata, OffsetAndMetadata
 from oncelog.client.membership.news import Lost
+from oncelog.client.membership.offset_commits import Withdraw
 from oncelog.types import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -46,6 +48,7 @@ class Commits:
         counters: ConsumerCounters,
         clock: Callable[[], int],
         wake: Callable[[], None],
+        limits: Limits,
     ) -> None:
         self._config = config
         self._core = core
@@ -54,6 +57,7 @@ class Commits:
         self._counters = counters
         self._clock = clock
         self._wake = wake
+        self._limits = limits
 
     # --- what the user asks for -------------------------------------------------------------------------------------
 
@@ -66,7 +70,7 @@ class Commits:
             return
         began_ms = self._clock()
         try:
-            yield self.request(wanted, timeout_ms)
+            yield from self.commit_and_wait(wanted, timeout_ms)
         finally:
             self._counters.commit_sync_ns += (self._clock() - began_ms) * NS_PER_MS
         self.succeeded(wanted)
@@ -74,7 +78,7 @@ class Commits:
     def _await_broker(self, timeout_ms: int | None) -> Call[None]:
         """There is nothing to commit, as far as anybody knows. Whoever reaches no broker does not know much, and is
         not to take that for a success."""
-        timeout_ms = self._config.default_api_timeout_ms if timeout_ms is None else timeout_ms
+        timeout_ms = self._limits.of(timeout_ms)
         deadline_ms = self._clock() + timeout_ms
         while True:
             seen = self._core.arrivals
@@ -103,9 +107,14 @@ class Commits:
         """Of all that is assigned if None."""
         check_group(self._config, "asking for committed offsets")
         wanted = sorted(self._core.assignment) if partitions is None else list(partitions)
+        timeout_ms = self._limits.of(timeout_ms)
         began_ms = self._clock()
         try:
-            found = yield Ask(lambda now_ms, done: self._core.committed(wanted, now_ms, done, timeout_ms), timeout_ms)
+            found = yield Ask(
+                lambda now_ms, done: self._core.committed(wanted, now_ms, done, timeout_ms),
+                timeout_ms,
+                why_silent=lambda: self._core.why_no_coordinator,
+            )
         finally:
             self._counters.committed_ns += (self._clock() - began_ms) * NS_PER_MS
         return dict(found)
@@ -116,13 +125,25 @@ class Commits:
 
     # --- how it is done, and how it ends ----------------------------------------------------------------------------
 
-    def request(self, offsets: Offsets, timeout_ms: int | None, *, is_wakeable: bool = True) -> Ask:
-        """Commit these, and wait until the group has them."""
+    def commit_and_wait(self, offsets: Offsets, timeout_ms: int | None, *, is_wakeable: bool = True) -> Call[None]:
+        """Commit these, and wait until the group has them. If the user is called away before, it is not tried again:
+        what the user commits next is newer."""
+        timeout_ms = self._limits.of(timeout_ms)
+        withdrawals: list[Withdraw] = []
 
         def ask(now_ms: int, done: Done) -> None:
-            self._core.commit(offsets, now_ms, self._timed(done), retry=True, timeout_ms=timeout_ms)
+            timed = self._timed(done)
+            withdrawals.append(self._core.commit(offsets, now_ms, timed, retry=True, timeout_ms=timeout_ms))
 
-        return Ask(ask, timeout_ms, is_wakeable)
+        def withdraw(_: int) -> None:
+            for each in withdrawals:
+                each()
+
+        try:
+            yield Ask(ask, timeout_ms, is_wakeable, lambda: self._core.why_no_coordinator)
+        except BaseException:
+            self._core.submit(withdraw)
+            raise
 
     def commit_and_tell(self, offsets: Offsets, on_commit: OnCommit | None, *, retry: bool) -> None:
         """Without waiting; some later call of the user's hears of it."""
@@ -130,7 +151,10 @@ class Commits:
         def tell(error: Exception | None) -> None:
             self._core.tell(CommitEnded(offsets, error, on_commit))
 
-        self._core.submit(lambda now_ms: self._core.commit(offsets, now_ms, self._timed(tell), retry=retry))
+        def commit(now_ms: int) -> None:
+            self._core.commit(offsets, now_ms, self._timed(tell), retry=retry)
+
+        self._core.submit(commit)
         self._wake()
 
     def _timed(self, done: Done) -> Done:

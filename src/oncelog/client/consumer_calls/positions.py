@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from oncelog.client import arguments as checked
 from oncelog.client.consumer_calls.checks import check_alive, check_owned
 from oncelog.client.consumer_calls.herald import Herald
+from oncelog.client.consumer_calls.limits import Limits
 from oncelog.client.consumer_calls.progress import Progress
 from oncelog.client.consumer_calls.steps import Ask, AwaitNews, Call, simply
 from oncelog.client.consumer_config import ConsumerConfig
@@ -31,12 +32,14 @@ class Positions:
         progress: Progress,
         herald: Herald,
         clock: Callable[[], int],
+        limits: Limits,
     ) -> None:
         self._config = config
         self._core = core
         self._progress = progress
         self._herald = herald
         self._clock = clock
+        self._limits = limits
 
     # --- seeks ------------------------------------------------------------------------------------------------------
 
@@ -65,7 +68,7 @@ class Positions:
     def position(self, partition: TopicPartition, timeout_ms: int | None) -> Call[int]:
         """The offset of the next record; waits until it is known."""
         check_owned(self._core, [partition])
-        timeout_ms = self._config.default_api_timeout_ms if timeout_ms is None else timeout_ms
+        timeout_ms = self._limits.of(timeout_ms)
         deadline_ms = self._clock() + timeout_ms
         yield simply(lambda _: self._core.need_position(partition))
         while True:
@@ -79,7 +82,8 @@ class Positions:
                 return position
             self._herald.raise_trouble()
             if self._clock() >= deadline_ms:
-                raise ConsumerTimedOut(f"the position of {partition} is not known after {timeout_ms} ms")
+                why = self._core.why_no_position(state)
+                raise ConsumerTimedOut(f"the position of {partition} is not known after {timeout_ms} ms: {why}")
             yield AwaitNews(seen, deadline_ms)
 
     def lag(self, partition: TopicPartition) -> int | None:
@@ -108,7 +112,11 @@ class Positions:
     ) -> Call[dict[TopicPartition, OffsetAndTimestamp | None]]:
         if not specs:
             return {}
-        found = yield Ask(lambda _, done: self._core.list_offsets(specs, done), timeout_ms)
+        found = yield Ask(
+            lambda _, done: self._core.list_offsets(specs, done),
+            self._limits.of(timeout_ms),
+            why_silent=lambda: self._core.fetcher.why_unanswered(specs),
+        )
         return dict(found)
 
     def end_offsets(

@@ -19,6 +19,10 @@ from oncelog.types import TopicPartition
 T = TypeVar("T")
 
 
+def _nothing_known() -> str | None:
+    return None
+
+
 class Ask(NamedTuple):
     """Run the command in the core's thread, and wait until it calls `done`. What it returns can be cancelled."""
 
@@ -27,6 +31,8 @@ class Ask(NamedTuple):
     """None: `default.api.timeout.ms`."""
     is_wakeable: bool = True
     """`wakeup()` ends the wait."""
+    why_silent: Callable[[], str | None] = _nothing_known
+    """What is known about an answer that does not come, beside the brokers that cannot be reached. In any thread."""
 
 
 class AwaitNews(NamedTuple):

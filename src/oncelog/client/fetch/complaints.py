@@ -1,8 +1,16 @@
-"""What the user must hear from `poll()`: each trouble once, and again only after it had gone."""
+"""What the user must hear from `poll()`: each trouble once, and again only after it had gone.
+
+What is wrong with a place in a log is told when the user gets there: all that was fetched in front of it is handed out
+first. A place that is damaged is told of with every poll that would go on there, and once with each.
+"""
 
 from __future__ import annotations
 
-from oncelog.errors import NONE, KafkaError, UnknownTopicOrPartition, error_for_code
+from typing import NamedTuple
+
+from oncelog.client.fetch.inbox import Inbox
+from oncelog.client.fetch.partitions import PartitionState
+from oncelog.errors import NONE, CorruptMessage, KafkaError, UnknownTopicOrPartition, error_for_code
 
 DELETED_AFTER = 3
 """So many times in a row metadata must not know a topic that was there: one broker may lag behind the others."""
@@ -11,8 +19,17 @@ Subject = tuple[str, int]
 """A topic or a partition, and the code of the error."""
 
 
+class _Ahead(NamedTuple):
+    """Something wrong where a partition's next fetch begins."""
+
+    seek_count: int
+    error: KafkaError
+
+
 class Complaints:
-    def __init__(self) -> None:
+    def __init__(self, inbox: Inbox) -> None:
+        self._inbox = inbox
+        self._ahead: dict[PartitionState, _Ahead] = {}
         self._untold: list[Exception] = []
         self._told: set[Subject] = set()
         self._absences: dict[str, int] = {}
@@ -25,6 +42,32 @@ class Complaints:
         if (subject, error.code) not in self._told:
             self._told.add((subject, error.code))
             self._untold.append(error)
+
+    def add_ahead(self, state: PartitionState, error: KafkaError) -> None:
+        """Of the place where the next fetch begins, which may be far ahead of the reader."""
+        if isinstance(error, CorruptMessage) or (str(state.partition), error.code) not in self._told:
+            self._ahead[state] = _Ahead(state.seek_count, error)
+
+    def _arrive(self) -> None:
+        """Tell of what readers have come to."""
+        self._inbox.is_awaited = True  # before we look how far the reader is
+        for state, (seek_count, error) in list(self._ahead.items()):
+            if seek_count != state.seek_count:
+                del self._ahead[state]
+            elif not state.is_read_to_the_end:
+                continue
+            elif not isinstance(error, CorruptMessage):
+                del self._ahead[state]
+                self.add_once(str(state.partition), error)
+            elif state.damage_told_at != self._inbox.looks:
+                del self._ahead[state]
+                state.damage_told_at = self._inbox.looks
+                self._untold.append(error)
+
+    def went_on(self, state: PartitionState) -> None:
+        """Its log is read on."""
+        self._ahead.pop(state, None)
+        self.settle(str(state.partition))
 
     def settle(self, subject: str) -> None:
         """All is well with it (again)."""
@@ -47,6 +90,8 @@ class Complaints:
                 self.add_once(topic, UnknownTopicOrPartition(_deleted(topic)))
 
     def take(self) -> list[Exception]:
+        if self._ahead:
+            self._arrive()
         untold, self._untold = self._untold, []
         return untold
 

@@ -35,7 +35,6 @@ from oncelog.errors import (
     FetchSessionIdNotFound,
     FetchSessionTopicIdError,
     InvalidFetchSessionEpoch,
-    KafkaError,
     UnsupportedVersion,
     error_for_code,
 )
@@ -419,7 +418,7 @@ class Exchange:
         if end is None or not asked.fetch_offset < end.next_offset <= MAX_OFFSET + 1:
             found = "no whole batch" if end is None else f"batches up to offset {end.next_offset}"
             error = CorruptMessage(f"{state.partition} at offset {asked.fetch_offset}: {found} came")
-            self._tell(state, error)
+            self._complaints.add_ahead(state, error)
             self._pause(state, now_ms, error.message)
             return False
         state.fetch_offset, state.fetch_epoch = end
@@ -435,7 +434,7 @@ class Exchange:
         state.departures = 0
         if state.attempts:
             state.succeeded()
-            self._complaints.settle(str(state.partition))
+            self._complaints.went_on(state)
 
     def _go_to_replica(self, state: PartitionState, node_id: int, now_ms: int) -> None:
         if not self._network.knows(node_id):
@@ -460,7 +459,7 @@ class Exchange:
             self._positions.leave(state, OutOfRange(), now_ms)
             return
         if verdict is Verdict.TELL:
-            self._tell(state, error_for_code(answer.error_code, _explained(state, answer.error_code)))
+            self._complaints.add_ahead(state, error_for_code(answer.error_code, _explained(state, answer.error_code)))
         elif verdict is Verdict.ELSEWHERE:
             self._metadata.mark_stale()
             if self._leaders.hint(state, answer.current_leader, response.node_endpoints):
@@ -469,10 +468,7 @@ class Exchange:
                 if state.attempts < MAX_HASTY_HINTS:
                     state.failed(now_ms)
                     return
-        self._pause(state, now_ms, error_for_code(answer.error_code).message)
-
-    def _tell(self, state: PartitionState, error: KafkaError) -> None:
-        self._complaints.add_once(str(state.partition), error)
+        self._pause(state, now_ms, _what_is_wrong(answer.error_code))
 
     def _pause(self, state: PartitionState, now_ms: int, why: str) -> None:
         pause_ms = self._backoff.after(state.attempts + 1)
@@ -490,13 +486,19 @@ class Exchange:
             )
 
 
-DAMAGED_AT_REST: Final = (
-    ". The broker's log is damaged there: `oncelog doctor DIR --deep` on the broker's data folder says which offsets; "
-    "to go on without them, seek() past the last one (`oncelog consume --partition P --offset N`)"
+DAMAGED_AT_REST: Final = "the broker's log is damaged there"
+WHAT_TO_DO: Final = (
+    "; `oncelog doctor DIR --deep` on the broker's data folder says which offsets; to go on without them, seek() past "
+    "the last one (`oncelog consume --partition P --offset N`)"
 )
 """How far the damage goes only the broker's disk tells."""
 
 
 def _explained(state: PartitionState, error_code: int) -> str:
-    told = f"{state.partition} at offset {state.fetch_offset}: {error_for_code(error_code).message}"
-    return told + DAMAGED_AT_REST if error_code == CorruptMessage.code else told
+    told = f"{state.partition} at offset {state.fetch_offset}: {_what_is_wrong(error_code)}"
+    return told + WHAT_TO_DO if error_code == CorruptMessage.code else told
+
+
+def _what_is_wrong(error_code: int) -> str:
+    """What a broker reads is on its disk."""
+    return DAMAGED_AT_REST if error_code == CorruptMessage.code else error_for_code(error_code).message

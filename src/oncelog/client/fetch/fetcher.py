@@ -49,7 +49,7 @@ class Fetcher:
         self.states: dict[TopicPartition, PartitionState] = {}
         self.counters = FetchCounters()
         self._inbox = inbox
-        self._complaints = Complaints()
+        self._complaints = Complaints(inbox)
         settings = FetchSettings.of(config)
         backoff = Backoff(settings, jitter)
         leaders = Leaders(network, metadata, self.states)
@@ -118,6 +118,10 @@ class Fetcher:
         """The offset of EARLIEST, LATEST or a timestamp for each partition, assigned or not. Asks until it knows, or
         until the survey is cancelled: the caller keeps the time."""
         return Survey(self._lookups, specs, done)
+
+    def why_unanswered(self, partitions: Collection[TopicPartition]) -> str | None:
+        """What is known of partitions of which nobody tells an offset; None if nothing. For any thread."""
+        return self._lookups.why_unanswered(partitions)
 
     def take_errors(self) -> list[Exception]:
         """What the user must hear, each once."""

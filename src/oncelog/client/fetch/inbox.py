@@ -54,6 +54,8 @@ class Inbox:
         self.max_bytes = max_bytes
         self.is_awaited = False
         """Set by the fetcher when it could go on if the reader went on."""
+        self.looks = 0
+        """How often the reader has looked for more."""
         self._on_room = on_room
         self._waiting: deque[FetchedData] = deque()
         self._in_hand: FetchedData | None = None
@@ -93,6 +95,7 @@ class Inbox:
 
     def take(self) -> FetchedData | None:
         """The oldest data that is current, and not of a paused partition. Whatever was taken before is done with."""
+        self.looks += 1
         if self._in_hand is not None:
             self._free(self._in_hand)
         self._in_hand = self._next()

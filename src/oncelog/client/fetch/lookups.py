@@ -6,12 +6,14 @@ until the leader knows, or nobody waits for it any more. Never decides what an o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from oncelog.client.consumer_records import OffsetAndTimestamp
 from oncelog.client.fetch.leaders import Leaders
 from oncelog.client.fetch.settings import Backoff, FetchSettings
+from oncelog.client.leaderless import without_leader
+from oncelog.client.metadata import NO_LEADER
 from oncelog.client.metadata_cache import MetadataCache
 from oncelog.client.network import Network
 from oncelog.client.network_events import Answered, Event, LostKind
@@ -65,6 +67,8 @@ class Lookups:
         self._backoff = backoff
         self._open: dict[Question, None] = {}
         """Those that are not under way, in the order in which they came."""
+        self._refusals: dict[TopicPartition, KafkaError] = {}
+        """Why they are asked again, of those that are."""
 
     def ask(self, partition: TopicPartition, spec: int, answered: Callable[[Found | KafkaError], bool]) -> Question:
         """`answered` gets the offset, or an error that asking again may not mend; it returns whether it is content."""
@@ -79,6 +83,7 @@ class Lookups:
         for question in list(self._open):
             if question.is_cancelled:
                 del self._open[question]
+                self._refusals.pop(question.partition, None)
                 continue
             if question.retry_at_ms > now_ms:
                 wake_ms = min(wake_ms, question.retry_at_ms)
@@ -132,12 +137,26 @@ class Lookups:
         if isinstance(error, UnsupportedForMessageFormat):
             self._settle(question, None, now_ms)
         elif error is None or error.retriable:
+            if error is not None:
+                self._refusals[question.partition] = error
             self._metadata.mark_stale()
             self._again(question, now_ms)
         else:
             self._settle(question, error, now_ms)
 
+    def why_unanswered(self, partitions: Collection[TopicPartition]) -> str | None:
+        """What is known of partitions of which nobody tells an offset; None if nothing. For any thread."""
+        leaderless = [partition for partition in partitions if self._leaders.of(partition)[0] == NO_LEADER]
+        unknown = [partition for partition in leaderless if self._leaders.told(partition) is None]
+        if unknown:
+            return f"no broker knows {unknown[0]}: create the topic, or correct its name or the number of the partition"
+        if leaderless:
+            return without_leader(leaderless)
+        refusals = (self._refusals.get(partition) for partition in partitions)
+        return next((refusal.message for refusal in refusals if refusal is not None), None)
+
     def _settle(self, question: Question, result: Found | KafkaError, now_ms: int) -> None:
+        self._refusals.pop(question.partition, None)
         if question.is_cancelled:
             return
         if not question.answered(result):

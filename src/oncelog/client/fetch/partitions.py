@@ -93,6 +93,8 @@ class PartitionState:
     """How often in a row the position led nowhere, and was given up: without an answer of a log in between."""
     answers_put: int = 0
     answers_taken: int = 0
+    damage_told_at: int = -1
+    """How often the reader had looked for data (`Inbox.looks`) when it was told that the log is damaged where it is."""
     has_dropped: bool = False
     """Data that waited while it was paused had to make room: it is fetched again when it is resumed."""
 

@@ -27,6 +27,10 @@ MAX_NODE_ID = 2**31 - 1
 KEY_TYPE_SHIFT = 29
 """Coordinators of different kinds that are one broker have a connection each."""
 
+COURTESY_MS = 1_000
+"""How long a coordinator that is not connected is looked for with what it finds out by itself in time: that we leave a
+group, or end a transaction that nobody goes on with."""
+
 Done = Callable[[Event, int], None]
 
 
@@ -51,6 +55,7 @@ class CoordinatorLink:
         self._search_at_ms = 0
         self._is_taken = False
         self._forgotten_why = ""
+        self._away_since_ms: int | None = None
 
     @property
     def is_known(self) -> bool:
@@ -62,9 +67,33 @@ class CoordinatorLink:
         return self._is_taken
 
     @property
+    def is_live(self) -> bool:
+        """The coordinator is connected, or a broker that is connected is asked who it is."""
+        if self._coordinator is None:
+            return self._is_searching
+        return self._network.is_connected(self._coordinator.node_id)
+
+    def look(self, now_ms: int) -> None:
+        """Now and then, and whenever a connection came or went."""
+        if self.is_live:
+            self._away_since_ms = None
+        elif self._away_since_ms is None:
+            self._away_since_ms = now_ms
+
+    def hopeless_ms(self) -> int | None:
+        """From when on nobody is to be waited for any more, as far as is known; None while somebody is there."""
+        return None if self._away_since_ms is None else self._away_since_ms + COURTESY_MS
+
+    @property
     def why_not_ready(self) -> str:
         reasons = (self._forgotten_why, self._network.why_unreachable())
         return "; ".join(reason for reason in reasons if reason) or "the coordinator is not known yet"
+
+    @property
+    def why_silent(self) -> str | None:
+        """The same of a question that waits; None if the coordinator has it, or could have."""
+        node = self._coordinator
+        return None if node is not None and self._network.is_connected(node.node_id) else self.why_not_ready
 
     def is_ready(self, now_ms: int) -> bool:
         """A request may be sent now. If not, what helps is under way when this returns: search, or connection."""

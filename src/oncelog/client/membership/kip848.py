@@ -112,6 +112,7 @@ class Kip848Membership(Member):
         self._last_fields = MemberFields((), None, NOTHING)
         self._field_sources: tuple[object, ...] = ()
         self._asking: object = None  # stands for the heartbeat under way
+        self._has_asked = False  # since we were outside: the coordinator may know of us
         self._ask_at_ms = 0
         self._beats = 0
         self._interval_ms = FIRST_INTERVAL_MS
@@ -139,7 +140,9 @@ class Kip848Membership(Member):
 
     def leave(self, now_ms: int, reason: str) -> None:
         self._unsubscribe()
-        if self._phase in (Phase.JOINING, Phase.MEMBER):
+        if self._phase is Phase.JOINING and not self._has_asked:
+            self._forget_place()
+        elif self._phase in (Phase.JOINING, Phase.MEMBER):
             asking = self._asking
             self._begin_leaving(now_ms)
             if self._owned:
@@ -243,6 +246,7 @@ class Kip848Membership(Member):
 
     def _ask(self, body: Message, now_ms: int, ended: Callable[[Event, int], None]) -> None:
         asking = self._asking = object()
+        self._has_asked = True
         self._link.send(ApiKey.CONSUMER_GROUP_HEARTBEAT, body, now_ms, partial(self._ended, asking, ended))
 
     def _ended(self, asking: object, ended: Callable[[Event, int], None], event: Event, now_ms: int) -> None:
@@ -353,6 +357,7 @@ class Kip848Membership(Member):
         self._epoch = JOIN_EPOCH
         self._known = None
         self._asking = None
+        self._has_asked = False
         if self._phase is not Phase.OUTSIDE:
             self._enter(Phase.OUTSIDE)
 

@@ -2,7 +2,11 @@
 
 **An older offset commit never overwrites a newer one.** One OffsetCommit request is under way at a time; what is asked
 for meanwhile waits, and goes out together with the next: of two offsets of one partition the later one is sent, and
-both askers are told what became of it.
+both askers are told what became of it. Repeated are only the partitions that were refused, and with the offsets that
+were sent last: what another commit sent for them may be written, even if its answer was lost and its asker is gone.
+
+**A topic that was deleted keeps nobody waiting.** A partition that the coordinator refuses, and still refuses after it
+told that there is none, fails; the others of the same commit count.
 
 **A commit carries the identity of the moment in which it was asked for.** The member tells of each change: a commit
 that still waits moves on with the member if all its partitions stayed with it without a break, and fails otherwise, for
@@ -14,17 +18,28 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
+from typing import NamedTuple
+from uuid import UUID
 
-from oncelog.client.consumer_errors import CommitFailed, ConsumerTimedOut
+from oncelog.client.consumer_errors import CommitFailed, ConsumerClosed, ConsumerTimedOut
 from oncelog.client.consumer_records import NO_GENERATION, GroupMetadata, OffsetAndMetadata
 from oncelog.client.membership.commit_verdict import CommitVerdict, verdict_of
 from oncelog.client.membership.coordinator_link import CoordinatorLink
 from oncelog.client.membership.membership import MAX_POLL_MS, MembershipSettings
 from oncelog.client.membership.offset_fetches import Committed, OffsetFetches
-from oncelog.client.membership.topic_ids import last_version, partitions_by_topic, topic_name
+from oncelog.client.membership.topic_doubts import TopicDoubts
+from oncelog.client.membership.topic_ids import last_version, names_by_id, partitions_by_topic, topic_name
 from oncelog.client.metadata_cache import MetadataCache
 from oncelog.client.network_events import Event, Lost, LostKind
-from oncelog.errors import NONE, CoordinatorNotAvailable, KafkaError, UnsupportedVersion, error_for_code
+from oncelog.errors import (
+    NONE,
+    CoordinatorNotAvailable,
+    KafkaError,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+    UnsupportedVersion,
+    error_for_code,
+)
 from oncelog.types import TopicPartition
 from oncelog.wire.api import ApiKey
 from oncelog.wire.codec import Message
@@ -35,22 +50,40 @@ FIRST_VERSION_BY_ID = 10
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 Done = Callable[[Exception | None], None]
+Withdraw = Callable[[], None]
+
+
+class _Refusal(NamedTuple):
+    error: KafkaError
+    is_final: bool
+    """Asking again does not help."""
 
 
 class _Commit:
-    __slots__ = ("deadline_ms", "done", "identity", "is_disowned", "last_error", "number", "offsets", "retry")
+    __slots__ = (
+        "deadline_ms",
+        "done",
+        "failure",
+        "identity",
+        "is_disowned",
+        "last_error",
+        "number",
+        "offsets",
+        "retry",
+    )
 
     def __init__(
         self, number: int, offsets: Offsets, identity: GroupMetadata, deadline_ms: int, done: Done, retry: bool
     ) -> None:
         self.number = number
-        self.offsets = dict(offsets)
+        self.offsets = dict(offsets)  # those that have no final answer yet
         self.identity = identity
         self.deadline_ms = deadline_ms
         self.done = done
         self.retry = retry
         self.is_disowned = False  # not all of its partitions stayed with the member
         self.last_error: Exception | None = None
+        self.failure: Exception | None = None  # of a partition that will not be written
 
 
 class OffsetCommits:
@@ -77,6 +110,7 @@ class OffsetCommits:
         self._metadata = metadata
         self._backoff = settings.new_backoff(jitter)
         self._fetches = OffsetFetches(settings, link, metadata, jitter)
+        self._doubts = TopicDoubts(link)
         self._waiting: deque[_Commit] = deque()
         self._under_way: list[_Commit] = []
         self._is_held = False
@@ -102,8 +136,10 @@ class OffsetCommits:
         *,
         retry: bool,
         timeout_ms: int | None = None,
-    ) -> None:
-        """`done` hears None when all is durable. Without `retry` an error ends it that could be tried again."""
+    ) -> Withdraw:
+        """`done` hears None when all is durable. Without `retry` an error ends it that could be tried again. An asker
+        that does not wait any more calls what it gets back: what is under way then is not repeated, the rest not sent.
+        """
         if not offsets:
             done(None)
         elif self.needs_member and identity.generation_id == NO_GENERATION:
@@ -113,7 +149,21 @@ class OffsetCommits:
         else:
             timeout_ms = self._settings.default_api_timeout_ms if timeout_ms is None else timeout_ms
             self.last_number += 1
-            self._waiting.append(_Commit(self.last_number, offsets, identity, now_ms + timeout_ms, done, retry))
+            commit = _Commit(self.last_number, offsets, identity, now_ms + timeout_ms, done, retry)
+            self._waiting.append(commit)
+            return partial(self._withdraw, commit)
+        return _nothing_to_withdraw
+
+    def _withdraw(self, commit: _Commit) -> None:
+        commit.retry = False
+        if commit in self._waiting:
+            self._waiting.remove(commit)
+
+    @property
+    def why_waiting(self) -> str | None:
+        """Why what was asked of the group has no answer; None if nothing is known. For any thread."""
+        errors = (commit.last_error for commit in self._waiting.copy())
+        return next((str(error) for error in errors if error is not None), self._fetches.why_waiting)
 
     def fetch(
         self,
@@ -126,11 +176,20 @@ class OffsetCommits:
         """What the group has committed; None for a partition without an offset."""
         self._fetches.fetch(partitions, now_ms, done, timeout_ms=timeout_ms)
 
+    def give_up(self) -> None:
+        """The consumer ends: whoever still waits for an answer hears that there will be none."""
+        late = [(commit, "the coordinator has not answered") for commit in self._under_way]
+        late += [(commit, str(commit.last_error or self._link.why_not_ready)) for commit in self._waiting]
+        self._under_way, self._waiting = [], deque()
+        for commit, why in late:
+            commit.done(ConsumerClosed(f"the consumer was closed before the group had the offsets: {why}"))
+
     def poll(self, now_ms: int) -> int:
         self._expire(now_ms)
         if self._refusals != self._link.refusals and self._link.refusal is not None:
             self._refusals = self._link.refusals
             self._fail_all(self._link.refusal)
+        self._doubts.poll(now_ms)
         if self._may_send(now_ms) and self._link.is_ready(now_ms):
             self._send(now_ms)
         return min(self._wait_ms(now_ms), self._fetches.poll(now_ms))
@@ -192,7 +251,7 @@ class OffsetCommits:
             "topics": partitions_by_topic(offsets, self._metadata.cluster, lambda one: _entry(one, offsets[one])),
         }
         version = last_version(body["topics"], FIRST_VERSION_BY_ID, by_name=self._by_name)
-        done = partial(self._answered, identity)
+        done = partial(self._answered, identity, offsets, names_by_id(body["topics"]))
         self._link.send(ApiKey.OFFSET_COMMIT, body, now_ms, done, max_version=version)
 
     def _wait_ms(self, now_ms: int) -> int:
@@ -209,7 +268,8 @@ class OffsetCommits:
         self._waiting = deque(commit for commit in self._waiting if now_ms < commit.deadline_ms)
         for commit in late:
             why = commit.last_error or self._link.why_not_ready
-            commit.done(ConsumerTimedOut(f"the offsets could not be committed in time: {why}"))
+            late_ones = ", ".join(map(str, sorted(commit.offsets)))
+            commit.done(ConsumerTimedOut(f"the offsets of {late_ones} could not be committed in time: {why}"))
 
     def _fail_all(self, error: Exception) -> None:
         failed, self._waiting = self._waiting, deque()
@@ -218,48 +278,51 @@ class OffsetCommits:
 
     # --- answers ----------------------------------------------------------------------------------------------------
 
-    def _answered(self, identity: GroupMetadata, event: Event, now_ms: int) -> None:
+    def _answered(
+        self, identity: GroupMetadata, sent: Offsets, names: Mapping[UUID, str], event: Event, now_ms: int
+    ) -> None:
         commits, self._under_way = self._under_way, []
         if isinstance(event, Lost):
-            self._end_lost(commits, event, now_ms)
+            self._end_lost(commits, sent, event, now_ms)
             return
         took_ms = now_ms - event.sent_ms
         self.commits += 1
         self.commit_ms += took_ms
         self.commit_ms_max = max(self.commit_ms_max, took_ms)
-        errors = self._errors_of(event.body)
-        self._react(errors.values(), identity, now_ms)
-        ended: list[tuple[_Commit, Exception | None]] = []
-        again: list[_Commit] = []
+        codes = _codes_of(event.body, names)
+        self._react(codes.values(), identity, now_ms)
+        refusals = {one: self._refusal(one, codes.get(one)) for one in sent if codes.get(one) != NONE}
         for commit in commits:
-            code = next((errors[one] for one in commit.offsets if errors.get(one, NONE) != NONE), NONE)
-            if code == NONE:
-                missing = next((one for one in commit.offsets if one not in errors), None)
-                ended.append((commit, None if missing is None else _left_out(missing)))
-            else:
-                self._judge(commit, code, ended, again)
+            refused = [one for one in commit.offsets if one in refusals]
+            commit.offsets = {one: sent[one] for one in refused if self._is_repeated(commit, refusals[one])}
+        again = {one for commit in commits for one in commit.offsets}
+        self._doubts.begin(one.topic for one in again if _is_unknown(refusals[one].error))
         if again:
             self._send_at_ms = now_ms + self._backoff.next_ms()
         else:
             self._backoff.reset()
-        self._finish(ended, again)
+        self._finish(commits)
 
-    def _judge(
-        self,
-        commit: _Commit,
-        code: int,
-        ended: list[tuple[_Commit, Exception | None]],
-        again: list[_Commit],
-    ) -> None:
+    def _refusal(self, partition: TopicPartition, code: int | None) -> _Refusal:
+        if code is None:
+            left_out = f"the coordinator's answer to an offset commit left {partition} out"
+            return _Refusal(error_for_code(-1, left_out), is_final=True)
         error = error_for_code(code)
-        verdict = verdict_of(error)
-        if verdict is CommitVerdict.TOO_LATE or (commit.is_disowned and verdict is not CommitVerdict.FINAL):
-            ended.append((commit, CommitFailed(f"{_TOO_LATE} ({error.name})")))
-        elif verdict is CommitVerdict.FINAL or not commit.retry:
-            ended.append((commit, error))
-        else:
+        if _is_unknown(error) and self._doubts.is_gone(partition):
+            return _Refusal(UnknownTopicOrPartition(_GONE.format(partition)), is_final=True)
+        return _Refusal(error, is_final=verdict_of(error) is CommitVerdict.FINAL)
+
+    def _is_repeated(self, commit: _Commit, refusal: _Refusal) -> bool:
+        """Whether the partition is sent again; if not, it has failed."""
+        error = refusal.error
+        failure: Exception = error
+        if verdict_of(error) is CommitVerdict.TOO_LATE or (commit.is_disowned and not refusal.is_final):
+            failure = CommitFailed(f"{_TOO_LATE} ({error.name})")
+        elif commit.retry and not refusal.is_final:
             commit.last_error = error
-            again.append(commit)
+            return True
+        commit.failure = commit.failure or failure
+        return False
 
     def _react(self, codes: Iterable[int], identity: GroupMetadata, now_ms: int) -> None:
         """What the answer means for the coordinator, the metadata and the membership, once for all partitions."""
@@ -275,42 +338,36 @@ class OffsetCommits:
             if verdict.concerns_member and _is_member(identity) and self.tell_member is not None:
                 self.tell_member(error, identity, now_ms)
 
-    def _end_lost(self, commits: list[_Commit], event: Lost, now_ms: int) -> None:
+    def _end_lost(self, commits: list[_Commit], sent: Offsets, event: Lost, now_ms: int) -> None:
         error: KafkaError = CoordinatorNotAvailable(f"the answer to an offset commit was lost: {event.reason}")
         if event.kind is LostKind.UNSUPPORTED:
             error = UnsupportedVersion(event.reason)
-        ended: list[tuple[_Commit, Exception | None]] = []
-        again: list[_Commit] = []
         for commit in commits:
-            if commit.is_disowned:
-                ended.append((commit, CommitFailed(_TOO_LATE)))
-            elif event.kind is LostKind.UNSUPPORTED or not commit.retry:
-                ended.append((commit, error))
-            else:
+            if not commit.is_disowned and event.kind is not LostKind.UNSUPPORTED and commit.retry:
                 commit.last_error = error
-                again.append(commit)
+                commit.offsets = {one: sent[one] for one in commit.offsets}
+            else:
+                commit.failure = CommitFailed(_TOO_LATE) if commit.is_disowned else error
+                commit.offsets = {}
         self._send_at_ms = now_ms + self._backoff.next_ms()
-        self._finish(ended, again)
+        self._finish(commits)
 
-    def _finish(self, ended: list[tuple[_Commit, Exception | None]], again: list[_Commit]) -> None:
+    def _finish(self, commits: list[_Commit]) -> None:
         """State first, then the askers, who may ask for more: in the order in which they asked."""
-        self._waiting.extendleft(reversed(again))
-        for commit, error in ended:
-            commit.done(error)
-
-    def _errors_of(self, body: Message) -> dict[TopicPartition, int]:
-        cluster = self._metadata.cluster
-        return {
-            TopicPartition(topic_name(topic, cluster), one["partition_index"]): one["error_code"]
-            for topic in body["topics"]
-            for one in topic["partitions"]
-        }
+        self._waiting.extendleft(commit for commit in reversed(commits) if commit.offsets)
+        for commit in commits:
+            if not commit.offsets:
+                commit.done(commit.failure)
 
 
 _TOO_LATE = (
     "the offsets came too late: in a rebalance the partitions were given to another member, which may process the"
     " records since the last offset commit again. Commit in on_revoked, call poll() at least every"
     " max.poll.interval.ms, or process fewer records a time (max.poll.records)"
+)
+_GONE = (
+    "{} does not exist any more, so its offset is not committed (those of other partitions are); unassign it, or create"
+    " the topic again"
 )
 _NOT_A_MEMBER = (
     "this consumer is not a member of its group at the moment, so it owns no partitions whose offsets it could commit;"
@@ -331,5 +388,17 @@ def _entry(partition: TopicPartition, committed: OffsetAndMetadata) -> Message:
     }
 
 
-def _left_out(partition: TopicPartition) -> KafkaError:
-    return error_for_code(-1, f"the coordinator's answer to an offset commit left {partition} out")
+def _codes_of(body: Message, names: Mapping[UUID, str]) -> dict[TopicPartition, int]:
+    return {
+        TopicPartition(topic_name(topic, names), one["partition_index"]): one["error_code"]
+        for topic in body["topics"]
+        for one in topic["partitions"]
+    }
+
+
+def _is_unknown(error: KafkaError) -> bool:
+    return isinstance(error, UnknownTopicOrPartition | UnknownTopicId)
+
+
+def _nothing_to_withdraw() -> None:
+    """It has ended."""

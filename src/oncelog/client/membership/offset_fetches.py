@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
+from uuid import UUID
 
 from oncelog.client.consumer_errors import ConsumerTimedOut
 from oncelog.client.consumer_records import OffsetAndMetadata
 from oncelog.client.membership.commit_verdict import CommitVerdict, verdict_of
 from oncelog.client.membership.coordinator_link import CoordinatorLink
 from oncelog.client.membership.membership import MAX_POLL_MS, MembershipSettings
-from oncelog.client.membership.topic_ids import last_version, partitions_by_topic, topic_name
+from oncelog.client.membership.topic_ids import last_version, names_by_id, partitions_by_topic, topic_name
 from oncelog.client.metadata_cache import MetadataCache
 from oncelog.client.network_events import Event, Lost, LostKind
 from oncelog.errors import NONE, KafkaError, UnknownTopicOrPartition, UnsupportedVersion, error_for_code
@@ -62,6 +63,12 @@ class OffsetFetches:
         timeout_ms = self._settings.default_api_timeout_ms if timeout_ms is None else timeout_ms
         self._fetches.append(_Fetch(partitions, now_ms + timeout_ms, done))
 
+    @property
+    def why_waiting(self) -> str | None:
+        """For any thread."""
+        errors = (fetch.last_error for fetch in list(self._fetches))
+        return next((str(error) for error in errors if error is not None), self._link.why_silent)
+
     def poll(self, now_ms: int) -> int:
         wait_ms = MAX_POLL_MS
         if self._refusals != self._link.refusals and self._link.refusal is not None:
@@ -94,9 +101,10 @@ class OffsetFetches:
         }
         fetch.is_under_way = True
         version = last_version(topics, FIRST_VERSION_BY_ID, by_name=self._by_name)
-        self._link.send(ApiKey.OFFSET_FETCH, body, now_ms, partial(self._answered, fetch), max_version=version)
+        done = partial(self._answered, fetch, names_by_id(topics))
+        self._link.send(ApiKey.OFFSET_FETCH, body, now_ms, done, max_version=version)
 
-    def _answered(self, fetch: _Fetch, event: Event, now_ms: int) -> None:
+    def _answered(self, fetch: _Fetch, names: Mapping[UUID, str], event: Event, now_ms: int) -> None:
         fetch.is_under_way = False
         if isinstance(event, Lost):
             if event.kind is LostKind.UNSUPPORTED:
@@ -108,30 +116,12 @@ class OffsetFetches:
         if event.version >= FIRST_VERSION_OF_GROUPS:
             body = next(iter(body["groups"]), {"error_code": -1, "topics": []})
         try:
-            committed = self._read(fetch, body)
+            committed = _read(fetch, names, body)
         except KafkaError as error:
             self._judge(fetch, error, now_ms)
         else:
             self._backoff.reset()
             self._end(fetch, committed)
-
-    def _read(self, fetch: _Fetch, body: Message) -> Committed:
-        """Raises the first error that the answer has for the group or for one of the partitions."""
-        if body["error_code"] != NONE:
-            raise error_for_code(body["error_code"])
-        committed: Committed = dict.fromkeys(fetch.partitions)
-        for topic in body["topics"]:
-            name = topic_name(topic, self._metadata.cluster)
-            for one in topic["partitions"]:
-                error = None if one["error_code"] == NONE else error_for_code(one["error_code"], f"topic {name!r}")
-                if error is not None and not isinstance(error, UnknownTopicOrPartition):
-                    raise error
-                partition = TopicPartition(name, one["partition_index"])
-                if error is None and one["committed_offset"] >= 0 and partition in committed:
-                    committed[partition] = OffsetAndMetadata(
-                        one["committed_offset"], one["metadata"] or "", one["committed_leader_epoch"]
-                    )
-        return committed
 
     def _judge(self, fetch: _Fetch, error: KafkaError, now_ms: int) -> None:
         verdict = verdict_of(error)
@@ -152,3 +142,22 @@ class OffsetFetches:
     def _end(self, fetch: _Fetch, result: Committed | Exception) -> None:
         self._fetches.remove(fetch)
         fetch.done(result)
+
+
+def _read(fetch: _Fetch, names: Mapping[UUID, str], body: Message) -> Committed:
+    """Raises the first error that the answer has for the group or for one of the partitions."""
+    if body["error_code"] != NONE:
+        raise error_for_code(body["error_code"])
+    committed: Committed = dict.fromkeys(fetch.partitions)
+    for topic in body["topics"]:
+        name = topic_name(topic, names)
+        for one in topic["partitions"]:
+            error = None if one["error_code"] == NONE else error_for_code(one["error_code"], f"topic {name!r}")
+            if error is not None and not isinstance(error, UnknownTopicOrPartition):
+                raise error
+            partition = TopicPartition(name, one["partition_index"])
+            if error is None and one["committed_offset"] >= 0 and partition in committed:
+                committed[partition] = OffsetAndMetadata(
+                    one["committed_offset"], one["metadata"] or "", one["committed_leader_epoch"]
+                )
+    return committed

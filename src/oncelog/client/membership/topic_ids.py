@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 from uuid import UUID
 
@@ -38,8 +38,11 @@ def last_version(topics: Iterable[Message], first_by_id: int, *, by_name: bool) 
     return None
 
 
-def topic_name(topic: Message, cluster: ClusterMetadata | None) -> str:
+def names_by_id(topics: Iterable[Message]) -> dict[UUID, str]:
+    """Of a request, for its answer: the cluster may know these ids no more when that comes."""
+    return {topic["topic_id"]: topic["name"] for topic in topics}
+
+
+def topic_name(topic: Message, names: Mapping[UUID, str]) -> str:
     """The name of a topic in an answer."""
-    if topic["name"] or cluster is None:
-        return str(topic["name"])
-    return next((one.name for one in cluster.topics.values() if one.topic_id == topic["topic_id"]), "")
+    return str(topic["name"] or names.get(topic["topic_id"], ""))

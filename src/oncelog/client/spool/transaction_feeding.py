@@ -22,6 +22,7 @@ from oncelog.client.spool.feeding import Feeder
 from oncelog.client.spool.positions import Ends, Position
 from oncelog.client.spool.promises import Outcome, Promises
 from oncelog.client.spool.spool import SpooledRecord
+from oncelog.client.transaction_errors import AbortNeeded, TransactionError
 from oncelog.client.verdict import Verdict, verdict_of
 from oncelog.errors import (
     InvalidProducerIdMapping,
@@ -177,7 +178,11 @@ class TransactionFeeder(Feeder):
         if error is None:
             delivery = batch.delivery
             self._stored.append((place, Outcome(first, end, delivery.base_offset, delivery.append_time_ms)))
-        elif _is_final(error, batch) and not self.keeps_failed:
+        elif self.keeps_failed:
+            return
+        elif isinstance(error, AbortNeeded) and place in error.refused:
+            self._failed.append((place, Outcome(first, end, error=error.refused[place])))
+        elif _is_final(error, batch):
             self._failed += [(place, outcome) for outcome in _at_fault(batch, first)]
 
     def _first_entry(self, batch: ProducerBatch) -> int | None:
@@ -268,7 +273,10 @@ def _at_fault(batch: ProducerBatch, first: int) -> list[Outcome]:
 
 
 def _is_final(error: Exception, batch: ProducerBatch) -> bool:
-    """Whether the records are at fault, and would fail again in every other transaction."""
+    """Whether the records are at fault, and would fail again in every other transaction. What merely shared the
+    transaction with them was never sent, or is aborted with it: its error names theirs as the cause."""
+    if isinstance(error, TransactionError):
+        return False
     cause = error if isinstance(error, KafkaError) else error.__cause__
     if not isinstance(cause, KafkaError) or isinstance(cause, _OF_THE_TRANSACTION):
         return False

@@ -23,12 +23,13 @@ from functools import partial
 from oncelog.client.accumulator import Accumulator, PartitionQueue
 from oncelog.client.consumer_records import GroupMetadata, OffsetAndMetadata
 from oncelog.client.idempotence import Idempotence, Identity
+from oncelog.client.membership.coordinator_link import COURTESY_MS
 from oncelog.client.network import Network
 from oncelog.client.network_events import Answered, Event
 from oncelog.client.transaction import requests
 from oncelog.client.transaction.command import Command, CommitOffsets, Kind
 from oncelog.client.transaction.completion import Completion
-from oncelog.client.transaction.conversation import Conversation, Done
+from oncelog.client.transaction.conversation import NONE_NAMED, Conversation, Done, Refused
 from oncelog.client.transaction.model import (
     WHY_NOT_BEGIN,
     WHY_NOT_OPEN,
@@ -38,6 +39,7 @@ from oncelog.client.transaction.model import (
     not_begun,
 )
 from oncelog.client.transaction.prepared import PreparedTransaction, SharedTransaction
+from oncelog.client.transaction.unheard_end import tell_unheard_end
 from oncelog.client.transaction.verdict import TransactionVerdict, is_fatal_for_records, is_fencing
 from oncelog.client.transaction_errors import (
     AbortNeeded,
@@ -88,6 +90,7 @@ class TransactionCore:
         """Brokers may know of the open transaction."""
         self._has_ended = False
         """The coordinator has ended it; only the next identity is missing."""
+        self._closes_from_ms: int | None = None
         self._wanted: set[TopicPartition] = set()
         self._added: set[TopicPartition] = set()
         accumulator.suspend(not_begun())
@@ -203,6 +206,24 @@ class TransactionCore:
     @property
     def is_busy(self) -> bool:
         return bool(self._commands) and self.fatal is None
+
+    def wait_until_ms(self, deadline_ms: int, now_ms: int) -> int:
+        """For a producer that is being closed: until when what was asked for is worth waiting for, or 0. A commit is
+        until the deadline. To be aborted a transaction need not wait for a coordinator that is away: it is by whoever
+        has the transactional id next, or in time by itself."""
+        if not self.is_busy:
+            return 0
+        self._closes_from_ms = now_ms if self._closes_from_ms is None else self._closes_from_ms
+        hopeless_ms = self._conversation.hopeless_ms(now_ms)
+        is_courtesy = not any(command.kind in (Kind.COMMIT, Kind.PREPARE) for command in self._commands)
+        if hopeless_ms is None or not is_courtesy:
+            return deadline_ms
+        return min(deadline_ms, max(hopeless_ms, self._closes_from_ms + COURTESY_MS))
+
+    def closed(self) -> None:
+        """The producer has ended."""
+        if self.is_busy and not self._is_unknown_to_brokers:
+            tell_unheard_end({command.kind for command in self._commands}, self._settings, self.why_slow)
 
     @property
     def is_lost(self) -> bool:
@@ -367,11 +388,11 @@ class TransactionCore:
 
     # --- answers ------------------------------------------------------------------------------------------------
 
-    def _refused(self, verdict: TransactionVerdict, error: KafkaError) -> None:
+    def _refused(self, verdict: TransactionVerdict, error: KafkaError, partitions: Refused) -> None:
         """An abort that was refused would be refused again, and before the first transaction there is none."""
         can_abort = not (self._commands and self._commands[0].kind in (Kind.ABORT, Kind.INIT))
         if verdict is TransactionVerdict.ABORT and can_abort:
-            self._lose(error)
+            self._lose(error, partitions)
         else:
             self._fail(error)
 
@@ -456,9 +477,10 @@ class TransactionCore:
         self._commands.remove(command)
         command.end(error)
 
-    def _lose(self, error: Exception) -> None:
-        lost = AbortNeeded(f"the transaction cannot be committed: {error}. Call abort(), then begin again")
+    def _lose(self, error: Exception, partitions: Refused = NONE_NAMED) -> None:
+        lost = AbortNeeded(f"the transaction cannot be committed: {_sentence(error)}. Call abort(), then begin again")
         lost.__cause__ = error
+        lost.refused = partitions
         self.abort_reason = self.abort_reason or lost
 
     def _fail(self, error: Exception) -> None:
@@ -467,11 +489,11 @@ class TransactionCore:
             self.fatal = TransactionalProducerFenced(
                 f"another producer with the transactional id {transactional_id!r} has started, or a transaction of this"
                 f" one took longer than transaction.timeout.ms ({self._settings.transaction_timeout_ms}) and was"
-                f" aborted: {error}. Close this producer; if no other one shall work, make a new one"
+                f" aborted: {_sentence(error)}. Close this producer; if no other one shall work, make a new one"
             )
         else:
             self.fatal = TransactionFailed(
-                f"the producer with the transactional id {transactional_id!r} cannot go on: {error}."
+                f"the producer with the transactional id {transactional_id!r} cannot go on: {_sentence(error)}."
                 " Close it; what was not committed is aborted"
             )
         self.fatal.__cause__ = error
@@ -491,3 +513,8 @@ class TransactionCore:
         self._accumulator.suspend(not_begun())
         self.uses_protocol_2 = self._idempotence.is_strict = self._next_uses_protocol_2
         self.phase = Phase.READY
+
+
+def _sentence(error: Exception) -> str:
+    """Without its full stop."""
+    return str(error).rstrip(".")

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from oncelog.client.consumer_records import GroupMetadata, OffsetAndMetadata
 from oncelog.client.idempotence import Identity
 from oncelog.client.transaction.verdict import TransactionVerdict, verdict_of
-from oncelog.errors import NONE
+from oncelog.errors import NONE, KafkaError, error_for_code
 from oncelog.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 from oncelog.wire.api import ApiKey
 from oncelog.wire.codec import Message
@@ -97,6 +97,16 @@ def state_seen(answer: Message) -> str:
     """Empty if the coordinator does not tell."""
     states: list[Any] = answer["transaction_states"]
     return "".join(one["transaction_state"] for one in states[:1] if one["error_code"] == NONE)
+
+
+def refused_partitions(body: Message) -> dict[TopicPartition, KafkaError]:
+    """Of an answer to AddPartitionsToTxn: those that are the reason why none was added."""
+    return {
+        TopicPartition(topic["name"], one["partition_index"]): error_for_code(one["partition_error_code"])
+        for topic in body["results_by_topic_v3_and_below"]
+        for one in topic["results_by_partition"]
+        if verdict_of(one["partition_error_code"]) is TransactionVerdict.ABORT
+    }
 
 
 _GRAVITY = {verdict: place for place, verdict in enumerate(TransactionVerdict)}

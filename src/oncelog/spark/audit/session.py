@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from oncelog.child_processes import none_left_by_an_interruption
 from oncelog.errors import OncelogError
 from oncelog.spark.pipeline.session import check_parts
 
@@ -36,7 +37,7 @@ def audit_session(master: str) -> Iterator[SparkSession]:
     builder = SparkSession.builder.master(master).appName("oncelog audit").config(map=SETTINGS)
     with tempfile.NamedTemporaryFile("ab", prefix="oncelog-audit-", suffix=".spark.log", delete=False) as log:
         try:
-            with _stderr_to(log.fileno()):
+            with _stderr_to(log.fileno()), none_left_by_an_interruption():
                 spark = builder.getOrCreate()
             try:
                 yield spark

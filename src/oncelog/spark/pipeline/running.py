@@ -7,6 +7,7 @@ batch end: Spark's own `stop()` would interrupt it, and leave its transactions o
 from __future__ import annotations
 
 import json
+import os
 import queue
 import signal
 import time
@@ -32,6 +33,8 @@ QUIET_LOOKS: Final = 20
 """How often nothing may be heard at the end before the last reports are given up."""
 STOP_POLL_S: Final = 0.1
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+SIGNALLED: Final = 128
+"""A process that a signal ended has this and the signal's number for an exit code, as shells have it."""
 
 
 class QueryFailed(OncelogError):
@@ -49,11 +52,19 @@ class Event:
 Show = Callable[[Progress], None]
 
 
+class StoppedEarly(BaseException):
+    """A signal came before there was a query to be let end."""
+
+
 class StopRequest:
-    """Counts the signals that ask to stop: the first lets batches end, another does not wait for them."""
+    """Counts the signals that ask to stop: the first lets batches end, another does not wait for them. Before there are
+    any, the first raises StoppedEarly wherever the program is, and so does not wait either. One more than that, and the
+    process ends: Spark may be stopping, or never come up."""
 
     def __init__(self) -> None:
         self.count = 0
+        self.has_queries = False
+        """Batches may be running, or have run."""
 
     @contextmanager
     def on_signals(self) -> Iterator[StopRequest]:
@@ -66,6 +77,10 @@ class StopRequest:
 
     def _on_signal(self, number: int, frame: object) -> None:
         self.count += 1
+        if self.count > (2 if self.has_queries else 1):
+            os._exit(SIGNALLED + number)
+        if not self.has_queries:
+            raise StoppedEarly
 
 
 def run_queries(
@@ -77,6 +92,7 @@ def run_queries(
     say: Callable[[str], None],
 ) -> None:
     """Returns when all queries have ended by themselves or were asked to stop. Raises QueryFailed."""
+    stop.has_queries = True
     queries = _Queries(show)
     listener = _listener(queries.put)
     spark.streams.addListener(listener)
@@ -86,7 +102,7 @@ def run_queries(
                 queries.add(sink.name, _start(pipeline, sink, frames[sink.input]))
         queries.follow(stop)
         if queries.running:
-            say("stopping: running batches end first; a second signal stops at once")
+            say("stopping: running batches end first; a second signal does not wait for them, a third for nothing")
     finally:
         stopped = list(queries.running.values())
         _stop_all(stopped, stop)

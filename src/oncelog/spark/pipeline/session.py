@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+from oncelog.child_processes import none_left_by_an_interruption
 from oncelog.errors import OncelogError
 from oncelog.spark import register
 from oncelog.spark.pipeline.values import Pipeline
@@ -71,7 +72,10 @@ def open_session(pipeline: Pipeline, log: str) -> Iterator[SparkSession]:
     builder = SparkSession.builder.appName(pipeline.name).master(pipeline.master)
     builder = builder.config(map={**DEFAULTS, PROVIDER: ROCKSDB, **pipeline.settings})
     try:
-        with _stderr_to(log):
+        with (
+            _stderr_to(log),
+            none_left_by_an_interruption(),
+        ):  # PySpark would leave the JVM alone, which never ends then
             session = builder.getOrCreate()
     except PySparkException as error:
         raise SparkMissing(f"Spark did not start ({error.getCondition()}); its log says why: {log}") from error
