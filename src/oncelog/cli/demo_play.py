@@ -21,7 +21,10 @@ STDERR = 2
 STOPPING = f"interrupted: ending all processes and removing their data; {AT_ONCE}\n".encode()
 
 interrupted: list[int] = []
-"""The signals of Ctrl-C; a plain list, since an event's lock may be held by what the signal interrupts. The exception alone may be lost: Python drops it where it comes up in a finalizer."""
+"""The signals of Ctrl-C; a plain list, since an event's lock may be held by what the signal interrupts.
+
+The exception alone may be lost: Python drops it where it comes up in a finalizer.
+"""
 
 
 def on_ctrl_c(number: int = signal.SIGINT, _: object = None) -> None:
