@@ -10,6 +10,7 @@ import pytest
 SOURCE = Path(__file__).parent.parent / "src"
 
 FLOORS = [
+    {"named_tuple"},
     {"types", "errors", "clock", "printable", "sqlite_file", "child_processes"},
     {"records"},
     {"wire"},

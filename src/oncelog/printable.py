@@ -8,13 +8,14 @@ stays as it is.
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import Final
 
 MAX_EXCERPT: Final = 80
 """Characters of what was found where something else was expected."""
 
-UNSAFE = re.compile(
+UNSAFE: Final = (
     "["
     "\x00-\x1f\x7f-\x9f"  # control characters, of which 0x9b begins an escape sequence as well
     "\xad\u061c\u180e\u200b\u200e\u200f\u2060-\u206f\ufeff\ufff9-\ufffb"  # invisible, or turning the direction
@@ -25,9 +26,16 @@ UNSAFE = re.compile(
 )
 
 
+@functools.cache
+def unsafe() -> re.Pattern[str]:
+    """Compiled when there is something to look for: every command would wait for it."""
+    return re.compile(UNSAFE)
+
+
 def printable(text: object) -> str:
     """Always one line: `printable("a\\x1b[2Jb\\n") == r"a\\x1b[2Jb\\n"`, with four visible characters for ESC."""
-    return UNSAFE.sub(_escaped, str(text))
+    shown = str(text)
+    return shown if shown.isascii() and shown.isprintable() else unsafe().sub(_escaped, shown)
 
 
 def excerpt(found: object) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
+import pytest
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -185,6 +186,17 @@ def watching(purgatory: FetchPurgatory, *partitions: TopicPartition) -> FetchVie
         purgatory.watch(cached, TopicPartition(cached.topic.name, cached.requested.index))
         view.at_end(cached, 0, 0)
     return view
+
+
+def replace_method(monkeypatch: pytest.MonkeyPatch, owner: object, name: str, replacement: Callable[..., Any]) -> None:
+    """Of this object alone, whose class has slots for everything it may have."""
+    kind = type(owner)
+    original = getattr(kind, name)
+
+    def chosen(self: object, *args: Any, **options: Any) -> Any:
+        return replacement(*args, **options) if self is owner else original(self, *args, **options)
+
+    monkeypatch.setattr(kind, name, chosen)
 
 
 class Desk:

@@ -15,7 +15,7 @@ from oncelog.admin import Admin
 from oncelog.cli import output
 from oncelog.cli.main import COMMANDS
 from oncelog.cli.output import CLEAR_LINE, CLEAR_SCREEN
-from oncelog.printable import UNSAFE
+from oncelog.printable import unsafe
 from oncelog.types import TopicPartition
 from tests.cli.conftest import Run, leaf_paths
 
@@ -135,7 +135,7 @@ def test_nothing_from_elsewhere_is_obeyed(
         outcome = oncelog(*common, *words, *(("--json",) if how == "json" else ()), stdin=f"{EVIL}\n".encode())
         for text in (outcome.err,) if is_raw else (outcome.out, outcome.err):
             own = reduce(lambda rest, sequence: rest.replace(sequence, ""), OWN_SEQUENCES, text)
-            assert UNSAFE.search(own) is None, (words, text)
+            assert unsafe().search(own) is None, (words, text)
             assert not any(line.lstrip().startswith("forged-row") for line in text.splitlines()), (words, text)
         assert "Traceback" not in outcome.err
         assert "unexpected" not in outcome.err, (words, outcome.err)

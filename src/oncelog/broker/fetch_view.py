@@ -16,9 +16,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from oncelog.named_tuple import NamedTuple
 from oncelog.types import TopicPartition
 from oncelog.wire.fetch import FetchedPartition, FetchPartition, FetchRequest
 

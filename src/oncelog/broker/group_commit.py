@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple
 
 from oncelog.errors import KafkaError, KafkaStorageError
 from oncelog.log.partition_log import PartitionLog
+from oncelog.named_tuple import NamedTuple
 
 Answer = Callable[[KafkaError | None], None]
 Done = Callable[[None, Exception | None, int], None]

@@ -6,7 +6,9 @@ One request per connection: an answer says `Connection: close`.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
+
+from oncelog.named_tuple import NamedTuple
 
 METRICS_PATH: Final = "/metrics"
 TEXT: Final = "text/plain; charset=utf-8"

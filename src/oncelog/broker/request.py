@@ -15,8 +15,9 @@ import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
+from oncelog.named_tuple import NamedTuple
 from oncelog.wire.codec import Message
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ CreatePartitions, ListOffsets) the handler sees them and judges. Pure.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
+from oncelog.named_tuple import NamedTuple
 from oncelog.wire.api import ApiKey
 from oncelog.wire.codec import MalformedMessage, Message
 from oncelog.wire.primitives import MAX_REQUEST_ELEMENTS

@@ -12,9 +12,8 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from oncelog.cli.table import ASCII, BOXED, Table, fitting_lines, plain_lines
 from oncelog.errors import KafkaError, OncelogError
-from oncelog.printable import UNSAFE, printable
+from oncelog.printable import printable, unsafe
 
 NO_TERMINAL_COLUMNS = 80
 CHECKS = "oncelog.client.arguments"
@@ -76,7 +75,7 @@ def _json(value: Any, **how: Any) -> str:
 
 def safe_json(text: str) -> str:
     """JSON that holds characters beyond ASCII, with those a terminal might obey as `\\uXXXX`, which means the same."""
-    return UNSAFE.sub(lambda found: _json(found[0])[1:-1], text)
+    return unsafe().sub(lambda found: _json(found[0])[1:-1], text)
 
 
 def print_table(
@@ -90,6 +89,8 @@ def print_table(
 ) -> None:
     """Columns whose cells are all numbers are aligned to the right. What else is told of it: `Table`; which columns a
     narrow terminal is spared, and in which order: `fitting_lines`."""
+    from oncelog.cli.table import ASCII, BOXED, Table, fitting_lines, plain_lines  # a broker draws none
+
     table = Table.of(columns, [[printable(_text(value)) for value in row] for row in rows])
     table = table._replace(has_total=has_total, colour_of=colour_of)
     if title:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-from typing import NamedTuple
 from uuid import UUID
 
 from oncelog.controller.records import AnyRecord, NewPartitions, RecordType
 from oncelog.controller.state import ControllerState, ResourceType, Topic
+from oncelog.named_tuple import NamedTuple
 
 
 class Change(NamedTuple):

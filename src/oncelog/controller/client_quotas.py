@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from enum import IntEnum
-from typing import NamedTuple
 
 from oncelog.controller.records import MetadataRecord, RecordType
 from oncelog.controller.state import ClientQuota, ControllerState, Outcome, QuotaEntity
 from oncelog.errors import InvalidRequest, KafkaError, UnsupportedVersion
+from oncelog.named_tuple import NamedTuple
 
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 ENTITY_TYPES = (USER, CLIENT_ID, IP)

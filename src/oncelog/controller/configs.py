@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
-from typing import NamedTuple
 
 from oncelog.controller.config_schema import ConfigSchema
 from oncelog.controller.records import MetadataRecord, RecordType
 from oncelog.controller.state import ConfigResource, ControllerState, Outcome, ResourceType
 from oncelog.controller.topic_names import check_topic_name
 from oncelog.errors import InvalidConfig, InvalidRequest, KafkaError, UnknownTopicOrPartition
+from oncelog.named_tuple import NamedTuple
 
 ALL_BROKERS = ""
 """The resource name of the settings that hold for every broker."""

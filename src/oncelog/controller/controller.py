@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Set
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
 from oncelog.controller.changes import Change, changes
@@ -34,6 +34,7 @@ from oncelog.log.checkpoints import CLEAN_SHUTDOWN_FILE
 from oncelog.log.folders import see_doctor
 from oncelog.log.manifest import NO_FOREIGN_EPOCH
 from oncelog.log.storage import Storage
+from oncelog.named_tuple import NamedTuple
 
 logger = logging.getLogger(__name__)
 

@@ -23,11 +23,11 @@ from __future__ import annotations
 
 import logging
 import zlib
-from typing import NamedTuple
 
 from oncelog.controller.identity import Identity, decode_id, encode_id
 from oncelog.log.manifest import NO_FOREIGN_EPOCH
 from oncelog.log.storage import File, Storage
+from oncelog.named_tuple import NamedTuple
 
 logger = logging.getLogger(__name__)
 

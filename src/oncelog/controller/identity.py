@@ -9,12 +9,12 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Callable
-from typing import NamedTuple
 from uuid import UUID
 
 from oncelog.errors import OncelogError
 from oncelog.log.folders import NOT_LOGS, partition_of, see_doctor
 from oncelog.log.storage import Storage
+from oncelog.named_tuple import NamedTuple
 from oncelog.printable import excerpt
 
 FILE_NAME = "meta.properties"

@@ -14,9 +14,10 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 from oncelog.errors import KafkaError, RequestTimedOut, UnknownServerError
+from oncelog.named_tuple import NamedTuple
 
 logger = logging.getLogger(__name__)
 

@@ -9,8 +9,6 @@ nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from oncelog.controller.end_offset_checkpoint import FILE_NAME as END_OFFSET_FILE
 from oncelog.controller.end_offset_checkpoint import DurableEnd
@@ -18,6 +16,7 @@ from oncelog.controller.records import DamagedMetadata
 from oncelog.controller.snapshot import SnapshotId
 from oncelog.log.segment_files import LOG_SUFFIX, offset_of
 from oncelog.log.storage import Storage
+from oncelog.named_tuple import NamedTuple
 from oncelog.records import kernel
 from oncelog.records.batch import MAGIC, BatchHeader
 from oncelog.types import NO_LEADER_EPOCH
@@ -43,8 +42,7 @@ class BadBytes(NamedTuple):
     """Whole batches behind it, in this file and later ones: then it is not a torn write."""
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedLog:
+class CheckedLog(NamedTuple):
     start_offset: int
     end_offset: int
     last: FoundBatch | None
@@ -66,7 +64,7 @@ def check_log(storage: Storage, directory: str) -> CheckedLog:
         after = good_batches(path, data, good_bytes + 1 if data else 0)
         for following in names[number + 1 :]:
             after += good_batches(f"{directory}/{following}", storage.read_all(f"{directory}/{following}"))
-        return replace(checked, bad=BadBytes(path, good_bytes, len(data) - good_bytes, why, tuple(after)))
+        return checked._replace(bad=BadBytes(path, good_bytes, len(data) - good_bytes, why, tuple(after)))
     return checked
 
 
@@ -107,7 +105,7 @@ def _check_file(before: CheckedLog, path: str, data: bytes) -> tuple[CheckedLog,
         last = FoundBatch(path, position, header)
         position += header.size_bytes
         end, epoch = header.next_offset, header.leader_epoch
-    return replace(before, end_offset=end, last=last), position, why
+    return before._replace(end_offset=end, last=last), position, why
 
 
 class _Claim(NamedTuple):

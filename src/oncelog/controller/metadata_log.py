@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
 from uuid import UUID
 
 from oncelog.controller.end_offset_checkpoint import DurableEnd, EndOffsetCheckpoint
@@ -39,6 +38,7 @@ from oncelog.log.leader_epochs import LeaderEpochCache
 from oncelog.log.partition_log import PartitionLog
 from oncelog.log.producer_state import AppendOrigin
 from oncelog.log.storage import Storage
+from oncelog.named_tuple import NamedTuple
 from oncelog.records import kernel
 from oncelog.records.batch import build_batch, decode_records
 from oncelog.types import TopicPartition

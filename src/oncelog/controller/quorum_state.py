@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 import logging
-from typing import NamedTuple
 
 from oncelog.controller.records import DamagedMetadata
 from oncelog.log.storage import Storage
+from oncelog.named_tuple import NamedTuple
 from oncelog.printable import excerpt
 
 logger = logging.getLogger(__name__)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from enum import IntEnum
-from typing import Final, NamedTuple
+from typing import Final
 from uuid import UUID
 
 from oncelog.errors import OncelogError, UnsupportedVersion
+from oncelog.named_tuple import NamedTuple
 from oncelog.wire.codec import MalformedMessage, Message, decode_exactly, encode
 from oncelog.wire.primitives import GARBLED, in_words, read_uvarint, uvarint
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
 from uuid import UUID
 
 from oncelog.controller.end_offset_checkpoint import FILE_NAME as END_OFFSET_FILE
@@ -29,6 +28,7 @@ from oncelog.controller.transactions import TransactionBuffer
 from oncelog.log.leader_epochs import FILE_NAME as LEADER_EPOCHS_FILE
 from oncelog.log.segment_files import LOG_SUFFIX, file_path
 from oncelog.log.storage import Storage
+from oncelog.named_tuple import NamedTuple
 from oncelog.records.batch import decode_records
 
 SKIPPED_PRODUCER_IDS = 1000 * BLOCK_SIZE

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Iterator
 from enum import IntEnum
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any
 
 from oncelog.controller.producer_ids import NO_BROKER, NO_BROKER_EPOCH
 from oncelog.controller.records import (
@@ -25,6 +25,7 @@ from oncelog.controller.records import (
     encode_all,
 )
 from oncelog.controller.state import ControllerState, Partition, Topic
+from oncelog.named_tuple import NamedTuple
 from oncelog.records import kernel
 from oncelog.records.batch import build_batch, decode_records
 from oncelog.wire.codec import encode

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
 from uuid import UUID
 
 from oncelog.controller.config_schema import ConfigSchema
@@ -36,6 +35,7 @@ from oncelog.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
+from oncelog.named_tuple import NamedTuple
 
 MAX_PARTITIONS_PER_REQUEST = 10_000
 """Kafka's bound as well: what one request creates must fit one batch of the metadata log."""

@@ -17,12 +17,12 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
 
 from oncelog.log.batch_scan import scan_batches
 from oncelog.log.checkpoints import MAX_OFFSET
 from oncelog.log.leader_epochs import EpochEntry, cut_start
 from oncelog.log.segment import Segment
+from oncelog.named_tuple import NamedTuple
 from oncelog.records.batch import BatchHeader
 from oncelog.types import NO_LEADER_EPOCH
 

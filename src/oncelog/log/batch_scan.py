@@ -7,10 +7,11 @@ asked. `hop_batches` is for finding one batch near a known position: it reads he
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 from oncelog.errors import CorruptMessage
 from oncelog.log.storage import File
+from oncelog.named_tuple import NamedTuple
 from oncelog.records import kernel
 from oncelog.records.batch import HEADER_SIZE, MAGIC, BatchHeader
 

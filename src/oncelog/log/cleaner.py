@@ -20,7 +20,7 @@ import contextlib
 from collections import deque
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import Final
 
 from oncelog.errors import CorruptMessage, OncelogError
 from oncelog.log.batch_scan import scan_batches
@@ -41,6 +41,7 @@ from oncelog.log.segment_files import CLEANED_SUFFIX
 from oncelog.log.storage import Storage
 from oncelog.log.transaction_index import AbortedTransaction
 from oncelog.log.verification import BatchOrder
+from oncelog.named_tuple import NamedTuple
 from oncelog.records import kernel
 from oncelog.records.batch import BatchHeader, Buffer, iter_records
 from oncelog.types import TopicPartition

@@ -22,11 +22,12 @@ from array import array
 from collections import deque
 from collections.abc import Iterable, Mapping
 from hashlib import blake2b
-from typing import Final, NamedTuple
+from typing import Final
 
 from oncelog.errors import InvalidRecord
 from oncelog.log.producer_state import ProducerEntry
 from oncelog.log.transaction_index import AbortedTransaction
+from oncelog.named_tuple import NamedTuple
 from oncelog.records import compression
 from oncelog.records.batch import (
     BatchHeader,

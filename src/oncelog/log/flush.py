@@ -9,10 +9,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from oncelog.errors import KafkaStorageError
 from oncelog.log.storage import File, Storage, directory_of
+from oncelog.named_tuple import NamedTuple
 
 
 class Change(NamedTuple):

@@ -9,11 +9,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 from oncelog.errors import KafkaStorageError
 from oncelog.log.flush import FlushRequest
 from oncelog.log.partition_log import PartitionLog
+from oncelog.named_tuple import NamedTuple
 
 logger = logging.getLogger(__name__)
 

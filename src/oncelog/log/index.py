@@ -20,10 +20,11 @@ from __future__ import annotations
 import struct
 from bisect import bisect_right
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import Final
 
 from oncelog.errors import OncelogError
 from oncelog.log.storage import File, Storage
+from oncelog.named_tuple import NamedTuple
 from oncelog.types import NO_TIMESTAMP
 
 BLOCK_ENTRIES: Final = 512

@@ -14,10 +14,11 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import Final
 
 from oncelog.log.checkpoints import MAX_OFFSET, CorruptCheckpoint, decode_lines, encode_lines
 from oncelog.log.storage import Storage, replace_file
+from oncelog.named_tuple import NamedTuple
 from oncelog.printable import excerpt
 from oncelog.types import NO_LEADER_EPOCH, NO_OFFSET
 

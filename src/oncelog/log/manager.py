@@ -25,7 +25,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 from uuid import UUID
 
 from oncelog.errors import KafkaStorageError, OncelogError
@@ -42,6 +42,7 @@ from oncelog.log.partition_register import ALL_PARTITIONS, PartitionRegister, Re
 from oncelog.log.partition_register import FILE_NAME as REGISTER_FILE
 from oncelog.log.segment_files import Removal
 from oncelog.log.storage import Storage
+from oncelog.named_tuple import NamedTuple
 from oncelog.types import TopicPartition
 
 if TYPE_CHECKING:

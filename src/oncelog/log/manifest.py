@@ -35,7 +35,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import Final
 from uuid import UUID
 
 from oncelog.errors import OncelogError
@@ -45,6 +45,7 @@ from oncelog.log.segment import Segment
 from oncelog.log.snapshot_files import UNKNOWN_CRC, SnapshotFiles
 from oncelog.log.storage import Storage, begin_file, replace_file
 from oncelog.log.transaction_index import Checksum
+from oncelog.named_tuple import NamedTuple
 from oncelog.printable import excerpt
 from oncelog.records.kernel import crc32c
 from oncelog.types import TopicPartition

@@ -20,7 +20,6 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import NamedTuple
 from uuid import UUID
 
 from oncelog.errors import CorruptMessage, KafkaStorageError, OffsetOutOfRange, RecordListTooLarge
@@ -49,6 +48,7 @@ from oncelog.log.snapshot_files import SnapshotFiles
 from oncelog.log.storage import Storage, directory_of, is_out_of_descriptors
 from oncelog.log.transaction_index import AbortedTransaction, CorruptTransactionIndex
 from oncelog.log.verification import MAX_COLD_BYTES
+from oncelog.named_tuple import NamedTuple
 from oncelog.records import kernel
 from oncelog.records.batch import BatchHeader, ControlMarker, build_control_batch
 from oncelog.records.validation import ValidatedBatch
@@ -106,6 +106,39 @@ class LogOpening:
 
 
 class PartitionLog:
+    __slots__ = (
+        "_damaged",
+        "_directory",
+        "_is_changing",
+        "_is_rolling",
+        "_jitter_ms",
+        "_last_flush_ms",
+        "_make_folder",
+        "_manifest",
+        "_news",
+        "_open_files",
+        "_removals",
+        "_segments",
+        "_snapshots",
+        "_storage",
+        "_touched",
+        "_truncations",
+        "_unsynced",
+        "config",
+        "durable_start_offset",
+        "high_watermark",
+        "is_half_made",
+        "leader_epochs",
+        "log_end_offset",
+        "log_start_offset",
+        "offline",
+        "on_change",
+        "producers",
+        "recovery",
+        "recovery_point",
+        "topic_partition",
+    )
+
     def __init__(
         self,
         storage: Storage,
@@ -138,7 +171,7 @@ class PartitionLog:
         self._jitter_ms = 0
         self._is_rolling = False
         self._truncations = 0
-        self._damaged: set[int] = set()  # segments of which it was told
+        self._damaged: frozenset[int] = frozenset()  # segments of which it was told
         self.topic_partition = topic_partition
         self.config = config
         self.leader_epochs: LeaderEpochCache = loaded.leader_epochs
@@ -539,7 +572,7 @@ class PartitionLog:
         told = CorruptMessage(f"{self.topic_partition} is not served at offset {offset}: {error}. {hint}")
         base_offset = self._segments.from_offset(offset)[0].base_offset
         if base_offset not in self._damaged:
-            self._damaged.add(base_offset)
+            self._damaged |= {base_offset}
             logger.error("%s", told)
         return told
 

@@ -17,10 +17,11 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Collection
-from typing import Final, NamedTuple
+from typing import Final
 from uuid import UUID
 
 from oncelog.log.storage import File, Storage, replace_file
+from oncelog.named_tuple import NamedTuple
 from oncelog.records.kernel import crc32c
 from oncelog.types import TopicPartition
 

@@ -19,11 +19,12 @@ Kafka's names: ProducerStateManager, ProducerAppendInfo, ProducerStateEntry, Bat
 from __future__ import annotations
 
 import logging
-from collections import deque
+from bisect import bisect_left
 from collections.abc import Collection, Iterable
 from enum import Enum
+from operator import itemgetter
 from struct import Struct
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 from oncelog.errors import (
     InvalidProducerEpoch,
@@ -32,6 +33,7 @@ from oncelog.errors import (
     OutOfOrderSequenceNumber,
     TransactionCoordinatorFenced,
 )
+from oncelog.named_tuple import NamedTuple
 from oncelog.records.batch import BatchHeader, ControlMarker
 from oncelog.types import (
     NO_OFFSET,
@@ -482,7 +484,7 @@ class _UnreplicatedTransactions:
     __slots__ = ("_transactions",)
 
     def __init__(self) -> None:
-        self._transactions: deque[tuple[int, int]] = deque()  # (first offset, marker offset), both increasing
+        self._transactions: list[tuple[int, int]] = []  # (first offset, marker offset), both increasing
 
     def add(self, first_offset: int, marker_offset: int) -> None:
         transactions = self._transactions
@@ -492,8 +494,8 @@ class _UnreplicatedTransactions:
 
     def release_below(self, offset: int) -> None:
         transactions = self._transactions
-        while transactions and transactions[0][1] < offset:
-            transactions.popleft()
+        if transactions:
+            del transactions[: bisect_left(transactions, offset, key=itemgetter(1))]
 
     @property
     def first_offset(self) -> int | None:

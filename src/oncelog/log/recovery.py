@@ -18,7 +18,7 @@ import logging
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from typing import Final
 
 from oncelog.errors import CorruptMessage, InvalidRecord, KafkaStorageError
 from oncelog.log.batch_epochs import (
@@ -49,6 +49,7 @@ from oncelog.log.segments import Segments
 from oncelog.log.snapshot_files import EMPTY_SNAPSHOT_CRC, SnapshotFiles
 from oncelog.log.storage import File, Storage, directory_of
 from oncelog.log.transaction_index import AbortedTransaction, CorruptTransactionIndex
+from oncelog.named_tuple import NamedTuple
 from oncelog.printable import printable
 from oncelog.records.batch import BatchHeader, read_control_marker
 from oncelog.records.model import CONTROL_MASK, TRANSACTIONAL_MASK

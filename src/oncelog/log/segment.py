@@ -17,7 +17,7 @@ from __future__ import annotations
 import errno
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from oncelog.errors import CorruptMessage
 from oncelog.log.batch_scan import HOP_BYTES, hop_batches, scan_batches
@@ -50,6 +50,7 @@ from oncelog.log.verification import (
     VerifiedRange,
     check_batches,
 )
+from oncelog.named_tuple import NamedTuple
 from oncelog.records import kernel
 from oncelog.records.batch import HEADER_SIZE, MAGIC, BatchHeader, Buffer, records_payload
 from oncelog.types import NO_LEADER_EPOCH, NO_TIMESTAMP

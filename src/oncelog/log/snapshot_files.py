@@ -10,13 +10,14 @@ from __future__ import annotations
 import logging
 from bisect import insort
 from collections.abc import Collection, Iterable, Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 from oncelog.log import producer_snapshot
 from oncelog.log.producer_snapshot import CorruptSnapshot
 from oncelog.log.producer_state import ProducerEntry
 from oncelog.log.segment_files import SNAPSHOT_SUFFIX, file_path, offset_of
 from oncelog.log.storage import Storage, replace_file
+from oncelog.named_tuple import NamedTuple
 from oncelog.records.kernel import crc32c
 
 logger = logging.getLogger(__name__)

@@ -15,8 +15,9 @@ import errno
 import os
 import stat
 from collections.abc import Iterator
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
+from oncelog.named_tuple import NamedTuple
 from oncelog.records.batch import Buffer
 
 TEMPORARY_SUFFIX = ".tmp"

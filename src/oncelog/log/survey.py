@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import Final, NamedTuple
+from typing import Final
 
 from oncelog.errors import CorruptMessage
 from oncelog.log.batch_epochs import BatchEpochs, contradiction, corrected, lacks_beginning, with_later
@@ -21,6 +21,7 @@ from oncelog.log.manifest import NO_FOREIGN_EPOCH, UNKNOWN, CorruptManifest, Man
 from oncelog.log.segment_files import LOG_SUFFIX, file_path, offset_of
 from oncelog.log.storage import File, Storage
 from oncelog.log.verification import BatchOrder, check_batches
+from oncelog.named_tuple import NamedTuple
 from oncelog.records import kernel
 from oncelog.records.batch import HEADER_SIZE, MAGIC, BatchHeader
 

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import Final
 
 from oncelog.errors import OncelogError
 from oncelog.log.storage import Storage
+from oncelog.named_tuple import NamedTuple
 from oncelog.records.kernel import crc32c
 
 VERSION: Final = 0

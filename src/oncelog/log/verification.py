@@ -13,13 +13,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from oncelog.errors import CorruptMessage
 from oncelog.log.batch_scan import scan_batches
 from oncelog.log.checkpoints import MAX_OFFSET
 from oncelog.log.leader_epochs import EpochEntry
 from oncelog.log.storage import File
+from oncelog.named_tuple import NamedTuple
 from oncelog.records import kernel
 from oncelog.records.batch import HEADER_SIZE, BatchHeader
 from oncelog.types import NO_LEADER_EPOCH

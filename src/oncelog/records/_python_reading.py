@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import crc32c as _crc32c
 
 from oncelog.errors import CorruptMessage, InvalidRecord
+from oncelog.named_tuple import NamedTuple
 from oncelog.records.model import (
     CRC_START,
     HEADER_SIZE,

@@ -14,8 +14,9 @@ from collections.abc import Iterable
 from functools import cache, lru_cache
 from importlib import import_module
 from itertools import accumulate
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from oncelog.named_tuple import NamedTuple
 from oncelog.records.model import BinaryColumn, ColumnBuffers
 
 if TYPE_CHECKING:

@@ -13,9 +13,10 @@ of bytes beyond it; `batch` re-exports everything that other rooms need.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from oncelog.errors import OncelogError
+from oncelog.named_tuple import NamedTuple
 from oncelog.types import NO_PRODUCER_ID, NO_SEQUENCE, TimestampType, TopicPartition, advance_sequence
 
 MAGIC = 2

@@ -21,8 +21,6 @@ set by a client (Kafka takes it for CREATE_TIME in most cases) are refused; and 
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from oncelog.errors import (
     CorruptMessage,
     InvalidRecord,
@@ -31,6 +29,7 @@ from oncelog.errors import (
     MessageTooLarge,
     UnsupportedCompressionType,
 )
+from oncelog.named_tuple import NamedTuple
 from oncelog.records import compression, kernel
 from oncelog.records.model import (
     CODEC_MASK,

@@ -13,9 +13,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 from uuid import UUID
 
+from oncelog.named_tuple import NamedTuple
 from oncelog.types import NO_OFFSET
 from oncelog.wire.hot import (
     FIRST_WITH_TOPIC_IDS,

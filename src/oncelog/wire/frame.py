@@ -9,8 +9,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from mmap import mmap
-from typing import Final, NamedTuple
+from typing import Final
 
+from oncelog.named_tuple import NamedTuple
 from oncelog.wire.api import ApiKey, flexible
 from oncelog.wire.buffer_shelf import BUFFER_BYTES, BufferShelf
 from oncelog.wire.primitives import GARBLED, MalformedMessage, in_words, read_string, skip_tagged_fields, string

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import NamedTuple
 from uuid import UUID
 
+from oncelog.named_tuple import NamedTuple
 from oncelog.wire.primitives import (
     MalformedMessage,
     check_tag_count,

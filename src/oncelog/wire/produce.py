@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID
 
+from oncelog.named_tuple import NamedTuple
 from oncelog.types import NO_OFFSET, NO_TIMESTAMP
 from oncelog.wire.hot import (
     FIRST_WITH_TOPIC_IDS,

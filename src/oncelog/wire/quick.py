@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any
 
+from oncelog.named_tuple import NamedTuple
 from oncelog.records import kernel
 from oncelog.wire import produce
 from oncelog.wire.codec import Message

@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 import pkgutil
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID
 
 from oncelog.errors import UnsupportedVersion
+from oncelog.named_tuple import NamedTuple
 from oncelog.wire.versions import VersionRange
 
 ZERO_UUID = UUID(int=0)

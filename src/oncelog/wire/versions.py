@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from oncelog.named_tuple import NamedTuple
 
 MAX_VERSION = 2**15 - 1
 

@@ -22,7 +22,7 @@ from oncelog.records.batch import build_batch, build_control_batch, decode_recor
 from oncelog.records.model import ControlMarker
 from oncelog.types import TopicPartition
 from tests.broker.groups.scripted import ScriptedCoordinator
-from tests.broker.support import NOW_MS, Desk, FailingStorage
+from tests.broker.support import NOW_MS, Desk, FailingStorage, replace_method
 from tests.support.raw import Message
 
 COORDINATOR_LOAD_IN_PROGRESS = 14
@@ -396,7 +396,7 @@ def test_a_damaged_log_is_not_believed(desk: Desk, monkeypatch: pytest.MonkeyPat
         def read_all(self) -> bytes:
             return bytes(data)
 
-    monkeypatch.setattr(log, "read", lambda *_, **__: Damaged())
+    replace_method(monkeypatch, log, "read", lambda *_, **__: Damaged())
     assert commit(desk, "billing", 4) == COORDINATOR_NOT_AVAILABLE
     assert [each["error_code"] for each in find(desk, "billing")] == [COORDINATOR_NOT_AVAILABLE]
     desk.alarms.pass_time(10_000)  # the background does not try for ever

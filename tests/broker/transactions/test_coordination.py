@@ -14,7 +14,7 @@ from oncelog.coordinator.transactions.transaction_coordinator import COMPLETION_
 from oncelog.errors import KafkaError
 from oncelog.log.storage import FileStorage
 from oncelog.types import TopicPartition
-from tests.broker.support import Desk, FailingStorage
+from tests.broker.support import Desk, FailingStorage, replace_method
 from tests.broker.transactions.support import (
     BILLS,
     EVERYTHING,
@@ -312,7 +312,9 @@ def test_without_room_for_a_new_producer_id_producers_try_again(desk: Desk, stor
     assert init(desk).epoch == 0
 
 
-def test_an_end_that_cannot_be_written_is_written_later(desk: Desk, storage: FailingStorage) -> None:
+def test_an_end_that_cannot_be_written_is_written_later(
+    desk: Desk, storage: FailingStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     producer = init(desk)
     add(desk, producer, ORDERS)
     log = desk.broker.partition(*ORDERS)
@@ -323,7 +325,7 @@ def test_an_end_that_cannot_be_written_is_written_later(desk: Desk, storage: Fai
         storage.fail_next("append", errno.ENOSPC)
         return appended
 
-    log.append_marker = then_full  # type: ignore[assignment]
+    replace_method(monkeypatch, log, "append_marker", then_full)
     assert end(desk, producer, commit=True)["error_code"] == 0
     assert state_of(desk) == "PrepareCommit"
     desk.alarms.pass_time(COMPLETION_RETRY_MS)

@@ -10,7 +10,7 @@ from oncelog.broker.transactions import markers
 from oncelog.broker.transactions.markers import FIRST_RETRY_MS, LAST_RETRY_MS
 from oncelog.records import kernel
 from oncelog.types import TopicPartition
-from tests.broker.support import NOW_MS, Desk, FailingStorage, Later
+from tests.broker.support import NOW_MS, Desk, FailingStorage, Later, replace_method
 from tests.broker.transactions.support import (
     BILLS,
     ID,
@@ -73,7 +73,7 @@ def fail_markers(desk: Desk, monkeypatch: pytest.MonkeyPatch, partition: TopicPa
         storage.fail_next("append", errno.ENOSPC)
         original(*args, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(log, "append_marker", full)
+    replace_method(monkeypatch, log, "append_marker", full)
 
 
 # --- trying again ---
@@ -127,7 +127,7 @@ def test_a_marker_that_fails_in_a_way_of_its_own_does_not_stop_the_others(
     def fail(*args: object, **options: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(desk.broker.partition(*ORDERS), "append_marker", fail)
+    replace_method(monkeypatch, desk.broker.partition(*ORDERS), "append_marker", fail)
     assert end(desk, producer, commit=True)["error_code"] == 0
     assert markers_in(desk.broker.partition(*BILLS)) == [(0, 1, True)]
     monkeypatch.undo()

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 from oncelog.broker.config.broker_keys import BROKER_KEYS
 from oncelog.broker.config.definition import ConfigKey, ConfigType, UpdateMode, Value, render
@@ -31,6 +31,7 @@ from oncelog.broker.config.topic_keys import TOPIC_KEYS, check_compaction_lags, 
 from oncelog.broker.config.unserved_keys import is_ignored, unknown_broker_key
 from oncelog.errors import InvalidConfig, InvalidRequest
 from oncelog.log.config import LogConfig
+from oncelog.named_tuple import NamedTuple
 
 logger = logging.getLogger(__name__)
 

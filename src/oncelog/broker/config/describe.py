@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from oncelog.broker.config.broker_config import BrokerConfig, ConfigSource, Setting, Texts
 from oncelog.broker.config.broker_keys import BROKER_KEYS
 from oncelog.broker.config.definition import ConfigKey, UpdateMode, Value, render
@@ -11,6 +9,7 @@ from oncelog.broker.config.group_keys import GROUP_KEYS
 from oncelog.broker.config.kept_keys import KEPT_KEYS, LISTENER_PREFIX, find_key
 from oncelog.broker.config.topic_keys import TOPIC_KEYS
 from oncelog.broker.config.unserved_keys import IGNORED_KEYS
+from oncelog.named_tuple import NamedTuple
 
 IGNORED = "Has no meaning in this broker."
 _TABLES = {**BROKER_KEYS, **KEPT_KEYS}

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from oncelog.broker.config.definition import Value
 from oncelog.errors import InvalidConfig
+from oncelog.named_tuple import NamedTuple
 
 LISTENER = re.compile(r"(?:([A-Za-z0-9_.-]+)://)?(?:\[([0-9a-fA-F:.%]+)\]|([^\[\]:/]*)):(\d{1,5})", re.ASCII)
 PLAINTEXT = "PLAINTEXT"

@@ -5,7 +5,7 @@ separately, and what befalls the coordinator's own partition is put into words t
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from oncelog.errors import (
     CoordinatorNotAvailable,
@@ -19,6 +19,7 @@ from oncelog.errors import (
 )
 from oncelog.log.partition_log import PartitionLog
 from oncelog.log.producer_state import AppendOrigin
+from oncelog.named_tuple import NamedTuple
 from oncelog.records import kernel
 
 if TYPE_CHECKING:

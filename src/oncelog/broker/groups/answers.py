@@ -7,9 +7,9 @@ Pure: it decides neither what is refused nor who coordinates a group.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
 
 from oncelog.errors import CoordinatorLoadInProgress, CoordinatorNotAvailable, KafkaError
+from oncelog.named_tuple import NamedTuple
 from oncelog.types import NO_OFFSET
 from oncelog.wire.api import ApiKey
 from oncelog.wire.codec import Message

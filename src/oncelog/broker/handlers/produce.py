@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from oncelog.broker.handlers.heavy_batches import HeavyBatch, Judged, Judging, heavy_batches, judge
 from oncelog.broker.handlers.produce_parts import ACKS_NONE, Came, InParts, brings_many
@@ -31,6 +31,7 @@ from oncelog.errors import (
     UnsupportedVersion,
 )
 from oncelog.log.partition_log import Appended, PartitionLog
+from oncelog.named_tuple import NamedTuple
 from oncelog.types import NO_OFFSET, NO_TIMESTAMP, TopicPartition
 from oncelog.wire.api import ApiKey
 from oncelog.wire.produce import (

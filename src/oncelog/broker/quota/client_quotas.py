@@ -14,12 +14,12 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import NamedTuple
 
 from oncelog.broker.quota.limits import Limits, Sharers
 from oncelog.broker.quota.window import Window, WindowedRate
 from oncelog.controller.client_quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE
 from oncelog.controller.state import ClientQuota
+from oncelog.named_tuple import NamedTuple
 
 MAX_TRACKED_RATES = 10_000
 """Per kind of quota. Beyond it the client that was silent for the longest time begins anew."""

@@ -7,10 +7,10 @@ client id whose quota is the client id's. A default limits each of those it stan
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
 
 from oncelog.controller.client_quotas import CLIENT_ID, USER
 from oncelog.controller.state import ClientQuota, QuotaEntity
+from oncelog.named_tuple import NamedTuple
 
 DEFAULT = None
 

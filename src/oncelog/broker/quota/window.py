@@ -7,7 +7,8 @@ whole window. Owns the rate of one client and how long it must pause; never know
 from __future__ import annotations
 
 from collections import deque
-from typing import NamedTuple
+
+from oncelog.named_tuple import NamedTuple
 
 
 class Window(NamedTuple):

@@ -10,12 +10,13 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from oncelog.broker.coordinated.writing import awaits_flush
 from oncelog.controller.topic_names import OFFSETS_TOPIC
 from oncelog.coordinator.transactions.effects import Markers
 from oncelog.errors import InvalidProducerEpoch, InvalidRequest, KafkaError, UnknownServerError, UnknownTopicOrPartition
+from oncelog.named_tuple import NamedTuple
 from oncelog.records.batch import build_control_batch
 from oncelog.records.model import ControlMarker
 from oncelog.types import TopicPartition

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
-from hashlib import blake2b
 from uuid import UUID
 
 from oncelog.coordinator.effects import TopicsView
@@ -21,6 +20,8 @@ def existing_ids(names: Iterable[str], topics: TopicsView) -> frozenset[UUID]:
 def metadata_hash(names: Iterable[str], topics: TopicsView) -> int:
     """Differs as soon as one of the topics came, went, was made anew or grew. Kafka's own hash has another value, which
     costs a group that moves between the two one more rebalance."""
+    from hashlib import blake2b  # with all of OpenSSL's digests: 0.7 MB, which a broker without such groups is spared
+
     digest = blake2b(digest_size=_HASH.size)
     is_nothing = True
     for name in sorted(names):
