@@ -96,8 +96,10 @@ def main() -> None:
         options={"build_ext": {"parallel": setup.AT_ONCE, "inplace": True}},
         script_args=["-q", "build_ext"],
     )
-    for _, kept, built in missing:
-        copy(built, kept)
+    tools = tools_hash(ROOT)
+    for part, kept, built in missing:
+        if kept_as(part, tools, ROOT, CACHE) == kept:  # else its source was changed meanwhile: who knows what this is
+            copy(built, kept)
     forget_the_oldest(CACHE)
 
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -162,6 +164,23 @@ def test_an_address_that_is_known_twice_is_named_once() -> None:
         scene.perform()
         scene.lose(scene.dialed[-1].link, reason)
     assert scene.network.why_unreachable() == "one:9092: no route to it"
+
+
+def test_nodes_that_come_and_go_while_another_thread_asks_why_they_are_unreachable() -> None:
+    """Naming a node runs Python code, in which threads take turns."""
+
+    class Changing(Node):
+        def __str__(self) -> str:
+            scene.network.add_node(Node(next(numbers), "nine", 9092))
+            return super().__str__()
+
+    numbers = itertools.count(9)
+    scene = Scene([Changing(1, "one", 9092), Node(2, "two", 9092)])
+    for node_id in (1, 2):
+        scene.network.connect(node_id, scene.now_ms)
+        scene.perform()
+        scene.lose(scene.dialed[-1].link, "unknown host")
+    assert scene.network.why_unreachable() == "one:9092: unknown host; two:9092: unknown host"
 
 
 def test_an_idle_connection_is_closed_without_backoff() -> None:

@@ -481,6 +481,23 @@ class TestEnds:
 
         run(body())
 
+    @pytest.mark.parametrize("topic", [TOPIC, "missing"])
+    def test_close_that_is_cancelled_leaves_nothing_without_a_result(
+        self, scripted: ScriptedBroker, run: Run, topic: str
+    ) -> None:
+        async def body() -> None:
+            producer = AsyncProducer(scripted.bootstrap, linger_ms=0)
+            await known(producer)
+            scripted.hold()
+            future = producer.send(topic, b"")
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(producer.close(), 0.2)
+            await producer.close()  # gives it no more time: it was given up
+            assert "closed" in str(future.exception())
+            scripted.gate.set()
+
+        run(body())
+
     def test_close_of_a_producer_that_broke_returns(
         self, scripted: ScriptedBroker, run: Run, monkeypatch: pytest.MonkeyPatch
     ) -> None:

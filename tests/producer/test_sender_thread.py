@@ -5,9 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from oncelog.producer.sender_thread import SenderThread
 from tests.producer.scripted_broker import ScriptedBroker
 from tests.support.patience import PATIENCE_S
 
@@ -55,6 +57,27 @@ for producer in producers: producer.send("orders", b"")
         scripted.gate.set()
     assert done.returncode == 0, done.stderr
     assert TIMEOUT_S <= float(done.stdout) < 5 * TIMEOUT_S
+
+
+class Driver:
+    def run(self) -> None:
+        raise AssertionError("nobody starts it")
+
+    def wake(self) -> None:
+        self.woken = True
+
+
+def test_who_gave_up_does_not_wait_after_all_in_the_next_exit() -> None:
+    """Ctrl-C in `close(5)` within `with Producer(...)`: the block's own close would wait for two minutes."""
+    core = SimpleNamespace(close_at_ms=None)
+    driver = Driver()
+    sender = SenderThread(driver, driver, core, None, "sender", 120.0, lambda: (0, ""))  # type: ignore[arg-type]
+    assert sender.begin_to_end() == 120.0
+    assert sender.begin_to_end(0) == 0
+    given_up_ms = core.close_at_ms
+    assert sender.begin_to_end() == 0
+    sender.begin_to_exit()
+    assert core.close_at_ms == given_up_ms
 
 
 INTERRUPTED = """

@@ -323,6 +323,26 @@ def test_a_block_that_is_interrupted_does_not_wait_long_for_its_abort(tmp_path: 
             producer.begin()
 
 
+def test_the_outcome_of_a_commit_that_was_interrupted_is_heard_by_the_next_call(tmp_path: Path) -> None:
+    """Ctrl-C, or a time limit that a signal's handler raises: the commit goes on, and nobody is told how it ended."""
+    with OncelogBroker(tmp_path) as broker, Producer(broker.bootstrap, transactional_id="t") as producer:
+        create_topic(broker, "orders")
+        producer.init_transactions()
+        producer.begin()
+        producer.send("orders", b"1").result()
+        news = producer._transactions._news  # type: ignore[union-attr]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(news, "wait_for", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                producer.commit()
+        producer.commit()
+        assert seen(broker, "orders") == [b"1"]
+
+
+def interrupted(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
 INTERRUPTED_CLOSE = """
 import os, signal, sys, threading, time
 from oncelog import Producer

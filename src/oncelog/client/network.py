@@ -258,8 +258,8 @@ class Network:
         return negotiated.features
 
     def why_unreachable(self) -> str:
-        """Why nodes are not connected, for people."""
-        reasons = {str(peer.node): peer.why_lost for peer in self._peers.values() if peer.why_lost is not None}
+        """Why nodes are not connected, for people. Asked by other threads too, while nodes come and go."""
+        reasons = {str(peer.node): peer.why_lost for peer in list(self._peers.values()) if peer.why_lost is not None}
         return "; ".join(list(reasons.values())[:MAX_REASONS])  # a broker may be known under several numbers
 
     # --- for the core above: requests -------------------------------------------------------------------------------

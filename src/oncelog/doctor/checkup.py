@@ -19,7 +19,7 @@ from oncelog.controller.metadata_log import METADATA_PARTITION, check_metadata, 
 from oncelog.controller.quorum_state import FILE_NAME as QUORUM_FILE
 from oncelog.controller.quorum_state import NO_QUORUM, QuorumState, read_quorum_state
 from oncelog.controller.records import DamagedMetadata, UnreadableMetadata
-from oncelog.controller.salvage import FoundPartition, Salvaged, salvage
+from oncelog.controller.salvage import Salvaged, salvage
 from oncelog.controller.snapshot import BOOTSTRAP_FILE, decode_snapshot
 from oncelog.controller.state import ControllerState
 from oncelog.controller.strays import Whose, has_records, noted_topic_id, whose
@@ -35,11 +35,11 @@ from oncelog.doctor.repairs import (
     SetAside,
 )
 from oncelog.log.checkpoints import CLEAN_SHUTDOWN_FILE
-from oncelog.log.folders import STRAY_SUFFIX, name_of, partition_of
+from oncelog.log.folders import STRAY_SUFFIX, partition_of
 from oncelog.log.inspection import Finding, Severity, inspect_data_folder
 from oncelog.log.manifest import NO_FOREIGN_EPOCH
 from oncelog.log.storage import Storage, directory_of
-from oncelog.log.survey import leader_epochs, merged
+from oncelog.log.survey import merged
 from oncelog.types import TopicPartition
 
 REFUSES = "the broker does not start on this folder"
@@ -191,7 +191,7 @@ def _diagnose_metadata(
     finding = Finding(directory, _problem(damage, path), REFUSES, Severity.LOSS, remedy, can)
     if not can or identity is None:
         return Diagnosis(finding)
-    return Diagnosis(finding, RebuildMetadata(directory, salvaged, tuple(_partitions(storage, path)), identity))
+    return Diagnosis(finding, RebuildMetadata(directory, salvaged, identity))
 
 
 def _check_servable(storage: Storage, path: str, salvaged: Salvaged, identity: Identity) -> Iterator[Diagnosis]:
@@ -266,20 +266,6 @@ def _repair_of(path: str, finding: Finding, others: list[Finding], foreign_epoch
 
 def _partition_in(path: str, finding: Finding) -> TopicPartition | None:
     return partition_of(finding.path.removeprefix(f"{path}/").split("/")[0])
-
-
-def _partitions(storage: Storage, path: str) -> Iterator[FoundPartition]:
-    for name in storage.list_directory(path):
-        topic_partition = partition_of(name)
-        if topic_partition is not None and name == name_of(topic_partition):
-            folder = f"{path}/{name}"
-            topic_id = noted_topic_id(storage, folder)
-            yield FoundPartition(*topic_partition, topic_id, _latest_epoch(storage, folder))
-
-
-def _latest_epoch(storage: Storage, folder: str) -> int:
-    epochs = leader_epochs(storage, folder)
-    return epochs[-1].epoch if epochs else 0
 
 
 def _is_partition(storage: Storage, path: str, name: str) -> bool:

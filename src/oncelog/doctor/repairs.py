@@ -5,7 +5,7 @@ A repair destroys nothing: what it takes out of use stays beside it as `*.damage
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
@@ -13,9 +13,11 @@ from uuid import UUID
 from oncelog.controller.identity import FILE_NAME as IDENTITY_FILE
 from oncelog.controller.identity import Identity, write_identity
 from oncelog.controller.salvage import DAMAGED_SUFFIX, FoundPartition, Salvaged, adopt, rebuild, skip_producer_ids
+from oncelog.controller.strays import noted_topic_id
 from oncelog.errors import CorruptMessage
 from oncelog.log.batch_scan import hop_batches
 from oncelog.log.checkpoints import PARTITION_METADATA_FILE, write_topic_id
+from oncelog.log.folders import name_of, partition_of
 from oncelog.log.inspection import accept_loss
 from oncelog.log.leader_epochs import LeaderEpochCache
 from oncelog.log.segment_files import LOG_SUFFIX
@@ -98,14 +100,14 @@ class RebuildMetadata:
 
     directory: str
     salvaged: Salvaged
-    partitions: tuple[FoundPartition, ...]
     identity: Identity
     text = "accept the loss: write the metadata anew, from all that can be read of it and from the partitions' folders"
 
     def perform(self, folder: Folder) -> list[str]:
         done = [f"lost: {what}" for what in self.salvaged.lost]
-        done += [f"adopted {what}" for what in adopt(self.salvaged, self.partitions, self.identity, folder.new_id)]
-        seen = max((_highest_producer_id(folder, each) for each in self.partitions), default=NO_PRODUCER_ID)
+        partitions = tuple(_partitions(folder.storage, folder.path))  # reads all records, so not before it is wanted
+        done += [f"adopted {what}" for what in adopt(self.salvaged, partitions, self.identity, folder.new_id)]
+        seen = max((_highest_producer_id(folder, each) for each in partitions), default=NO_PRODUCER_ID)
         done.append(f"producer ids go on from {skip_producer_ids(self.salvaged, seen)}")
         folder.storage.make_directory(self.directory)
         done += rebuild(
@@ -130,6 +132,20 @@ class AcceptLoss:
 
 
 Repair = RestoreIdentity | SetAside | RestoreTopicId | RestoreEpochs | RebuildMetadata | AcceptLoss
+
+
+def _partitions(storage: Storage, path: str) -> Iterator[FoundPartition]:
+    for name in storage.list_directory(path):
+        topic_partition = partition_of(name)
+        if topic_partition is not None and name == name_of(topic_partition):
+            folder = f"{path}/{name}"
+            topic_id = noted_topic_id(storage, folder)
+            yield FoundPartition(*topic_partition, topic_id, _latest_epoch(storage, folder))
+
+
+def _latest_epoch(storage: Storage, folder: str) -> int:
+    epochs = leader_epochs(storage, folder)
+    return epochs[-1].epoch if epochs else 0
 
 
 def _highest_producer_id(folder: Folder, partition: FoundPartition) -> int:

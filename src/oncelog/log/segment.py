@@ -519,10 +519,13 @@ class Segment:
         """Where to begin to verify so that `offset` cannot hide, and the offset that is due there: at a batch that the
         index, which is another file, says the same of."""
         try:
-            entry = self.offset_index.lookup(offset)
+            return self._find_anchor(file, found, offset)
         except (CorruptIndex, FileNotFoundError) as error:
             self._repair(error)
-            entry = self.offset_index.lookup(offset)
+            return self._find_anchor(file, found, offset)
+
+    def _find_anchor(self, file: File, found: FoundBatch | None, offset: int) -> tuple[int, int | None]:
+        entry = self.offset_index.lookup(offset)
         if found is not None and entry.position > found.position:
             entry = self.offset_index.lookup_position(found.position)
         for _ in range(MAX_ANCHORS):

@@ -401,22 +401,30 @@ class AsyncProducer(LoopIntake, metaclass=Hinting):
         if timeout is None:
             timeout = self.config.delivery_timeout_ms / 1000
         deadline = time.monotonic() + timeout
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._until_moved(self._lines.last_number), timeout)
-        self._lines.fail_all(self._unusable)
-        if self._tables is not None:
-            await self._tables.finish(deadline - time.monotonic())
-        self._core.close_at_ms = monotonic_ms() + max(0, int((deadline - time.monotonic()) * 1000))
-        self._driver.wake()
         try:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._until_moved(self._lines.last_number), timeout)
+            self._lines.fail_all(self._unusable)
+            if self._tables is not None:
+                await self._tables.finish(deadline - time.monotonic())
+            self._end_by(deadline)
             await self._driver.join()
         except asyncio.CancelledError:  # whoever closes does not want to wait any more
-            self._core.close_at_ms = monotonic_ms()
-            self._driver.wake()
+            self._lines.fail_all(self._unusable)
+            self._end_by(time.monotonic())
             raise
+        finally:
+            if self._lines_timer is not None:
+                self._lines_timer.cancel()
         await self._driver.close()
-        if self._lines_timer is not None:
-            self._lines_timer.cancel()
+
+    def _end_by(self, deadline: float) -> None:
+        """Never later than was said before."""
+        close_at_ms = monotonic_ms() + max(0, int((deadline - time.monotonic()) * 1000))
+        if self._core.close_at_ms is None or close_at_ms < self._core.close_at_ms:
+            self._core.close_at_ms = close_at_ms
+        assert self._driver is not None
+        self._driver.wake()
 
     def __del__(self) -> None:
         if getattr(self, "_driver", None) is not None and self._unusable is None:

@@ -75,9 +75,15 @@ class SenderThread:
             _running.discard(self)
 
     def begin_to_end(self, timeout_s: float | None = None) -> float:
-        """Send what was accepted, and give up on the rest after the timeout, which is returned."""
+        """Send what was accepted, and give up on the rest after the timeout, which is returned: how long is left if it
+        was to end sooner already. Who gave up on what waits is not to wait for it after all in the next `__exit__`."""
         timeout_s = self.patience_s if timeout_s is None else timeout_s
-        self.core.close_at_ms = monotonic_ms() + int(timeout_s * 1000)
+        now_ms = monotonic_ms()
+        close_at_ms = now_ms + int(timeout_s * 1000)
+        if self.core.close_at_ms is not None and self.core.close_at_ms < close_at_ms:
+            close_at_ms = self.core.close_at_ms
+            timeout_s = max(0, close_at_ms - now_ms) / 1000
+        self.core.close_at_ms = close_at_ms
         self._driver.wake()
         return timeout_s
 

@@ -113,7 +113,13 @@ class Transactions:
         with self._asking:
             command = ask()
             self._wake()
-        if not self._news.wait_for(lambda: command.has_ended or None, timeout):
+        try:
+            has_ended = self._news.wait_for(lambda: command.has_ended or None, timeout)
+        except BaseException:  # Ctrl-C, or what a signal's handler raises: the command goes on
+            with self._asking:
+                self._core.unheard(command)
+            raise
+        if not has_ended:
             with self._asking:
                 self._core.unheard(command)
             raise out_of_time(command.kind, timeout, self._core.why_slow)

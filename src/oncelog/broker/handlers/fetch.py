@@ -280,7 +280,9 @@ class _Fetch:
                 records, aborted = self._read_records(log, partition.fetch_offset, max_bytes, end, first)
             except KafkaStorageError as error:
                 want = self._broker.want_of_descriptors
-                if first or not want.noticed(error, self._now_ms):
+                if not want.noticed(error, self._now_ms):
+                    raise
+                if first:
                     raise want.to_client(error, self._now_ms) from error
                 self._lacks_descriptors = True
                 records = EMPTY  # what was read before is answered, and then there are descriptors again

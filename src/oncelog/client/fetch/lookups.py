@@ -123,6 +123,7 @@ class Lookups:
 
     def _answer(self, question: Question, answer: Message | None, now_ms: int) -> None:
         if question.is_cancelled:
+            self._refusals.pop(question.partition, None)
             return
         code = NONE if answer is None else answer["error_code"]
         error = error_for_code(code, f"{question.partition}: {error_for_code(code).message}") if code else None

@@ -31,6 +31,7 @@ from oncelog.errors import (
     ProducerFenced,
     TransactionAbortable,
     TransactionCoordinatorFenced,
+    UnknownProducerId,
 )
 from oncelog.records.model import Buffer, HeadersInput
 from oncelog.types import NO_OFFSET, TopicPartition
@@ -44,6 +45,7 @@ _OF_THE_TRANSACTION: Final = (
     ProducerFenced,
     TransactionAbortable,
     TransactionCoordinatorFenced,
+    UnknownProducerId,
 )
 """Final for a batch, and no fault of its records."""
 
@@ -181,6 +183,8 @@ class TransactionFeeder(Feeder):
         elif self.keeps_failed:
             return
         elif isinstance(error, AbortNeeded) and place in error.refused:
+            if isinstance(error.refused[place], _OF_THE_TRANSACTION):
+                return
             self._failed.append((place, Outcome(first, end, error=error.refused[place])))
         elif _is_final(error, batch):
             self._failed += [(place, outcome) for outcome in _at_fault(batch, first)]
