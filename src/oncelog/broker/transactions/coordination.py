@@ -7,7 +7,7 @@ for every coordinated topic.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
@@ -104,12 +104,16 @@ class TransactionCoordination(CoordinatedTopic[TransactionPartition]):
     ) -> Answer:
         """Each part, with the id that it is about, is answered by its coordinator; the answers are put together."""
         gathering = Gathering(merge)
-        may_load = self._may_load_ids(transactional_id for transactional_id, _ in parts)
-        for transactional_id, body in parts:
+        topic = self._state.topics.get(TRANSACTIONS_TOPIC)
+        count = 0 if topic is None else len(topic.partitions)
+        places = [place_of(transactional_id, count) if count else 0 for transactional_id, _ in parts]
+        may_load = self._may_load(set(places))
+        for index, (_, body) in zip(places, parts, strict=True):
             ticket = Ticket(request.api_key, request.version, body)
             gathering.add(ticket)
             try:
-                partition = self._partition(place_of(transactional_id, self._partition_count()), may_load=may_load)
+                self._partition_count()
+                partition = self._partition(index, may_load=may_load)
             except KafkaError as error:
                 ticket.settle(_refused(ticket, error))
                 continue
@@ -131,11 +135,6 @@ class TransactionCoordination(CoordinatedTopic[TransactionPartition]):
                 continue
             self._ask(request, partition, ticket)
         return gathering.result()
-
-    def _may_load_ids(self, transactional_ids: Iterable[str]) -> bool:
-        topic = self._state.topics.get(TRANSACTIONS_TOPIC)
-        count = 0 if topic is None else len(topic.partitions)
-        return self._may_load({place_of(each, count) for each in transactional_ids}) if count else True
 
     def _ask(self, request: Request, partition: TransactionPartition, ticket: Ticket) -> None:
         now_ms = self._timers.now_ms()
