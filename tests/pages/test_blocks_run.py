@@ -30,7 +30,10 @@ ELSEWHERE = {
 OWN_BROKER = "getting-started.md"
 """Its first command starts one."""
 
-PAGES = {page.name: page for page in [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]}
+INDEX = ROOT / "docs" / "README.md"
+PAGES = {
+    page.name: page for page in [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))] if page != INDEX
+}
 RUN_HERE = [
     name
     for name, page in PAGES.items()
@@ -38,6 +41,13 @@ RUN_HERE = [
     and not name.startswith("spark")  # tests/spark has a session for them
     and any(block.language in CODE and not block.not_run for block in blocks_of(page))
 ]
+
+
+def test_the_index_names_every_page_and_has_nothing_to_run() -> None:
+    text = INDEX.read_text()
+    assert [page.name for page in INDEX.parent.glob("*.md") if page != INDEX and f"]({page.name})" not in text] == []
+    assert [path for path in re.findall(r"]\(([^)#]+)", text) if not (INDEX.parent / path).exists()] == []
+    assert list(blocks_of(INDEX)) == []
 
 
 def of(name: str) -> list[Block]:
