@@ -279,11 +279,11 @@ class _Fetch:
             try:
                 records, aborted = self._read_records(log, partition.fetch_offset, max_bytes, end, first)
             except KafkaStorageError as error:
-                want = self._broker.want_of_descriptors
-                if not want.noticed(error, self._now_ms):
+                told = self._broker.want_of_descriptors.to_client(error, self._now_ms)
+                if told is error:
                     raise
                 if first:
-                    raise want.to_client(error, self._now_ms) from error
+                    raise told from error
                 self._lacks_descriptors = True
                 records = EMPTY  # what was read before is answered, and then there are descriptors again
         return FetchedPartition(
