@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from uuid import UUID
 
+import pytest
+
+from oncelog.errors import KafkaStorageError
 from oncelog.log.config import LogConfig
 from oncelog.log.manager import LogManager
-from oncelog.log.open_files import OpenFiles
+from oncelog.log.open_files import MAX_CHANCES, OpenFiles
 from oncelog.log.storage import FileStorage
 from oncelog.types import TopicPartition
 from tests.log.compacting import START_MS, append, read_records
+from tests.support.faulty_storage import FaultyStorage
 
 CONFIG = LogConfig()
 TOPIC = UUID(int=1)
@@ -85,6 +90,37 @@ def test_one_goes_even_if_all_are_busy() -> None:
         open_files.entered(segment)
         segment.modified_ms = number + 1
     assert sum(segment.is_open for segment in segments) == len(open_files) == 30
+
+
+@pytest.mark.parametrize("limit", [1, 2, 8, MAX_CHANCES, MAX_CHANCES + 8])
+def test_who_enters_stays_even_if_all_others_are_busy(limit: int) -> None:
+    open_files = OpenFiles(limit)
+    others = [Segment() for _ in range(limit)]
+    for number, segment in enumerate(others, 1):
+        open_files.entered(segment)
+        segment.modified_ms = number
+    new = Segment()
+    open_files.entered(new)
+    open_files.entered(new)
+    assert new.is_open
+    assert sum(segment.is_open for segment in others) == limit - 1
+    assert len(open_files) == limit
+
+
+@pytest.mark.parametrize("limit", [1, 2, 8])
+def test_a_torn_write_is_cut_off_where_all_files_are_busy(limit: int) -> None:
+    storage = FaultyStorage()
+    manager = LogManager.open(
+        storage, "data", config_of=lambda *_: CONFIG, now_ms=START_MS, open_files=OpenFiles(limit)
+    )
+    logs = [manager.create(TopicPartition("orders", index), TOPIC, CONFIG, START_MS) for index in range(limit + 1)]
+    for number, log in enumerate([*logs, *logs[1:], *logs[1:]]):
+        append(log, (b"key", b"first"), now_ms=START_MS + number)
+    storage.fail_at(storage.operations + 1, errno.ENOSPC, torn=True)  # first it is opened
+    with pytest.raises(KafkaStorageError, match="nothing was written"):
+        append(logs[0], (b"key", b"torn"))
+    append(logs[0], (b"key", b"second"))
+    assert [record.value for record in read_records(logs[0])] == [b"first", b"second"]
 
 
 def test_who_lets_go_of_its_file_is_not_counted() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import logging
 
 import pytest
@@ -11,7 +12,7 @@ from oncelog.log.index import MAX_RELATIVE_OFFSET
 from oncelog.log.segment import MAX_STOPS, FoundTimestamp, Segment
 from oncelog.records import kernel
 from tests.log.driver import START_MS, make_batch
-from tests.support.faulty_storage import FaultyStorage
+from tests.support.faulty_storage import Fault, FaultyStorage
 
 CONFIG = LogConfig(segment_bytes=10_000, index_interval_bytes=300, segment_index_bytes=4096, segment_ms=60_000)
 BASE = 500
@@ -318,3 +319,28 @@ def test_damage_in_the_log_itself_is_an_error_not_an_endless_repair() -> None:
     storage.content(segment.path)[sum(sizes[:20]) + 16] = 9  # the magic byte of batch 20
     with pytest.raises(CorruptMessage):
         segment.find_batch(BASE + 41)
+
+
+class LettingGo(FaultyStorage):
+    """While something is written, the segment loses its file, as to another one that needs the descriptor."""
+
+    segment: Segment | None = None
+
+    def _begin(self, what: str, path: str) -> Fault | None:
+        if what == "append" and self.segment is not None:
+            self.segment.release()
+        return super()._begin(what, path)
+
+
+def test_a_torn_write_is_cut_off_even_if_the_file_is_not_held_any_more() -> None:
+    storage = LettingGo()
+    storage.make_directory("data")
+    storage.segment = segment = Segment(storage, "data", BASE, CONFIG, now_ms=START_MS)
+    segment.create()
+    (size,) = fill(segment, 1)
+    storage.fail_at(storage.operations + 1, errno.ENOSPC, torn=True)
+    with pytest.raises(OSError, match="torn"):
+        fill(segment, 1)
+    assert len(storage.content(segment.path)) > size
+    segment.discard_torn_write()
+    assert len(storage.content(segment.path)) == segment.size_bytes == size

@@ -6,7 +6,8 @@ reads or syncs holds the file itself, which closes with the last reference: noth
 What was written and not synced before a file was closed is synced through another descriptor of it, as that of sealed
 segments always is.
 
-Knows no file and no log. Called from the logs' thread only.
+Knows no file and no log. Who enters, and so who is closed, is the logs' thread's business alone; `left` may come from any
+thread: logs are closed in several when the broker stops, and opened again in one of their own.
 """
 
 from __future__ import annotations
@@ -38,10 +39,11 @@ class OpenFiles:
         return len(self._held)
 
     def entered(self, segment: Growing) -> None:
-        """A segment has opened its file."""
-        self._held[segment] = segment.modified_ms
-        while len(self._held) > self._limit:
+        """A segment has opened its file: it is about to write, so another one goes where there are too many."""
+        self._held.pop(segment, None)
+        while len(self._held) >= self._limit:
             self.close_one()
+        self._held[segment] = segment.modified_ms
 
     def left(self, segment: Growing) -> None:
         """A segment has let go of its file."""

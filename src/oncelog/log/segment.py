@@ -249,7 +249,11 @@ class Segment:
         if is_indexed:
             self.offset_index.reserve()
             self.time_index.reserve()
-        file.append(batch)
+        try:
+            file.append(batch)
+        except OSError:
+            self._file = file  # whatever a part of it was written to, that is where it is cut off
+            raise
         newest = self._max_timestamp
         if is_indexed or newest is None or max_timestamp > newest[0] or position == 0:
             self._note_batch(position, len(batch), last_offset, max_timestamp)
@@ -270,7 +274,7 @@ class Segment:
         self.size_bytes = position + size_bytes
 
     def discard_torn_write(self) -> None:
-        if self._file is not None:  # else it could not even be opened
+        if self._file is not None:  # else it could not even be opened, and nothing was written
             self._file.truncate(self.size_bytes)
 
     def _open_to_grow(self, *, create: bool = False) -> File:
