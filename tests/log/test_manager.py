@@ -24,7 +24,7 @@ from oncelog.log.partition_register import PartitionRegister, Registered
 from oncelog.log.storage import FileStorage
 from oncelog.types import TopicPartition
 from tests.log.compacting import COMPACTED, START_MS, append, key_values, read_records
-from tests.support.faulty_storage import FaultyStorage, SimulatedCrash
+from tests.support.faulty_storage import FaultyFile, FaultyStorage, SimulatedCrash
 
 ORDERS_0, ORDERS_1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 CONFIG = LogConfig(segment_bytes=2_000, index_interval_bytes=200, file_delete_delay_ms=100)
@@ -549,6 +549,19 @@ def damaged_log(topic_id: UUID) -> FaultyStorage:
     return storage
 
 
+def open_without(storage: FaultyStorage, suffix: str) -> LogManager:
+    """While no descriptor is left for files of a kind; afterwards there are enough."""
+    with pytest.MonkeyPatch.context() as scarce:
+
+        def open_file(path: str, create: bool = False) -> FaultyFile:
+            if path.endswith(suffix):
+                raise OSError(errno.EMFILE, "Too many open files", path)
+            return FaultyStorage.open(storage, path, create)
+
+        scarce.setattr(storage, "open", open_file)
+        return open_in(storage)
+
+
 class TestReopening:
     def test_a_topic_deleted_and_created_again_meanwhile_is_left_alone(self, monkeypatch: pytest.MonkeyPatch) -> None:
         storage = damaged_log(UUID(int=1))
@@ -576,6 +589,49 @@ class TestReopening:
         storage = FaultyStorage()
         append(open_in(storage).create(ORDERS_0, UUID(int=1), CONFIG, START_MS), (b"a", b"1"))
         return bytes(storage.content("data/orders-0/00000000000000000000.log"))
+
+    def test_nobody_sees_a_log_before_it_is_open_and_nothing_remembers_one_that_nobody_wants(self) -> None:
+        storage = FaultyStorage()
+        manager = open_in(storage)
+        log = manager.create(ORDERS_0, UUID(int=1), CONFIG, START_MS)
+        append(log, *[(b"a", b"1")] * 10)
+        for flush in manager.flushes_due(START_MS + 10 * MAX_UNFLUSHED_MS):
+            flush.run()
+            manager.flushed(flush, START_MS)
+        request = log.flush_request()
+        assert request is not None
+        request.run()
+        log.flushed(request, START_MS)
+        manager.checkpoint()
+        append(log, (b"a", b"2"))
+        storage = storage.after_kill()
+        manager = open_without(storage, ".log")
+        assert list(manager.report.failed) == [ORDERS_0]
+        reopening = manager.reopening(ORDERS_0, UUID(int=1), CONFIG, START_MS)
+        assert reopening is not None
+        reopening.run()
+        assert isinstance(reopening.opened, PartitionLog)
+        assert manager.flushes_due(START_MS + 10 * MAX_UNFLUSHED_MS) == []
+        manager.delete(ORDERS_0, START_MS)
+        assert not manager.reopened(reopening)
+        manager.retire_next(START_MS)
+        manager.checkpoint()
+        append(manager.create(ORDERS_0, UUID(int=2), CONFIG, START_MS), (b"a", b"new"))
+        killed = open_in(storage.after_kill())
+        assert killed.report.failed == {}
+        assert [record.value for record in read_records(killed.logs[ORDERS_0])] == [b"new"]
+
+    def test_a_log_that_is_open_again_is_flushed(self) -> None:
+        storage = FaultyStorage()
+        append(open_in(storage).create(ORDERS_0, UUID(int=1), CONFIG, START_MS), (b"a", b"1"))
+        manager = open_without(storage.after_kill(), ".log")
+        reopening = manager.reopening(ORDERS_0, UUID(int=1), CONFIG, START_MS)
+        assert reopening is not None
+        reopening.run()
+        assert manager.reopened(reopening)
+        assert manager.flushes_due(START_MS) == []
+        (flush,) = manager.flushes_due(START_MS + MAX_UNFLUSHED_MS)
+        assert flush.log is manager.logs[ORDERS_0]
 
     def test_the_folder_of_another_topic_is_not_opened(self) -> None:
         storage = damaged_log(UUID(int=1))

@@ -185,7 +185,7 @@ class LogManager:
         self._storage = storage
         self._open_files = open_files if open_files is not None else OpenFiles()
         self._news = LogNews()
-        self._settled: set[PartitionLog] = set()  # since the last checkpoint
+        self._uncheckpointed: set[PartitionLog] = set()  # perhaps changed since the last checkpoint, and durable by now
         self._withdrawn: set[TopicPartition] = set()  # deleted, and still in the checkpoint files
         self._checkpointing: Checkpoint | None = None
         self._foreign_epoch = foreign_epoch
@@ -252,7 +252,7 @@ class LogManager:
         except OSError as error:
             raise KafkaStorageError(f"cannot open the data directory {directory}: {error}") from error
         manager._open_all(found, now_ms, parallel_map)
-        manager._settled.update(manager._logs.values())
+        manager._uncheckpointed.update(manager._logs.values())
         known = manager._logs.keys() | manager.report.failed.keys()
         manager._withdrawn = (manager._recovery_points.keys() | manager._log_start_offsets.keys()) - known
         return manager
@@ -463,7 +463,6 @@ class LogManager:
                 topic_id=folder.topic_id,
                 foreign_epoch=self._foreign_epoch,
                 open_files=self._open_files,
-                news=self._news,
             )
         except OncelogError as error:
             return self._cannot_open(folder, error)
@@ -493,9 +492,21 @@ class LogManager:
         self.report.truncated_bytes += opened.recovery.truncated_bytes
 
     def _add(self, managed: _Managed) -> None:
+        """From here on a log is everybody's: until now it was alone the business of whoever opened it, perhaps in
+        another thread. `_remove` is the way back."""
         topic_partition = managed.log.topic_partition
         self._managed[topic_partition] = managed
         self._logs[topic_partition] = managed.log
+        managed.log.publish(self._news)
+
+    def _remove(self, log: PartitionLog) -> None:
+        """Nobody here knows the log any more, and whatever it still does is nobody's news."""
+        del self._managed[log.topic_partition], self._logs[log.topic_partition]
+        log.publish(LogNews())
+        self._news.forget(log)
+        self._uncheckpointed.discard(log)
+        self._flushes.forget(log)
+        self._cleaning.forget(log)
 
     # --- partitions ---
 
@@ -531,7 +542,6 @@ class LogManager:
             topic_id=topic_id,
             foreign_epoch=self._foreign_epoch,
             open_files=self._open_files,
-            news=self._news,
         )
         self._add(_Managed(log, path, topic_id))
         return log
@@ -595,10 +605,10 @@ class LogManager:
         if opened is None or reopening.folder is None:
             return False
         if not is_wanted:
-            self._news.forget(opened)
             opened.close(clean=False, now_ms=0)
             return False
         self._forget_failure(topic_partition)
+        self._uncheckpointed.add(opened)
         self._add(_Managed(opened, reopening.folder.path, reopening.folder.topic_id))
         return True
 
@@ -674,15 +684,11 @@ class LogManager:
 
     def _forget(self, topic_partition: TopicPartition, now_ms: int) -> None:
         self._forget_failure(topic_partition)
-        log = self._logs.pop(topic_partition, None)
+        log = self._logs.get(topic_partition)
         if self._is_checkpointed(topic_partition):
             self._withdrawn.add(topic_partition)
         if log is not None:
-            del self._managed[topic_partition]
-            self._news.forget(log)
-            self._settled.discard(log)
-            self._flushes.forget(log)
-            self._cleaning.forget(log)
+            self._remove(log)
             log.close(clean=False, now_ms=now_ms)
 
     def truncate(self, topic_partition: TopicPartition, offset: int, now_ms: int) -> None:
@@ -748,7 +754,7 @@ class LogManager:
             if self._flushes.is_full:
                 return
             if log in self._news.changed:
-                self._settled.add(log)
+                self._uncheckpointed.add(log)
                 yield self._flushes.look(log, now_ms)
 
     def flushed(self, flush: LogFlush, now_ms: int) -> None:
@@ -791,7 +797,7 @@ class LogManager:
         """What is to be written down by now. Its `run` may be called in any thread; then tell `checkpointed` or
         `checkpoint_failed`. Only logs that have changed since the last one are looked at."""
         assert self._checkpointing is None, "one at a time"
-        looked_at = self._settled | self._news.changed.keys()
+        looked_at = self._uncheckpointed | self._news.changed.keys()
         points, starts = dict(self._recovery_points), dict(self._log_start_offsets)
         for topic_partition in self._withdrawn:
             points.pop(topic_partition, None)
@@ -812,7 +818,7 @@ class LogManager:
             starts if starts != self._log_start_offsets else None,
             frozenset(looked_at),
         )
-        self._settled.clear()
+        self._uncheckpointed.clear()
         if due.recovery_points is None and due.start_offsets is None:
             self._withdrawn.clear()
             return None
@@ -829,7 +835,7 @@ class LogManager:
 
     def checkpoint_failed(self, checkpoint: Checkpoint) -> None:
         self._checkpointing = None
-        self._settled |= {log for log in checkpoint.looked_at if self.is_here(log)}
+        self._uncheckpointed |= {log for log in checkpoint.looked_at if self.is_here(log)}
 
     def _is_checkpointed(self, topic_partition: TopicPartition) -> bool:
         """Whether the files speak of it, or are about to."""
@@ -877,7 +883,7 @@ class LogManager:
                 on_closed(len(closed), len(self._logs))
         self._checkpointing = None  # whatever ran in a thread has ended
         self._retire_before_stop(now_ms)
-        self._settled.update(self._logs.values())
+        self._uncheckpointed.update(self._logs.values())
         self.checkpoint()
         is_clean = all(closed) and not self.report.failed
         if is_clean:

@@ -147,7 +147,6 @@ class PartitionLog:
         config: LogConfig,
         loaded: LoadedLog,
         open_files: OpenFiles | None = None,
-        news: LogNews | None = None,
     ) -> None:
         self._storage = storage
         self._directory = directory
@@ -161,7 +160,7 @@ class PartitionLog:
         if not loaded.report.clean:
             self._unsynced.renamed_in(directory_of(directory))
         self._open_files = open_files
-        self._news = news if news is not None else LogNews()
+        self._news = LogNews()  # its own, until it is published
         self._is_changing = False  # whether `_news` has it
         self._touched = not loaded.report.clean
         self._make_folder: Callable[[int], None] | None = None  # while there is none
@@ -206,7 +205,6 @@ class PartitionLog:
         foreign_epoch: int = NO_FOREIGN_EPOCH,
         keeps_manifest: bool = True,
         open_files: OpenFiles | None = None,
-        news: LogNews | None = None,
     ) -> PartitionLog:
         """Open or create the log in `directory`, at once: see `opening`."""
         return cls.opening(
@@ -222,7 +220,6 @@ class PartitionLog:
             foreign_epoch=foreign_epoch,
             keeps_manifest=keeps_manifest,
             open_files=open_files,
-            news=news,
         ).finish()
 
     @classmethod
@@ -241,7 +238,6 @@ class PartitionLog:
         foreign_epoch: int = NO_FOREIGN_EPOCH,
         keeps_manifest: bool = True,
         open_files: OpenFiles | None = None,
-        news: LogNews | None = None,
     ) -> LogOpening:
         """Begin to open or create the log in `directory`. Not `clean` means: believe nothing above `recovery_point`
         unread.
@@ -263,7 +259,7 @@ class PartitionLog:
             manifest=manifest if keeps_manifest else None,
             open_files=open_files,
         )
-        made = partial(cls, storage, directory, topic_partition, config, open_files=open_files, news=news)
+        made = partial(cls, storage, directory, topic_partition, config, open_files=open_files)
         return LogOpening(loader, made, topic_partition, directory, now_ms)
 
     @classmethod
@@ -279,13 +275,12 @@ class PartitionLog:
         topic_id: UUID | None = None,
         foreign_epoch: int = NO_FOREIGN_EPOCH,
         open_files: OpenFiles | None = None,
-        news: LogNews | None = None,
     ) -> PartitionLog:
         """The empty log of a partition that nobody has written to. It answers everything without touching the disk;
         before its first record `make_folder` is called, as often as that raises OSError."""
         manifest = ManifestFile(storage, directory, topic_partition, topic_id, foreign_epoch, is_new=True)
         loaded = nothing_loaded(storage, directory, topic_partition, config, manifest, now_ms, open_files)
-        log = cls(storage, directory, topic_partition, config, loaded, open_files, news)
+        log = cls(storage, directory, topic_partition, config, loaded, open_files)
         log._make_folder = make_folder
         log._last_flush_ms = now_ms
         return log
@@ -296,6 +291,15 @@ class PartitionLog:
         self._segments.active.release()  # whoever writes to it opens it: most are not written to soon
         self._last_flush_ms = now_ms
         return self
+
+    def publish(self, news: LogNews) -> None:
+        """Let the housekeeping see it, from the logs' thread: once it is open, and not while another thread is still at
+        its files. What has happened to it so far is news then."""
+        if self._is_changing:
+            news.changed[self] = None
+        if self._removals:
+            news.removing[self] = None
+        self._news = news
 
     @property
     def is_written(self) -> bool:
