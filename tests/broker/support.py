@@ -27,7 +27,7 @@ from oncelog.types import TopicPartition
 from oncelog.wire.fetch import FetchPartition, FetchRequest, FetchTopic
 from oncelog.wire.frame import RequestHeader
 from tests.controller.support import counting_ids
-from tests.support.faulty_storage import Fault, FaultyStorage
+from tests.support.faulty_storage import Fault, FaultyFile, FaultyStorage
 from tests.support.process import BrokerProcess
 from tests.support.raw import Message, decode_response, encode_request
 
@@ -89,6 +89,18 @@ class FailingStorage(FaultyStorage):
             self._next = None
             self.fail_at(self.operations, error, sticky=sticky)
         return super()._begin(what, path)
+
+
+class ScarceStorage(FailingStorage):
+    """Files in some folders cannot be opened."""
+
+    missing: tuple[str, ...] = ()
+    error = errno.EMFILE
+
+    def open(self, path: str, create: bool = False) -> FaultyFile:
+        if any(f"/{folder}/" in path for folder in self.missing):
+            raise OSError(self.error, "Too many open files", path)
+        return super().open(path, create)
 
 
 class Threads:

@@ -434,7 +434,12 @@ class BrokerState:
         if error is not None:
             logger.error("bug: opening the log of %s failed: %s", partition, error)
         if self.logs.reopened(reopening):
-            self._serve_log(self.logs.logs[partition])
+            log = self.logs.logs[partition]
+            log.update_config(self.log_config(partition.topic))  # perhaps changed while it was being opened
+            self._serve_log(log)
+            for coordination in (self._coordination, self._transactions):
+                if coordination is not None:
+                    coordination.log_opened(partition)
         elif partition in self.unopened_logs:  # else it was deleted meanwhile
             self.unopened_logs.failed(partition, self._steady_ms)
 

@@ -6,8 +6,8 @@ reads or syncs holds the file itself, which closes with the last reference: noth
 What was written and not synced before a file was closed is synced through another descriptor of it, as that of sealed
 segments always is.
 
-Knows no file and no log. Who enters, and so who is closed, is the logs' thread's business alone; `left` may come from any
-thread: logs are closed in several when the broker stops, and opened again in one of their own.
+Knows no file and no log. Who enters, and so who is closed, is the logs' thread's business alone; `left` may come from
+any thread: logs are closed in several when the broker stops, and opened again in one of their own.
 """
 
 from __future__ import annotations

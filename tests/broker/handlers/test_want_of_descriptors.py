@@ -10,23 +10,10 @@ import pytest
 
 from oncelog.broker.descriptors import WARN_EVERY_MS
 from tests.broker.handlers.test_fetch import LONG_MS, READ_COMMITTED, answers, batches, filled, request, wanted
-from tests.broker.support import NOW_MS, Desk, FailingStorage
-from tests.support.faulty_storage import FaultyFile
+from tests.broker.support import NOW_MS, Desk, ScarceStorage
 
 REPLICA_NOT_AVAILABLE, KAFKA_STORAGE_ERROR = 9, 56
 ULIMIT = "(ulimit -n)"
-
-
-class ScarceStorage(FailingStorage):
-    """Files in some folders cannot be opened."""
-
-    missing: tuple[str, ...] = ()
-    error = errno.EMFILE
-
-    def open(self, path: str, create: bool = False) -> FaultyFile:
-        if any(f"/{folder}/" in path for folder in self.missing):
-            raise OSError(self.error, "Too many open files", path)
-        return super().open(path, create)
 
 
 @pytest.fixture

@@ -20,7 +20,13 @@ from oncelog.broker.coordinated import reading
 from oncelog.controller.lane import Steps, tell_all
 from oncelog.controller.state import Outcome
 from oncelog.controller.topics import Created, NewTopic, create_topics
-from oncelog.errors import CoordinatorLoadInProgress, CoordinatorNotAvailable, KafkaError, NotCoordinator
+from oncelog.errors import (
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    KafkaError,
+    KafkaStorageError,
+    NotCoordinator,
+)
 from oncelog.log.partition_log import PartitionLog
 from oncelog.types import TopicPartition
 
@@ -30,12 +36,20 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 RELOAD_DELAY_MS = 1_000
-"""After a write failed: the disk may have recovered by then, and a full one is not tried without pause."""
+"""After a write failed: the disk may have recovered by then, and a full one is not tried without pause. After loading
+has failed, the first pause."""
+
+MAX_RELOAD_DELAY_MS = 30_000
+"""What the pause between two tries to load a partition grows to: the whole log is read each time."""
+
+MAY_PASS = (KafkaStorageError, OSError, MemoryError, ImportError)
+"""What prevents the reading of a log, and says nothing of what is in it: descriptors or memory are used up, the disk did
+not answer, code that is loaded when first used could not be. Everything else that a step raises is damage, or a bug."""
 
 
 class Loading(Protocol):
     def step(self) -> bool:
-        """Whether there is more. Raises where the log is damaged, or cannot be read."""
+        """Whether there is more. Raises where the log is damaged, or cannot be read (`MAY_PASS`)."""
 
 
 class Coordinated(Protocol):
@@ -69,6 +83,11 @@ class CoordinatedTopic(ABC, Generic[P]):
         self._state = broker.controller.state
         self._partitions: dict[int, P] = {}
         self._damaged: set[int] = set()
+        """Partitions whose log was read and cannot be believed: they are not tried again."""
+        self._paused: set[int] = set()
+        """Partitions that could not be read: nobody tries again before a while is over."""
+        self._pauses_ms: dict[int, int] = {}
+        """How long that was the last time, until it is loaded."""
         self._was_loaded: set[int] = set()
         self._alarm_ms: int | None = None
         self._cancel_alarm: Callable[[], object] = lambda: None
@@ -154,6 +173,8 @@ class CoordinatedTopic(ABC, Generic[P]):
     def _begin(self, index: int) -> P:
         if index in self._damaged:
             raise CoordinatorNotAvailable(f"{self._name}-{index} is damaged; the broker's log says where")
+        if index in self._paused:
+            raise CoordinatorLoadInProgress(f"{self._name}-{index} could not be read, and will be tried again")
         partition = self._new_partition(index, self._broker.partition(self._name, index))
         self._partitions[index] = partition
         return partition
@@ -176,16 +197,32 @@ class CoordinatedTopic(ABC, Generic[P]):
                 partition = self._partitions.get(index) or self._begin(index)
                 self._load(index, partition, one_step=True)
             except KafkaError as error:
-                logger.error("%s-%d cannot be loaded: %s", self._name, index, error)
+                if index not in self._damaged and index not in self._paused:
+                    self._pause(index, error)
             self._load_in_background()
             return
 
     def _to_load(self) -> Iterator[int]:
+        """Partitions to be loaded now. Each is loaded, paused or damaged when its step is over, or has more of them."""
         for index in list(self._wanted):
             if not self._is_loaded(index) and index not in self._damaged and self._holds_something(index):
-                yield index
+                if index not in self._paused:
+                    yield index
             del self._wanted[index]
-        yield from self._unloaded()
+        yield from (index for index in self._unloaded() if index not in self._paused)
+
+    def _pause(self, index: int, error: Exception) -> None:
+        """Try it again later, and later each time."""
+        before_ms = self._pauses_ms.get(index)
+        pause_ms = RELOAD_DELAY_MS if before_ms is None else min(2 * before_ms, MAX_RELOAD_DELAY_MS)
+        self._pauses_ms[index] = pause_ms
+        self._paused.add(index)
+        self._timers.later(pause_ms, lambda: self._go_on(index))
+        logger.error("%s-%d cannot be loaded, and is tried again in %d ms: %s", self._name, index, pause_ms, error)
+
+    def _go_on(self, index: int) -> None:
+        self._paused.discard(index)
+        self._load_in_background()
 
     def _unloaded(self) -> Iterator[int]:
         """Partitions that hold something, and are neither loaded nor beyond help."""
@@ -203,17 +240,24 @@ class CoordinatedTopic(ABC, Generic[P]):
         return log is not None and not log.offline and log.log_end_offset > log.log_start_offset
 
     def _load(self, index: int, partition: P, *, one_step: bool = False) -> None:
-        """Raises CoordinatorNotAvailable where the log is damaged: then nobody may believe what it says."""
+        """Raises CoordinatorNotAvailable where the log is damaged: then nobody may believe what it says. Raises
+        CoordinatorLoadInProgress where it cannot be read: that may pass, and is tried again from its start."""
         assert partition.loading is not None
         try:
             while partition.loading.step():
                 if one_step:
                     return
+        except MAY_PASS as error:
+            del self._partitions[index]
+            self._pause(index, error)
+            told = f"{partition.log.topic_partition} could not be read, and will be tried again: {error}"
+            raise CoordinatorLoadInProgress(told) from error
         except Exception as error:
             del self._partitions[index]
             self._damaged.add(index)
             logger.exception("%s is offline for its coordinator", partition.log.topic_partition)
             raise CoordinatorNotAvailable(f"{partition.log.topic_partition} cannot be loaded: {error}") from error
+        self._pauses_ms.pop(index, None)
         now_ms = self._timers.now_ms()
         partition.loaded(now_ms)
         self._arm(partition, now_ms)
@@ -233,12 +277,19 @@ class CoordinatedTopic(ABC, Generic[P]):
         """Topics were created, grew or were deleted."""
         if self._state.topic(self._name) is None:
             self._damaged.clear()  # the next topic of this name has other logs
+            self._paused.clear()
+            self._pauses_ms.clear()
         for index, partition in list(self._partitions.items()):
             log = partition.log
             is_gone = log.offline or self._broker.logs.logs.get(log.topic_partition) is not log
             if is_gone and self._partitions.get(index) is partition:
                 self._drop(index, NotCoordinator("its topic was deleted"))
                 yield
+
+    def log_opened(self, topic_partition: TopicPartition) -> None:
+        """A log that could not be opened at the start is open now: what is due there must happen, as after a start."""
+        if topic_partition.topic == self._name:
+            self._load_in_background()
 
     def log_failed(self, topic_partition: TopicPartition) -> None:
         """The disk behind a log has failed: if it was a coordinator's, all who wait there must hear."""
