@@ -284,6 +284,7 @@ def test_in_words_that_the_client_knows(
 def test_the_next_transaction_waits_for_the_end_of_the_last(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     coordinator = Coordinator(desk, monkeypatch, ConcurrentTransactions, ConcurrentTransactions, None)
     answer = desk.ask_later("produce", 12, request(desk, {0: batch(Producer(5, 0))}))
+    assert answer.pending.holds_connection, "the producer's next batch must not overtake it"
     desk.alarms.pass_time(RETRY_MS)
     assert (answer.message, len(coordinator.asked)) == (None, 2)
     desk.alarms.pass_time(RETRY_MS)
@@ -330,9 +331,14 @@ def test_an_append_that_waited_waits_for_its_own_flush_as_well(desk: Desk, monke
 
 def test_who_wants_no_answer_is_appended_all_the_same(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     coordinator = Coordinator(desk, monkeypatch)
-    assert desk.dispatch("produce", 12, request(desk, {0: batch(Producer(5, 0))}, acks=0)) is NO_REPLY
+    pending = desk.dispatch("produce", 12, request(desk, {0: batch(Producer(5, 0))}, acks=0))
+    assert isinstance(pending, Pending)
+    assert pending.holds_connection
+    assert pending.abandon is None, "the client may have gone"
+    ended: list[object] = []
+    pending.on_complete = ended.append
     coordinator.waiting.pop()({})
-    assert end_offsets(desk)[0] == 1
+    assert (end_offsets(desk)[0], ended) == (1, [NO_REPLY])
 
 
 def test_a_topic_that_is_deleted_while_its_batch_waits(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from oncelog.broker.request import NO_REPLY, Answer, Pending, Request
+from oncelog.broker.request import Answer, Pending, Request
 from oncelog.broker.transaction_entry import Entry, Refused, enter, entry_of_produce, has_entered
 from oncelog.controller.topic_names import INTERNAL_TOPICS
 from oncelog.errors import (
@@ -107,9 +107,7 @@ class _Entering:
         self._ask()
         if self._answer is not None:
             return self._answer
-        if not self._appends.is_answered:
-            return NO_REPLY
-        self._pending = Pending()
+        self._pending = Pending(holds_connection=True)  # or the next batch of this producer would be there first
         return self._pending
 
     def _ask(self) -> None:
