@@ -12,6 +12,7 @@ from oncelog.log.manifest import FILE_NAME as MANIFEST_FILE
 from oncelog.log.manifest import decode, encode
 from oncelog.log.partition_log import PartitionLog
 from oncelog.log.recovery import DamagedLog
+from oncelog.log.segment import Segment
 from oncelog.log.transaction_index import AbortedTransaction
 from oncelog.records.batch import ControlMarker
 from tests.log.driver import DIRECTORY, PARTITION, START_MS, append, make_batch, read_records
@@ -55,6 +56,10 @@ def forget_manifest(storage: FaultyStorage) -> FaultyStorage:
     """As Kafka, or an older oncelog, leaves a folder."""
     storage.remove(f"{DIRECTORY}/oncelog-manifest")
     return storage
+
+
+def base_of(segment: Segment) -> int:
+    return segment.base_offset
 
 
 def claim_start(storage: FaultyStorage, offset: int) -> None:
@@ -361,6 +366,42 @@ def test_recovery_is_the_same_in_small_steps(monkeypatch: pytest.MonkeyPatch) ->
         assert recovered.log_end_offset == 50
         assert recovered.size_bytes == len(index)
         assert recovered.recovery.truncated_bytes == 0
+
+
+@pytest.mark.parametrize("scan_batches", [1, 2, 3, 100])
+@pytest.mark.parametrize("wrong", range(1, 6))
+@pytest.mark.parametrize("segment_bytes", [1 << 20, 300])
+def test_a_wrong_epoch_costs_its_batch_and_what_follows_wherever_the_reads_end(
+    wrong: int, scan_batches: int, segment_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The checksum does not cover it, and only the next batch contradicts."""
+    size = len(batch_of(0))
+    config = replace(SMALL, segment_bytes=segment_bytes)
+    storage = FaultyStorage()
+    log = open_log(storage, config=config)
+    for sequence in range(8):
+        append(log, batch_of(sequence))
+    segment = max((each for each in [*log.segments, log.active_segment] if each.base_offset <= wrong), key=base_of)
+    storage.content(segment.path)[size * (wrong - segment.base_offset) + 13] ^= 1
+    monkeypatch.setattr("oncelog.log.batch_scan.SCAN_BYTES", scan_batches * size)
+    recovered = open_log(forget_manifest(storage.after_kill()), config=config)
+    assert (values(recovered), recovered.leader_epochs.latest_epoch) == (expected(wrong), 0)
+
+
+@pytest.mark.parametrize("scan_batches", [1, 2, 3, 100])
+def test_a_wrong_offset_behind_a_gap_costs_its_batch_wherever_the_reads_end(
+    scan_batches: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where compaction may have left gaps."""
+    size = len(batch_of(0))
+    config = replace(SMALL, segment_bytes=1 << 20, cleanup_policy=frozenset({COMPACT}))
+    storage = FaultyStorage()
+    log = open_log(storage, config=config)
+    for sequence in range(8):
+        append(log, batch_of(sequence))
+    storage.content(log.active_segment.path)[size * 5 + 7] ^= 64
+    monkeypatch.setattr("oncelog.log.batch_scan.SCAN_BYTES", scan_batches * size)
+    assert values(open_log(storage.after_kill(), config=config)) == expected(5)
 
 
 def test_batches_without_producer_are_recovered_too() -> None:

@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from oncelog.errors import CorruptMessage, InvalidRecord, KafkaStorageError
@@ -51,7 +52,8 @@ from oncelog.log.storage import File, Storage, directory_of
 from oncelog.log.transaction_index import AbortedTransaction, CorruptTransactionIndex
 from oncelog.named_tuple import NamedTuple
 from oncelog.printable import printable
-from oncelog.records.batch import BatchHeader, read_control_marker
+from oncelog.records import kernel
+from oncelog.records.batch import HEADER_SIZE, BatchHeader, read_control_marker
 from oncelog.records.model import CONTROL_MASK, TRANSACTIONAL_MASK
 from oncelog.types import NO_LEADER_EPOCH, NO_PRODUCER_ID, TopicPartition
 
@@ -463,7 +465,7 @@ class LogLoader:
                 snapshots.write(segment.base_offset, self._producers.entries(), self._now_ms)
             may_have_gaps = bool(following) or self._config.compacts  # what grows was never compacted
             file_bytes, end_offset = self._scan_segment(
-                segment, max(end_offset, segment.base_offset), may_have_gaps=may_have_gaps
+                segment, max(end_offset, segment.base_offset), following[:1], may_have_gaps=may_have_gaps
             )
             self._scanned.append(segment)
             self._note_rebuilt(segment, scanned_bytes=file_bytes)
@@ -492,13 +494,26 @@ class LogLoader:
             return False  # it was never longer: the loss of what came after it was accepted
         return not _was_compacted(segment)
 
-    def _scan_segment(self, segment: Segment, next_offset: int, *, may_have_gaps: bool) -> tuple[int, int]:
+    def _scan_segment(
+        self, segment: Segment, next_offset: int, following: list[Segment], *, may_have_gaps: bool
+    ) -> tuple[int, int]:
         """Read a segment into its indexes, the epochs and the producers; its file's size and the offset after it."""
         file = segment.begin_scan()
+
+        def batch_after(position: int) -> BatchHeader | None:
+            if position < file.size:
+                return _batch_at(file, position)
+            return _batch_at(following[0].file(), 0) if following else None
+
         replay = ProducerReplay(self._producers, self._now_ms)
         for scanned in scan_above(file, self._recovery_point):
             good = _in_order(
-                scanned.headers, next_offset, segment.base_offset, self._scanned_epoch, may_have_gaps=may_have_gaps
+                scanned.headers,
+                next_offset,
+                segment.base_offset,
+                self._scanned_epoch,
+                may_have_gaps=may_have_gaps,
+                after=partial(batch_after, scanned.end_position),
             )
             replay.batches(scanned, good)
             segment.note_scanned(good)
@@ -762,14 +777,40 @@ def _was_compacted(segment: Segment) -> bool:
     return False
 
 
+def _batch_at(file: File, position: int) -> BatchHeader | None:
+    """The whole batch with the right checksum that begins there."""
+    try:
+        size = kernel.parse_header(file.read(position, HEADER_SIZE)).size_bytes
+    except CorruptMessage:
+        return None
+    data = file.read(position, size) if size <= file.size - position else b""
+    headers, _ = kernel.scan(data, 0, len(data), True)
+    return headers[0] if headers else None
+
+
 def _in_order(
-    headers: list[BatchHeader], next_offset: int, base_offset: int, epoch: int, *, may_have_gaps: bool
+    headers: list[BatchHeader],
+    next_offset: int,
+    base_offset: int,
+    epoch: int,
+    *,
+    may_have_gaps: bool,
+    after: Callable[[], BatchHeader | None],
 ) -> list[BatchHeader]:
     """The leading batches whose offsets and epochs only grow and fit an index: a valid checksum covers neither. A batch
-    behind a gap, or the first of an epoch, which the next one contradicts, is the wrong one of the two."""
+    behind a gap, or the first of an epoch, which the next one contradicts, is the wrong one of the two; `after` tells
+    which one follows the last of these, and is asked only if that is in doubt."""
     is_behind_gap = is_first_of_epoch = False
-    for position, header in enumerate(headers):
-        if header.base_offset < next_offset or header.last_offset - base_offset > MAX_RELATIVE_OFFSET:
+    count = len(headers)
+    for position in range(count + 1):
+        if position < count:
+            header = headers[position]
+        elif (is_behind_gap or is_first_of_epoch) and (witness := after()) is not None:
+            header = witness
+        else:
+            break
+        fits_index = position == count or header.last_offset - base_offset <= MAX_RELATIVE_OFFSET
+        if header.base_offset < next_offset or not fits_index:
             return headers[: position - is_behind_gap]
         if NO_LEADER_EPOCH < header.leader_epoch < epoch:
             return headers[: position - is_first_of_epoch]
