@@ -138,30 +138,82 @@ def test_what_is_not_durable_is_not_true(tmp_path: Path, failing_disk: NoSync) -
     assert "orders" in open_controller(tmp_path).state.topics
 
 
-class NoDescriptors(FileStorage):
-    """Directories cannot be opened to be synced, while `failing`."""
+class Scarce(FileStorage):
+    """What a flush needs cannot be had, while `failing`."""
 
-    failing = False
+    failing = ""
+    error = errno.EMFILE
 
     def sync_directory(self, path: str) -> None:
-        if self.failing:
-            raise OSError(24, "Too many open files")
+        if self.failing == "directory":
+            raise OSError(self.error, "not now", path)
         super().sync_directory(path)
 
+    def open(self, path: str, create: bool = False) -> OsFile:
+        if self.failing == "epochs" and "leader-epoch-checkpoint" in path:
+            raise OSError(self.error, "not now", path)
+        return super().open(path, create)
 
-def test_records_that_could_not_be_flushed_for_want_of_descriptors_are_not_followed_by_others(tmp_path: Path) -> None:
+
+@pytest.mark.parametrize(
+    ("failing", "error"),
+    [("directory", errno.EMFILE), ("directory", errno.ENFILE), ("epochs", errno.EMFILE), ("epochs", errno.ENOSPC)],
+)
+@pytest.mark.parametrize("what", ["the first record of an epoch", "the first record of a segment", "any record"])
+def test_records_that_could_not_be_flushed_for_want_of_something_make_room_for_the_next(
+    tmp_path: Path, failing: str, error: int, what: str
+) -> None:
     """They would be there after a restart, together with what was made in their place."""
-    storage = NoDescriptors()
+    storage = Scarce()
+    controller = open_controller(tmp_path, storage)
+    if "epoch" in what:
+        controller.close(NOW_MS)
+        controller = open_controller(tmp_path, storage)
+    if "segment" in what:
+        controller._log._log.roll(NOW_MS)
+    log = controller._log._log
+    log.leader_epochs._is_written = False  # so that the next flush writes it
+    log._unsynced.written(log.leader_epochs.path)  # and syncs it, and the folder
+    storage.failing, storage.error = failing, error
+    for _ in range(3):
+        with pytest.raises(KafkaStorageError):
+            create(controller, "paid")
+    storage.failing = ""
+    create(controller, "paid")
+    create(controller, "sent")
+    again = open_controller(tmp_path)
+    assert image(again.state) == image(controller.state)
+    assert set(again.state.topics) == {"paid", "sent"}
+
+
+@pytest.mark.parametrize("is_over", [False, True])
+def test_a_stop_lets_go_of_records_that_were_refused_if_it_can(tmp_path: Path, is_over: bool) -> None:
+    storage = Scarce()
     controller = open_controller(tmp_path, storage)
     create(controller, "orders")
-    controller._log._log.roll(NOW_MS)  # a new file, so that the next flush syncs the folder
-    storage.failing = True
+    controller._log._log.roll(NOW_MS)
+    storage.failing = "directory"
     with pytest.raises(KafkaStorageError):
         create(controller, "paid")
-    storage.failing = False
+    if is_over:
+        storage.failing = ""
+        controller.close(NOW_MS)
+    else:
+        with pytest.raises(KafkaStorageError):
+            controller.close(NOW_MS)
+    assert set(open_controller(tmp_path).state.topics) == ({"orders"} if is_over else {"orders", "paid"})
+
+
+def test_a_folder_that_cannot_be_synced_ends_the_metadata(tmp_path: Path) -> None:
+    storage = Scarce()
+    controller = open_controller(tmp_path, storage)
+    controller._log._log.roll(NOW_MS)
+    storage.failing, storage.error = "directory", errno.EIO
     with pytest.raises(KafkaStorageError):
         create(controller, "paid")
-    assert set(open_controller(tmp_path).state.topics) <= {"orders", "paid"}
+    storage.failing = ""
+    with pytest.raises(KafkaStorageError, match="offline"):
+        create(controller, "paid")
 
 
 def test_snapshots_keep_the_log_short(tmp_path: Path) -> None:

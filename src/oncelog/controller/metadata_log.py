@@ -37,7 +37,7 @@ from oncelog.log.config import UNLIMITED_RETENTION, LogConfig
 from oncelog.log.leader_epochs import LeaderEpochCache
 from oncelog.log.partition_log import PartitionLog
 from oncelog.log.producer_state import AppendOrigin
-from oncelog.log.storage import Storage
+from oncelog.log.storage import Storage, is_out_of_descriptors
 from oncelog.named_tuple import NamedTuple
 from oncelog.records import kernel
 from oncelog.records.batch import build_batch, decode_records
@@ -78,6 +78,8 @@ class MetadataLog:
         self._durable_end = durable_end
         self.removed_topics: set[UUID] = set()
         """Topics whose deletion the log tells of, or told of when it was opened."""
+        self._untrue_from: int | None = None
+        """Where records begin that were appended and never synced: they are cut off before the next ones come."""
         self.bytes_since_snapshot = 0
         # The log ends inside a metadata transaction: what is appended would belong to it, unless it is aborted first.
         self.has_open_transaction = False
@@ -113,7 +115,7 @@ class MetadataLog:
     def settle(self, now_ms: int) -> None:
         """Make durable what was found, which is in force from now on, and note its end. Raises KafkaStorageError."""
         if self._log.flush_request() is not None:
-            self._flush(now_ms)
+            self._flush(now_ms, self._log.log_end_offset)
         self._note_end()
 
     def _note_end(self) -> None:
@@ -130,6 +132,8 @@ class MetadataLog:
 
     def append(self, records: Sequence[AnyRecord], now_ms: int) -> None:
         """Raises KafkaStorageError; the records are then not in force, though a restart may find them."""
+        self._cut_untrue(now_ms)
+        base_offset = self._log.log_end_offset
         rows = ((now_ms, None, frame, ()) for frame in encode_all(records))
         batch = build_batch(rows, leader_epoch=self._epoch)
         self._log.append(
@@ -139,22 +143,43 @@ class MetadataLog:
             now_ms=now_ms,
             origin=AppendOrigin.REPLICATION,
         )
-        self._flush(now_ms)
+        self._flush(now_ms, base_offset)
         self._last_epoch = self._epoch
         self._note_end()
         self.bytes_since_snapshot += len(batch)
 
-    def _flush(self, now_ms: int) -> None:
+    def _flush(self, now_ms: int, base_offset: int) -> None:
+        """Make durable what was appended from `base_offset` on. If that fails it is not in force, and the next record
+        must not follow it as if it were. Without a descriptor there was no sync, and so nothing is in doubt: it can be
+        cut off. After a sync that failed, nobody knows what is there."""
         try:
             request = self._log.flush_request()
-            assert request is not None, "something was appended"
+        except KafkaStorageError:
+            self._untrue_from = base_offset
+            raise
+        assert request is not None, "something was appended"
+        try:
             request.run()
         except KafkaStorageError as error:
-            # What was appended is not in force, and the next record must not follow it as if it were.
-            self._log.give_up("its records could not be flushed", error)
+            if is_out_of_descriptors(error):
+                self._untrue_from = base_offset
+            else:
+                self._log.give_up("its records could not be flushed", error)
             raise
         self._log.flushed(request, now_ms)
         self._log.advance_high_watermark(self._log.log_end_offset)
+
+    def _cut_untrue(self, now_ms: int) -> None:
+        """Raises KafkaStorageError while that cannot be done."""
+        if self._untrue_from is None:
+            return
+        try:
+            self._log.flush_request()  # what is missing for this, or that, would stop the cutting halfway
+            self._storage.sync_directory(self._directory)
+        except (OSError, KafkaStorageError) as error:
+            raise KafkaStorageError(f"records that could not be synced cannot be cut off yet: {error}") from error
+        self._log.truncate_to(self._untrue_from, now_ms)
+        self._untrue_from = None
 
     def write_snapshot(self, state: ControllerState, now_ms: int) -> None:
         """Write the whole state beside the log, then let go of the log before the snapshot that is now second."""
@@ -178,6 +203,10 @@ class MetadataLog:
         self.has_open_transaction = False
 
     def close(self, now_ms: int) -> None:
+        try:
+            self._cut_untrue(now_ms)
+        except KafkaStorageError as error:
+            logger.warning("the next start finds changes that were refused: %s", error)
         self._log.close(clean=True, now_ms=now_ms)
         self._durable_end.close()
 
