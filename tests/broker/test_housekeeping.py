@@ -458,3 +458,24 @@ class FewDescriptors(FaultyStorage):
         if self.is_short and what == "open" and "/orders-" in path:
             raise OSError(errno.EMFILE, "Too many open files", path)
         return super()._begin(what, path)
+
+
+# --- what the metadata forgets ---
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_topic_whose_earlier_namesake_comes_back_with_the_power_is_served(seed: int) -> None:
+    """The metadata has forgotten that it was deleted: a snapshot tells only what there is."""
+    storage = FailingStorage()
+    house = House(storage, "/data", metadata_log_max_record_bytes_between_snapshots="1")
+    house.desk.create("orders")
+    house.append()
+    request = house.desk.broker.partition("orders", 0).flush_request()
+    assert request is not None
+    request.run()
+    house.desk.ask("delete_topics", 6, {"topics": [{"name": "orders"}], "timeout": 1000})
+    house.desk.create("orders")
+    house.append()
+    again = Desk(storage.after_power_loss(seed), "/data")
+    report = again.broker.logs.report
+    assert (report.failed, report.strays) == ({}, [])

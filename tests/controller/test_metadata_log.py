@@ -229,6 +229,24 @@ def test_snapshots_keep_the_log_short(tmp_path: Path) -> None:
     assert again.metadata_offset == controller.metadata_offset
 
 
+def test_a_snapshot_waits_until_others_have_noted_what_it_forgets(tmp_path: Path) -> None:
+    controller = open_controller(tmp_path)
+    controller.close(NOW_MS)
+    controller = open_controller(tmp_path, snapshot_bytes=1)
+    refused: list[KafkaStorageError] = [KafkaStorageError("not yet")]
+
+    def before_snapshot() -> None:
+        if refused:
+            raise refused.pop()
+
+    controller.follow(lambda _: iter(()), lambda _: iter(()), before_snapshot)
+    create(controller, "orders")
+    assert snapshots(tmp_path) == []
+    create(controller, "paid")
+    assert len(snapshots(tmp_path)) == 1
+    assert set(open_controller(tmp_path).state.topics) == {"orders", "paid"}
+
+
 class EpochsUnwritable(FileStorage):
     failing = False
 

@@ -333,13 +333,8 @@ class TestUnwritten:
 
 
 def open_in(storage: FaultyStorage, **options: object) -> LogManager:
-    return LogManager.open(
-        storage,
-        "data",
-        config_of=lambda partition, topic_id: CONFIG,
-        now_ms=START_MS,
-        **options,  # type: ignore[arg-type]
-    )
+    arguments = {"config_of": lambda partition, topic_id: CONFIG, "now_ms": START_MS, **options}
+    return LogManager.open(storage, "data", **arguments)  # type: ignore[arg-type]
 
 
 class TestDeleting:
@@ -394,6 +389,43 @@ class TestDeleting:
         reopened = open_in(storage.after_kill())
         assert (dict(reopened.logs), reopened.report.failed, reopened.report.strays) == ({}, {}, [])
         assert open_in(storage.after_kill()).report.failed == {}
+
+    @pytest.mark.parametrize("seed", range(20))
+    def test_a_deletion_that_was_made_durable_is_known_after_a_loss_of_power(self, seed: int) -> None:
+        storage = FaultyStorage()
+        manager = open_in(storage)
+        log = manager.create(ORDERS_0, UUID(int=1), CONFIG, START_MS)
+        append(log, (b"a", b"old"))
+        flush = log.flush_request()
+        assert flush is not None
+        flush.run()
+        manager.delete(ORDERS_0, START_MS)
+        manager.sync_deletions()
+        append(manager.create(ORDERS_0, UUID(int=2), CONFIG, START_MS), (b"a", b"new"))
+        lost = open_in(storage.after_power_loss(seed), config_of=only(UUID(int=2), None))
+        assert (lost.report.failed, lost.report.strays) == ({}, [])
+
+    def test_deletions_are_synced_once_and_only_if_all_are_written_down(self) -> None:
+        storage = FaultyStorage()
+        manager = open_in(storage)
+        for partition in (ORDERS_0, TopicPartition("paid", 0)):
+            append(manager.create(partition, uuid4(), CONFIG, START_MS), (b"a", b"1"))
+        del storage.log[:]
+        manager.sync_deletions()
+        assert storage.log == []
+        manager.delete(ORDERS_0, START_MS)
+        storage.fail_at(storage.operations, errno.EIO)
+        with pytest.raises(KafkaStorageError, match="made durable"):
+            manager.sync_deletions()
+        storage.fail_at(storage.operations, errno.ENOSPC)
+        manager.delete(TopicPartition("paid", 0), START_MS)
+        with pytest.raises(KafkaStorageError, match="still to be written down"):
+            manager.sync_deletions()
+        manager.retire_next(START_MS)
+        del storage.log[:]
+        for _ in range(2):
+            manager.sync_deletions()
+        assert [line.partition(" ")[2] for line in storage.log] == ["sync oncelog-partitions"]
 
     def test_a_deleted_log_is_renamed_later_and_removed_later_still(self, open_manager: Open, tmp_path: Path) -> None:
         manager = open_manager()
@@ -530,9 +562,9 @@ def refuse(*_: object) -> bytes:
     raise OSError(errno.EIO, "the disk says no")
 
 
-def only(known: UUID) -> Callable[[TopicPartition, UUID | None], LogConfig]:
+def only(*known: UUID | None) -> Callable[[TopicPartition, UUID | None], LogConfig]:
     def config_of(topic_partition: TopicPartition, topic_id: UUID | None) -> LogConfig:
-        if topic_id != known:
+        if topic_id not in known:
             raise KafkaStorageError(f"{topic_partition} names the topic id {topic_id}")
         return CONFIG
 

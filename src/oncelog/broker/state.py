@@ -138,7 +138,7 @@ class BrokerState:
         self._log_configs: dict[tuple[tuple[str, str], ...], LogConfig] = {}
         """By what topics say themselves; most say nothing, and share one."""
         self._directory_id = identity.directory_id
-        controller.follow(self._follow, self._follow_all)
+        controller.follow(self._follow, self._follow_all, self._sync_deletions)
         self._loading: dict[str, list[Callable[[str], None]]] = {}
         """Who waits for the code of a module, while it is being loaded."""
         self._coordination: Coordination | None = None
@@ -283,6 +283,10 @@ class BrokerState:
         configs = [record for record in change.records if record.type is RecordType.CONFIG]
         if configs and change.records[0].type is not RecordType.TOPIC:  # a new topic has no logs yet
             yield from self._reconfigure(configs)
+
+    def _sync_deletions(self) -> None:
+        """Before the metadata forgets them; in its thread. Raises KafkaStorageError."""
+        self.logs.sync_deletions()
 
     def _follow_all(self, types: Set[RecordType]) -> Steps:
         if RecordType.CLIENT_QUOTA in types:

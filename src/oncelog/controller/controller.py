@@ -51,6 +51,10 @@ FollowAll = Callable[[Set[RecordType]], Steps]
 """The same for what depends on a whole plan, after all of its changes: of which types its records were."""
 
 
+def _nothing_to_be_done() -> None:
+    """Before there is a broker nobody has noted anything."""
+
+
 class _Written(NamedTuple):
     outcome: Outcome[Any]
     error: KafkaStorageError | None
@@ -73,6 +77,7 @@ class Controller:
         self._lane = Lane()
         self._follow: Follow = _nobody_follows
         self._follow_all: FollowAll = _nobody_follows
+        self._before_snapshot: Callable[[], None] = _nothing_to_be_done
         self._end_in_force = log.end_offset
         self._producer_ids = ProducerIds()
         self._awaiting_ids: list[Callable[[KafkaError | None], None]] = []
@@ -149,10 +154,15 @@ class Controller:
 
     # --- what the broker adds ---
 
-    def follow(self, follow: Follow, follow_all: FollowAll) -> None:
-        """Have everything that is proposed from now on followed by these."""
+    def follow(
+        self, follow: Follow, follow_all: FollowAll, before_snapshot: Callable[[], None] = _nothing_to_be_done
+    ) -> None:
+        """Have everything that is proposed from now on followed by these. A snapshot tells what there is, and no more
+        what there was: `before_snapshot` makes durable, in the snapshot's thread, what was noted of that elsewhere. If
+        it raises OSError or KafkaStorageError, the snapshot has to wait."""
         self._follow = follow
         self._follow_all = follow_all
+        self._before_snapshot = before_snapshot
 
     def serve_by(self, run_in_thread: RunInThread, in_slices: InSlices) -> None:
         """There is a loop, which must not wait for the disk."""
@@ -280,6 +290,7 @@ class Controller:
 
     def _write_snapshot(self, now_ms: int) -> None:
         try:
+            self._before_snapshot()
             self._log.write_snapshot(self.state, now_ms)
         except (OSError, KafkaStorageError) as error:
             # What was committed is in force, and the log still has everything: the next write, or if only the log could

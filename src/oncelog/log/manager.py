@@ -633,6 +633,15 @@ class LogManager:
             self._retire_or_defer(topic_partition, _Retiring(path, topic_id or NO_TOPIC_ID, 0), now_ms)
         self._forget(topic_partition, now_ms)
 
+    def sync_deletions(self) -> None:
+        """Have the register outlast a loss of power, before the metadata forgets which topics were deleted: else nobody
+        could tell whose a folder is that came back with the power. Called in another thread. Raises
+        KafkaStorageError."""
+        try:
+            self._register.sync_deletions()
+        except OSError as error:
+            raise KafkaStorageError(f"deletions of topics cannot be made durable: {error}") from error
+
     @property
     def retiring(self) -> int:
         """Folders of deleted partitions that still have their names. If this process is killed, the next start knows

@@ -9,12 +9,13 @@ its name before. The file is written anew at a start if it says too much.
     orders -1 0f3c9a... 1d5ab26c    the topic was deleted: what is left of its folders may go
 
 The second kind is written once for a topic that has folders, before they are renamed. The metadata says as much, but
-only until its next snapshot.
+only until its next snapshot, before which these lines are synced.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 from collections.abc import Collection
 from typing import Final
@@ -52,6 +53,7 @@ class PartitionRegister:
         """Those that `load` found, with their names, until `replace`. What is deleted later is in the file alone."""
         self._last_deleted: UUID | None = None
         self._missed: dict[UUID, str] = {}  # topics whose deletion could not be written down
+        self._has_unsynced = False  # deletions
 
     def load(self) -> set[Registered] | None:
         """Every partition that had a folder; None if there is no such file. Damaged lines are left out, with a
@@ -93,7 +95,22 @@ class PartitionRegister:
             except OSError as error:
                 logger.warning("%s cannot be told yet that %s was deleted: %s", self._path, topic, error)
                 return
+            self._has_unsynced = True
             del self._missed[topic_id]
+
+    def sync_deletions(self) -> None:
+        """Make durable what was noted of deletions, before whoever else knows of them forgets. May be called in another
+        thread. Raises OSError if some could not even be written down so far."""
+        if self._missed:
+            raise OSError(errno.EAGAIN, "deletions of topics are still to be written down", self._path)
+        if self._has_unsynced:
+            self._has_unsynced = False
+            file = self._file
+            try:
+                (file if file is not None else self._storage.open(self._path)).sync()
+            except OSError:
+                self._has_unsynced = True
+                raise
 
     def add(self, registered: Registered) -> None:
         """Note that the partition has a folder. A line that could not be written whole is no part of the next."""

@@ -43,8 +43,8 @@ MAX_RELOAD_DELAY_MS = 30_000
 """What the pause between two tries to load a partition grows to: the whole log is read each time."""
 
 MAY_PASS = (KafkaStorageError, OSError, MemoryError, ImportError)
-"""What prevents the reading of a log, and says nothing of what is in it: descriptors or memory are used up, the disk did
-not answer, code that is loaded when first used could not be. Everything else that a step raises is damage, or a bug."""
+"""What prevents the reading of a log, and says nothing of what is in it: descriptors or memory are used up, the disk
+did not answer, code that is loaded when first used could not be. All else that a step raises is damage, or a bug."""
 
 
 class Loading(Protocol):
@@ -205,9 +205,9 @@ class CoordinatedTopic(ABC, Generic[P]):
     def _to_load(self) -> Iterator[int]:
         """Partitions to be loaded now. Each is loaded, paused or damaged when its step is over, or has more of them."""
         for index in list(self._wanted):
-            if not self._is_loaded(index) and index not in self._damaged and self._holds_something(index):
-                if index not in self._paused:
-                    yield index
+            is_out = index in self._damaged or index in self._paused
+            if not is_out and not self._is_loaded(index) and self._holds_something(index):
+                yield index
             del self._wanted[index]
         yield from (index for index in self._unloaded() if index not in self._paused)
 
