@@ -857,6 +857,22 @@ class TestCleaning:
         assert manager.next_cleaning(START_MS) is None
         assert not log.offline
 
+    def test_a_log_that_cannot_be_rolled_or_read_for_a_while_is_tried_again(self) -> None:
+        config = replace(COMPACTED, max_compaction_lag_ms=1_000)
+        storage = FaultyStorage()
+        manager = open_in(storage)
+        log = manager.create(ORDERS_0, uuid4(), config, START_MS)
+        append(log, (b"a", b"1"))
+        append(log, (b"a", b"2"))
+        storage.fail_at(storage.operations, errno.EMFILE, sticky=True)
+        assert manager.next_cleaning(START_MS + 1_001) is None, "there is no descriptor for a new segment"
+        storage.heal()
+        for error in (MemoryError(), ImportError("Too many open files"), KafkaStorageError("the disk said no")):
+            assert manager.next_cleaning(START_MS + 1_001) is not None
+            manager.cleaning_failed(error)
+        assert self.clean(manager, START_MS + 1_001)
+        assert key_values(read_records(log)) == [(1, b"a", b"2")]
+
     def test_a_round_that_is_stopped_can_begin_again(self, open_manager: Open) -> None:
         manager = open_manager(COMPACTED)
         log = manager.create(ORDERS_0, uuid4(), COMPACTED, START_MS)

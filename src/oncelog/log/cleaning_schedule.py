@@ -17,7 +17,7 @@ from oncelog.errors import KafkaStorageError, OncelogError
 from oncelog.log import checkpoints
 from oncelog.log.checkpoints import CorruptCheckpoint
 from oncelog.log.partition_log import PartitionLog
-from oncelog.log.storage import Storage
+from oncelog.log.storage import MAY_PASS, Storage
 from oncelog.types import TopicPartition
 
 if TYPE_CHECKING:  # loaded when there is a log to compact: most brokers start without one, and sooner
@@ -150,7 +150,7 @@ class CleaningSchedule:
 
         if isinstance(error, CleaningAbandoned):
             logger.info("cleaning of %s was abandoned: %s", log.topic_partition, error)
-        elif isinstance(error, OSError):
+        elif isinstance(error, MAY_PASS):
             logger.warning("cleaning of %s failed, and will be tried again: %s", log.topic_partition, error)
         else:
             logger.error("%s is not compacted until the next start: %s", log.topic_partition, error)

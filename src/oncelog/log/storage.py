@@ -17,6 +17,7 @@ import stat
 from collections.abc import Iterator
 from typing import Protocol
 
+from oncelog.errors import KafkaStorageError
 from oncelog.named_tuple import NamedTuple
 from oncelog.records.batch import Buffer
 
@@ -26,6 +27,10 @@ FILE_MODE = 0o644
 OUT_OF_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
 TEMPORARY = OUT_OF_DESCRIPTORS | {errno.ENOMEM, errno.ENOSPC, errno.EDQUOT}
 """Errors that say nothing about the disk: something is used up, and may be there again in a moment."""
+
+MAY_PASS = (KafkaStorageError, OSError, MemoryError, ImportError)
+"""What prevents the reading of a log, and says nothing of what is in it: descriptors or memory are used up, the disk
+did not answer, code that is loaded when first used could not be. What is damaged raises something else."""
 
 _sync_data = getattr(os, "fdatasync", os.fsync)  # the size is data, the time of the last change is not
 

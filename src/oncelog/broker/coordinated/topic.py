@@ -20,14 +20,9 @@ from oncelog.broker.coordinated import reading
 from oncelog.controller.lane import Steps, tell_all
 from oncelog.controller.state import Outcome
 from oncelog.controller.topics import Created, NewTopic, create_topics
-from oncelog.errors import (
-    CoordinatorLoadInProgress,
-    CoordinatorNotAvailable,
-    KafkaError,
-    KafkaStorageError,
-    NotCoordinator,
-)
+from oncelog.errors import CoordinatorLoadInProgress, CoordinatorNotAvailable, KafkaError, NotCoordinator
 from oncelog.log.partition_log import PartitionLog
+from oncelog.log.storage import MAY_PASS
 from oncelog.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -41,10 +36,6 @@ has failed, the first pause."""
 
 MAX_RELOAD_DELAY_MS = 30_000
 """What the pause between two tries to load a partition grows to: the whole log is read each time."""
-
-MAY_PASS = (KafkaStorageError, OSError, MemoryError, ImportError)
-"""What prevents the reading of a log, and says nothing of what is in it: descriptors or memory are used up, the disk
-did not answer, code that is loaded when first used could not be. All else that a step raises is damage, or a bug."""
 
 
 class Loading(Protocol):
@@ -252,7 +243,7 @@ class CoordinatedTopic(ABC, Generic[P]):
             self._pause(index, error)
             told = f"{partition.log.topic_partition} could not be read, and will be tried again: {error}"
             raise CoordinatorLoadInProgress(told) from error
-        except Exception as error:
+        except Exception as error:  # damage, or a bug
             del self._partitions[index]
             self._damaged.add(index)
             logger.exception("%s is offline for its coordinator", partition.log.topic_partition)
