@@ -64,12 +64,18 @@ class Trouble(NamedTuple):
 OnCommit = Callable[[Offsets, "Exception | None"], Any]
 
 
+def _settle_nothing(error: Exception | None) -> None:
+    """Nobody answers for what was committed."""
+
+
 class CommitEnded(NamedTuple):
     """An asynchronous offset commit has its answer, and the user wants to hear it."""
 
     offsets: Offsets
     error: Exception | None
     on_commit: OnCommit | None
+    settle: Callable[[Exception | None], None] = _settle_nothing
+    """For the user's side to know what has to be committed again. May be called more than once."""
 
 
 UserNews = GroupNews | Trouble | CommitEnded

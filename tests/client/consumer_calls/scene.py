@@ -41,7 +41,8 @@ class PlayedCore:
         self.committed: list[dict[TopicPartition, int]] = []
         self.commit_error: Exception | None = None
         self.is_silent = False
-        """Commits get no answer."""
+        """Commits get no answer; who waits for one is in `unanswered`."""
+        self.unanswered: list[Callable[[Exception | None], None]] = []
         self.commit_timeouts_ms: list[int | None] = []
         self.withdrawn = 0
         self.heard_of: list[Any] = []
@@ -85,7 +86,9 @@ class PlayedCore:
         self.commit_timeouts_ms.append(timeout_ms)
         if self.commit_error is None and not self.is_silent:
             self.committed.append({partition: each.offset for partition, each in offsets.items()})
-        if not self.is_silent:
+        if self.is_silent:
+            self.unanswered.append(done)
+        else:
             done(self.commit_error)
         return self._withdraw
 

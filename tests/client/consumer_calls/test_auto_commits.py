@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from oncelog.client.consumer_calls.auto_commits import REVOCATION_COMMIT_MS
-from oncelog.client.consumer_errors import CommitFailed
-from oncelog.client.membership.news import Revoking
-from tests.client.consumer_calls.scene import ONE, Scene
+from oncelog.client.consumer_errors import CommitFailed, ConsumerTimedOut
+from oncelog.client.membership.news import Lost, Revoking
+from tests.client.consumer_calls.scene import ONE, TWO, Scene
 
 
 def test_automatic_commits_cover_earlier_polls_only() -> None:
@@ -68,3 +68,140 @@ def test_a_failed_automatic_commit_stops_nobody(caplog: pytest.LogCaptureFixture
     scene.poll()
     scene.poll()
     assert "offset commit of orders-0 failed: late" in caplog.text
+
+
+def with_a_commit_under_way(**settings: Any) -> Scene:
+    """Of the first ten records, which are done with; the group is silent."""
+    scene = Scene(auto_commit_interval_ms=100, **settings).subscribed(ONE)
+    scene.arrive(ONE, 0, 10)
+    scene.poll()
+    scene.core.is_silent = True
+    scene.now_ms = 100
+    scene.poll()
+    assert len(scene.core.unanswered) == 1
+    return scene
+
+
+def answer(scene: Scene, error: Exception | None = None) -> None:
+    """From now on the group answers, too."""
+    scene.core.is_silent = False
+    scene.core.unanswered.pop(0)(error)
+
+
+LATE = ConsumerTimedOut("the offsets could not be committed in time")
+
+
+def test_what_was_not_committed_is_committed_when_the_interval_is_over() -> None:
+    scene = with_a_commit_under_way()
+    answer(scene, LATE)
+    scene.poll(5_000)
+    assert scene.core.committed == [{ONE: 10}]
+    scene.poll(5_000)
+    assert scene.core.committed == [{ONE: 10}], "once it is committed nobody tries again"
+
+
+def test_what_was_not_committed_is_committed_by_the_close() -> None:
+    scene = with_a_commit_under_way()
+    answer(scene, LATE)
+    scene.run(scene.calls.close(1_000, is_failing=False))
+    assert scene.core.committed == [{ONE: 10}]
+
+
+def test_the_close_does_not_rely_on_a_commit_that_has_no_answer() -> None:
+    """It may fail between this and the end, when nobody tries again."""
+    scene = with_a_commit_under_way()
+    scene.core.is_silent = False
+    scene.run(scene.calls.close(1_000, is_failing=False))
+    assert scene.core.committed == [{ONE: 10}]
+
+
+def test_the_close_does_not_repeat_a_commit_that_went_well() -> None:
+    scene = with_a_commit_under_way()
+    answer(scene)
+    scene.run(scene.calls.close(1_000, is_failing=False))
+    assert scene.core.committed == []
+
+
+def test_what_was_not_committed_is_committed_before_it_is_given_up() -> None:
+    scene = with_a_commit_under_way()
+    answer(scene, LATE)
+    scene.core.tell(Revoking(frozenset([ONE])))
+    scene.poll()
+    assert scene.core.committed == [{ONE: 10}]
+
+
+def test_a_revocation_that_could_not_commit_leaves_the_partitions_that_stay_to_the_next_commit() -> None:
+    scene = Scene(auto_commit_interval_ms=100).subscribed(ONE, TWO)
+    scene.arrive(ONE, 0, 10)
+    scene.arrive(TWO, 0, 5)
+    scene.poll()
+    scene.core.commit_error = CommitFailed("too late for one of them")
+    scene.core.tell(Revoking(frozenset([ONE])))
+    scene.poll()
+    scene.core.commit_error = None
+    scene.core.committed.clear()
+    scene.poll(10_000)
+    assert scene.core.committed == [{TWO: 5}]
+
+
+def test_a_commit_that_failed_brings_nothing_older_back() -> None:
+    scene = with_a_commit_under_way()
+    scene.core.is_silent = False
+    scene.arrive(ONE, 10, 10)
+    scene.poll()
+    scene.now_ms = 200
+    scene.poll()
+    assert scene.core.committed == [{ONE: 20}]
+    answer(scene, LATE)
+    scene.poll(5_000)
+    scene.run(scene.calls.close(1_000, is_failing=False))
+    assert scene.core.committed == [{ONE: 20}]
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_commit_that_failed_brings_nothing_back_that_the_users_own_commit_covers(waits: bool) -> None:
+    scene = with_a_commit_under_way()
+    scene.core.is_silent = False
+    if waits:
+        scene.run(scene.calls.commits.commit({ONE: 12}, None))
+    else:
+        scene.calls.commits.commit_async({ONE: 12}, None)
+    answer(scene, LATE)
+    scene.poll(5_000)
+    assert scene.core.committed == [{ONE: 12}]
+
+
+def test_what_was_done_since_the_user_asked_for_a_commit_is_not_covered_by_it() -> None:
+    scene = Scene(auto_commit_interval_ms=100).subscribed(ONE)
+    scene.calls.commits.commit_async({ONE: 50}, None)
+    scene.arrive(ONE, 0, 10)
+    scene.poll()
+    scene.poll(5_000)
+    assert scene.core.committed == [{ONE: 50}, {ONE: 10}], "the user went back meanwhile"
+
+
+def test_a_commit_that_failed_brings_nothing_back_from_before_a_seek_or_a_loss() -> None:
+    scene = with_a_commit_under_way()
+    scene.run(scene.calls.positions.seek(ONE, 3))
+    answer(scene, LATE)
+    scene.poll(5_000)
+    assert scene.core.committed == [{ONE: 3}]
+    scene = with_a_commit_under_way()
+    scene.core.tell(Lost(frozenset([ONE])))
+    scene.poll()
+    answer(scene, LATE)
+    scene.poll(5_000)
+    scene.run(scene.calls.close(1_000, is_failing=False))
+    assert scene.core.committed == []
+
+
+def test_a_group_that_refuses_at_once_is_not_asked_in_a_loop() -> None:
+    scene = Scene(auto_commit_interval_ms=0, retry_backoff_ms=100, retry_backoff_max_ms=1_000).subscribed(ONE)
+    scene.core.commit_error = CommitFailed("no")
+    scene.arrive(ONE, 0, 10)
+    for _ in range(10):
+        scene.poll()
+    assert len(scene.core.commit_timeouts_ms) == 1
+    scene.now_ms = 1_000
+    scene.poll()
+    assert len(scene.core.commit_timeouts_ms) == 2

@@ -68,11 +68,12 @@ class Commits:
         if not wanted:
             yield from self._await_broker(timeout_ms)
             return
-        began_ms = self._clock()
+        began_ms, covered = self._clock(), self._progress.covered_by(wanted)
         try:
             yield from self.commit_and_wait(wanted, timeout_ms)
         finally:
             self._counters.commit_sync_ns += (self._clock() - began_ms) * NS_PER_MS
+        self._progress.done_covered(covered)
         self.succeeded(wanted)
 
     def _await_broker(self, timeout_ms: int | None) -> Call[None]:
@@ -93,7 +94,13 @@ class Commits:
     def commit_async(self, offsets: OffsetsInput | None, on_commit: OnCommit | None) -> None:
         wanted = self._wanted(offsets)
         check_alive(self._core)
-        self.commit_and_tell(wanted, on_commit, retry=False)
+        covered = self._progress.covered_by(wanted)
+
+        def settle(error: Exception | None) -> None:
+            if error is None:
+                self._progress.done_covered(covered)
+
+        self.commit_and_tell(wanted, on_commit, settle, retry=False)
 
     def _wanted(self, offsets: OffsetsInput | None) -> Offsets:
         check_group(self._config, "committing offsets")
@@ -145,11 +152,13 @@ class Commits:
             self._core.submit(withdraw)
             raise
 
-    def commit_and_tell(self, offsets: Offsets, on_commit: OnCommit | None, *, retry: bool) -> None:
-        """Without waiting; some later call of the user's hears of it."""
+    def commit_and_tell(
+        self, offsets: Offsets, on_commit: OnCommit | None, settle: Callable[[Exception | None], None], *, retry: bool
+    ) -> None:
+        """Without waiting; some later call of the user's hears of it, and calls `settle` then."""
 
         def tell(error: Exception | None) -> None:
-            self._core.tell(CommitEnded(offsets, error, on_commit))
+            self._core.tell(CommitEnded(offsets, error, on_commit, settle))
 
         def commit(now_ms: int) -> None:
             self._core.commit(offsets, now_ms, self._timed(tell), retry=retry)
@@ -168,7 +177,14 @@ class Commits:
 
         return ended
 
+    def settle_ended(self) -> None:
+        """Of the commits that have ended and that the user has not heard of: what has to be committed again."""
+        for news in list(self._core.outbox):
+            if isinstance(news, CommitEnded):
+                news.settle(news.error)
+
     def tell(self, ended: CommitEnded) -> Call[None]:
+        ended.settle(ended.error)
         if ended.error is None:
             self.succeeded(ended.offsets)
         elif ended.on_commit is None:

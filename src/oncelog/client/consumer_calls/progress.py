@@ -3,17 +3,19 @@
 When is a record done with? When the user asks for more. `poll()` is done with all that earlier polls returned,
 iteration with every record before the one in hand; `close()` with everything, unless an error ended the `with` block.
 
-Owns both; never waits, and commits nothing: it tells what may be committed.
+Owns both; never waits, and commits nothing: it hands over what may be committed, and answers for it again if that was
+in vain.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from oncelog.client.consumer_core import ConsumerCore
+from oncelog.client.consumer_core import ConsumerCore, Offsets
 from oncelog.client.consumer_reader import Reader
 from oncelog.client.consumer_records import OffsetAndMetadata
 from oncelog.client.fetch.partitions import PartitionState
+from oncelog.client.uncommitted import Uncommitted
 from oncelog.types import TopicPartition
 
 
@@ -25,8 +27,8 @@ class Progress:
         self._reader = reader
         self._chunk: PartitionState | None = None
         """Where the records are from that iteration hands out."""
-        self._done: dict[TopicPartition, OffsetAndMetadata] = {}
-        """What the user has finished with, and auto commit has not committed yet."""
+        self._done: Uncommitted[OffsetAndMetadata] = Uncommitted()
+        """What the user has finished with, and is not known to be committed."""
 
     # --- in hand ----------------------------------------------------------------------------------------------------
 
@@ -72,14 +74,14 @@ class Progress:
         self.chunk_ended()
         for state in self._reader.touched:
             if state.position is not None:
-                self._done[state.partition] = OffsetAndMetadata(state.position, "", state.position_epoch)
+                self._done.reached(state.partition, OffsetAndMetadata(state.position, "", state.position_epoch))
         self._reader.touched.clear()
 
     def finish_before_hand(self) -> None:
         """An error ended the user's work: the record in hand is not done with, nor is what the last poll returned."""
         state, record = self._chunk, self._core.in_hand
         if state is not None and record is not None:
-            self._done[state.partition] = OffsetAndMetadata(record.offset, "", state.position_epoch)
+            self._done.reached(state.partition, OffsetAndMetadata(record.offset, "", state.position_epoch))
         self.chunk_ended()
 
     def jumped(self, partitions: Iterable[TopicPartition]) -> None:
@@ -91,19 +93,38 @@ class Progress:
                 self._reader.touched.add(state)
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        for partition in partitions:
-            self._done.pop(partition, None)
+        self._done.forget(partitions)
 
     def forget_all(self) -> None:
-        self._done.clear()
+        self._done.forget_all()
+
+    # --- commits of it ----------------------------------------------------------------------------------------------
 
     @property
     def has_done(self) -> bool:
-        """Something is done with that `take_done` has not told yet."""
-        return bool(self._done)
+        """Something is done with that no commit is under way for."""
+        return self._done.is_any_waiting
 
-    def take_done(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What is done with of the partitions that are still ours; told once."""
-        owned = self._core.assignment
-        done, self._done = self._done, {}
-        return {partition: offset for partition, offset in done.items() if partition in owned}
+    def hand_over_done(self) -> Offsets:
+        """What is done with of the partitions that are still ours, to a commit that begins now. Whoever asks calls
+        `done_committed` or `done_not_committed` with the very mapping."""
+        return self._done.hand_over(self._core.assignment)
+
+    def hand_over_all_done(self) -> Offsets:
+        """The same, and what other commits have that have not ended: for the last commit that there may be."""
+        return self._done.hand_over_again(self._core.assignment)
+
+    def done_committed(self, commit: Offsets) -> None:
+        self._done.committed(commit)
+
+    def done_not_committed(self, commit: Offsets) -> None:
+        """It is done with still, and has to be committed unless there is something newer."""
+        self._done.failed(commit)
+
+    def covered_by(self, wanted: Offsets) -> Offsets:
+        """What is done with by now, and need not be committed any more when the user's own commit has succeeded."""
+        before = self._done.snapshot(wanted)
+        return {each: position for each, position in before.items() if position.offset <= wanted[each].offset}
+
+    def done_covered(self, covered: Offsets) -> None:
+        self._done.covered(covered)

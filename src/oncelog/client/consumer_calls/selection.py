@@ -114,6 +114,7 @@ class Selection:
         if self._auto_commits.is_enabled:
             self._progress.finish_all()
             self._auto_commits.commit_later()
+        self._progress.forget(self._core.assignment.difference(wanted))  # others may go on there
         self._is_assigned_by_hand = bool(wanted)
         yield simply(lambda now_ms: self._core.assign(wanted, now_ms))
 
