@@ -115,6 +115,16 @@ def test_the_close_does_not_rely_on_a_commit_that_has_no_answer() -> None:
     assert scene.core.committed == [{ONE: 10}]
 
 
+def test_a_close_that_could_not_commit_does_not_try_again_when_its_partitions_go(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    scene = with_a_commit_under_way()
+    scene.core.leaving = [Revoking(frozenset([ONE]))]
+    scene.run(scene.calls.close(1_000, is_failing=False))
+    assert len(scene.core.commit_timeouts_ms) == 2
+    assert caplog.text.count("could not be committed") == 1
+
+
 def test_the_close_does_not_repeat_a_commit_that_went_well() -> None:
     scene = with_a_commit_under_way()
     answer(scene)

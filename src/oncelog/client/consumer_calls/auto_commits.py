@@ -62,6 +62,11 @@ class AutoCommits:
         """The group waits for us meanwhile, and a `poll()` that the user wants back soon."""
         yield from self.commit_now(self._before_revocation_ms)
 
+    def commit_before_leaving(self, timeout_ms: int | None = None) -> Call[None]:
+        """What then is not committed is nobody's: the revocations that follow do not take up the time once more."""
+        yield from self.commit_now(timeout_ms)
+        self._progress.forget_all()
+
     def commit_now(self, timeout_ms: int | None = None) -> Call[None]:
         """Before partitions are given away: there may be no other commit of theirs. What has no answer yet is part of
         it, for its answer may be that it failed."""

@@ -80,7 +80,7 @@ class ConsumerCalls:
         if self._core.fatal is not None:
             return
         try:
-            yield from self._auto_commits.commit_now(timeout_ms)
+            yield from self._auto_commits.commit_before_leaving(timeout_ms)
             yield from self.selection.leave()
         finally:
             self._core.submit(lambda _: self._core.close(deadline_ms))

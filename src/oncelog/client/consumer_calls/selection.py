@@ -86,7 +86,7 @@ class Selection:
         """Own nothing any more; in a group, after the user has heard what is revoked."""
         self._herald.check_no_callback("unsubscribe()")
         self._progress.finish_all()
-        yield from self._auto_commits.commit_now()
+        yield from self._auto_commits.commit_before_leaving()
         yield from self.leave()
 
     def leave(self) -> Call[None]:
