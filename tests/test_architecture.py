@@ -76,6 +76,7 @@ SHELLS = {
     "oncelog.admin.transactions": "clocks: how long a transaction has written nothing, how long to ask how one ended",
     "oncelog.audit.ports": "finds free ports",
     "oncelog.producer.spooling": "the folder of the spool: its lock, and waiting for the disk",
+    "oncelog.once.shipment": "a thread in which a producer may wait, and how long it is waited for",
     "oncelog.once.runner": "the loop over a consumer: its clock, its waits, and who stops it",
     "oncelog.processing.threads": "workers as threads: their clock, their waits, and who stops them",
     "oncelog.processing.tasks": "the event loop, with the same",

@@ -26,7 +26,7 @@ def test_how_far_a_partition_was_is_forgotten_when_it_goes() -> None:
     hand.drop([PARTITION])
     hand.spare += orders(5)
     assert hand.unsettled() == {PARTITION: 0}
-    assert hand.take_uncommitted() == {}
+    assert hand.uncommitted.hand_over() == {}
 
 
 def test_a_record_is_settled_when_its_partition_has_got_beyond_it() -> None:

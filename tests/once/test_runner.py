@@ -14,6 +14,8 @@ import oncelog
 from oncelog import once
 from oncelog.client.consumer_errors import WokenUp
 from oncelog.client.producer_errors import DeliveryFailed
+from oncelog.errors import CoordinatorNotAvailable
+from oncelog.once import dead_letters
 from oncelog.once import runner as runner_module
 from oncelog.records.model import RecordDeserializationError
 from oncelog.types import TopicPartition
@@ -34,6 +36,7 @@ def shop(tmp_path: Path) -> Shop:
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner_module, "Backoff", lambda: once.backoff.Backoff(first_s=0.001, longest_s=0.002))
+    monkeypatch.setattr(dead_letters, "in_thread", lambda work: work())
 
 
 def busy(locked_times: list[int]) -> sqlite3.OperationalError:
@@ -341,6 +344,56 @@ def test_patience_ends_and_nothing_is_lost(shop: Shop) -> None:
     assert failures
     assert consumer.positions == {PARTITION: 0}
     assert not consumer.committed
+
+
+@pytest.mark.parametrize("strategy", [once.MessageTable(), once.DatabaseOffsets()])
+def test_what_the_user_paused_stays_paused(shop: Shop, strategy: once.Strategy) -> None:
+    other = [Order(offset, partition=1) for offset in range(100, 102)]
+    consumer, failures = FakeConsumer({PARTITION: orders(2), OTHER: other}), []
+    consumer.assign([PARTITION, OTHER])
+    consumer.pause(OTHER)
+
+    def effect(connection: Any, record: Any) -> None:
+        if not failures:
+            raise busy(failures)
+        shop.book(connection, record)
+
+    database = once.Database.of(shop.url, prefix=shop.prefix)
+    once.Runner(consumer, database, effect, strategy=strategy).run(until_idle=IDLE)
+    assert shop.booked() == [0, 1]
+    assert consumer.paused() == {OTHER}
+
+
+# --- offset commits ---------------------------------------------------------------------------------------------------
+
+
+def test_offsets_that_the_broker_did_not_take_are_part_of_the_next_commit(shop: Shop) -> None:
+    consumer, failures = FakeConsumer({PARTITION: orders(2)}), []
+
+    def refuse(offsets: Any, on_commit: Any) -> None:
+        failures.append(offsets)
+        on_commit(offsets, CoordinatorNotAvailable("its answer was lost"))
+
+    consumer.commit_async = refuse  # type: ignore[assignment, method-assign]
+    runner_of(consumer, shop).run(until_idle=IDLE)
+    assert failures == [{PARTITION: 2}]
+    assert consumer.committed == {PARTITION: 2}
+
+
+def test_offsets_that_the_end_of_a_run_could_not_commit_are_committed_by_the_next(shop: Shop) -> None:
+    consumer = FakeConsumer({PARTITION: orders(2)})
+    commit = consumer.commit
+
+    def refuse(offsets: Any = None, **how: Any) -> None:
+        raise CoordinatorNotAvailable("it is away")
+
+    consumer.commit = refuse  # type: ignore[method-assign]
+    consumer.commit_async = lambda offsets, on_commit: None  # type: ignore[assignment, method-assign]  # no answer
+    runner = runner_of(consumer, shop)
+    runner.run(until_idle=IDLE)
+    consumer.commit = commit  # type: ignore[method-assign]
+    runner.run(until_idle=IDLE)
+    assert consumer.committed == {PARTITION: 2}
 
 
 # --- rebalances

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from oncelog import once
+from oncelog.once import dead_letters
 from oncelog.once import runner as runner_module
 from oncelog.once.strategy import Strategy
 from oncelog.records.model import RecordDeserializationError
@@ -40,6 +41,7 @@ def shop(tmp_path: Path) -> Shop:
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner_module, "Backoff", lambda: once.backoff.Backoff(first_s=0.001, longest_s=0.002))
+    monkeypatch.setattr(dead_letters, "in_thread", lambda work: work())
 
 
 class Garbled(FakeConsumer):

@@ -2,7 +2,7 @@
 
 The dead letter is written in the transaction that marks its message as failed, so there is one exactly if the message
 failed. `ship` sends it later, with an idempotent producer, and notes that. Whatever comes between the broker's storing
-it and the note (a crash, a database or a delivery that fails) sends it again, with the same `oncelog.dead.id`.
+it and the note (a crash, a delivery that fails) sends it again, with the same `oncelog.dead.id`.
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from oncelog.client.delivery import NotDeliveredYet
-from oncelog.errors import OncelogError
 from oncelog.once.database import Database, Row, Transaction
 from oncelog.once.errors import OnceError
 from oncelog.once.identity import place
 from oncelog.once.outcome import Outcome
+from oncelog.once.shipment import Shipment, in_thread
 from oncelog.once.strategy import Record
 
 logger = logging.getLogger(__name__)
@@ -27,10 +26,9 @@ logger = logging.getLogger(__name__)
 DEAD_LETTERS = "dead_letters"
 SHIPMENT = 100
 CLAIM_MS = 300_000
-"""How long one runner has for a shipment before another may take it up: longer than a producer tries to deliver."""
-SHIP_PATIENCE_S = 5.0
-"""How long one shipment is waited for. A producer may need minutes while brokers are away, and a runner that waited
-along would neither poll nor end."""
+"""How long one runner has for a shipment before another may take it up. Who still waits for a producer says so."""
+RENEWAL_S = CLAIM_MS / 1000 / 5
+"""How old a claim is when it is renewed: a producer may try for longer than one lasts (`delivery.timeout.ms`)."""
 HEADER = "oncelog.dead."
 MAX_REASON = 4_000
 
@@ -71,6 +69,11 @@ class DeadLetters:
         self._database = database
         self._scope = scope
         self._destination = destination
+        self._shipment: Shipment | None = None
+        """Of which somebody has to hear yet."""
+        self._claimed_at = 0.0
+        self._is_going_well = True
+        """Whatever is known of the shipment is stored."""
         table, dialect = database.tables.name(DEAD_LETTERS), database.dialect
         # A message that was opened again by hand may fail again: its letter is renewed, and sent again.
         self._write = (
@@ -85,14 +88,16 @@ class DeadLetters:
             f"SELECT 1 FROM {table} WHERE scope = :scope AND topic = :topic AND kafka_partition = :partition "
             "AND kafka_offset = :offset"
         )
+        claimed = f"claimed_until_ms = {dialect.now_ms} + {CLAIM_MS}"
         self._claim = (
-            f"UPDATE {table} SET claimed_until_ms = {dialect.now_ms} + {CLAIM_MS} WHERE number IN (SELECT number FROM "
+            f"UPDATE {table} SET {claimed} WHERE number IN (SELECT number FROM "
             f"{table} WHERE scope = :scope AND sent_at_ms IS NULL AND claimed_until_ms <= {dialect.now_ms} "
             f"ORDER BY number LIMIT {SHIPMENT}{dialect.skip_locked}) RETURNING number, topic, kafka_partition, "
             "kafka_offset, timestamp_ms, key, value, headers, reason, attempts, failed_at_ms"
         )
         numbers = f"number IN (SELECT CAST(value AS BIGINT) FROM {dialect.each_value})"
         self._note = f"UPDATE {table} SET sent_at_ms = {dialect.now_ms} WHERE {numbers}"
+        self._renew = f"UPDATE {table} SET {claimed} WHERE sent_at_ms IS NULL AND {numbers}"
         self._release = f"UPDATE {table} SET claimed_until_ms = 0 WHERE sent_at_ms IS NULL AND {numbers}"
 
     @property
@@ -127,43 +132,60 @@ class DeadLetters:
             self.write(transaction, record, reason, attempts)
         return Outcome.DONE
 
-    def ship_all(self) -> None:
-        while self.ship():
-            pass
+    # --- to their topic ---------------------------------------------------------------------------------------------
 
-    def ship(self) -> bool:
-        """Send some that wait, in order; whether there may be more. What cannot be sent now waits for the next time."""
+    def ship(self, patience_s: float, now: float) -> bool:
+        """Send some that wait, in order, and wait so long until they are stored; whether to go on at once. What cannot
+        be sent now waits for another time; of what is on its way a later call notes what became of it."""
+        shipment = self._shipment or self._begin(now)
+        if shipment is None:
+            return False
+        try:
+            shipment.look(patience_s)
+        finally:
+            self._note_fates(shipment, now)
+        if shipment.unsettled:
+            logger.info("%d dead letters of %s are on their way", len(shipment.unsettled), self._scope)
+        return self._shipment is None and shipment.size == SHIPMENT and self._is_going_well
+
+    @property
+    def is_shipping(self) -> bool:
+        """Of some nobody knows yet whether they are stored."""
+        return self._shipment is not None
+
+    def give_up(self) -> None:
+        """Nobody waits any more: what the producer has not got stays in the database, free for whoever comes next."""
+        if self._shipment is not None:
+            self._shipment.give_up()
+            self._shipment.look(0.0)
+            self._note_fates(self._shipment, self._claimed_at)
+
+    def _begin(self, now: float) -> Shipment | None:
         with self._database.transaction() as transaction:
             letters = sorted(transaction.run(self._claim, {"scope": self._scope}))
-        sent, unsent = self._send(letters)
-        with self._database.transaction() as transaction:
-            transaction.run(self._note, {"rows": json.dumps(sent)})
-            transaction.run(self._release, {"rows": json.dumps(unsent)})
-        return len(sent) == SHIPMENT
+        if not letters:
+            return None
+        self._claimed_at, self._is_going_well = now, True
+        self._shipment = Shipment(letters, self._send_one, self._scope, in_thread)
+        return self._shipment
 
-    def _send(self, letters: list[Row]) -> tuple[list[int], list[int]]:
-        """The numbers of those that are stored, and of those that are not. Of the rest nobody knows yet: they stay
-        claimed until it is certain that they are not on their way any more."""
-        on_their_way, sent = [], []
-        unsent = [letter[0] for letter in letters]
-        try:
-            for letter in letters:
-                on_their_way.append((letter[0], self._send_one(letter)))
-        except OncelogError as error:
-            logger.warning("dead letters of %s wait in the database: %s", self._scope, error)
-        patience_s = SHIP_PATIENCE_S
-        for number, future in on_their_way:  # each has its own fate: one that failed says nothing of those behind it
-            try:
-                future.result(timeout=patience_s)
-                sent.append(number)
-                unsent.remove(number)
-            except NotDeliveredYet as error:
-                logger.warning("a dead letter of %s is on its way, or will be sent again: %s", self._scope, error)
-                unsent.remove(number)
-                patience_s = 0.0  # the others were waited for as well
-            except OncelogError as error:
-                logger.warning("a dead letter of %s waits in the database: %s", self._scope, error)
-        return sent, unsent
+    def _note_fates(self, shipment: Shipment, now: float) -> None:
+        """Those that are neither stored nor refused stay claimed until it is certain that they are not on their way any
+        more."""
+        stored, unsent, unsettled = list(shipment.stored), list(shipment.unsent), list(shipment.unsettled)
+        is_claim_old = bool(unsettled) and now - self._claimed_at > RENEWAL_S
+        if stored or unsent or is_claim_old:
+            with self._database.transaction() as transaction:
+                transaction.run(self._note, {"rows": json.dumps(stored)})
+                transaction.run(self._release, {"rows": json.dumps(unsent)})
+                if is_claim_old:
+                    transaction.run(self._renew, {"rows": json.dumps(unsettled)})
+            shipment.noted([*stored, *unsent])  # not before: whatever the database has not heard is noted next time
+        if is_claim_old:
+            self._claimed_at = now
+        self._is_going_well = self._is_going_well and not unsent
+        if not unsettled:
+            self._shipment = None
 
     def _send_one(self, letter: Row) -> Any:
         _, topic, partition, offset, timestamp_ms, key, value, headers, reason, attempts, failed_at_ms = letter

@@ -23,7 +23,9 @@ logger = logging.getLogger(__name__)
 OTHER_CLIENTS = ("aiokafka", "cimpl", "confluent_kafka", "kafka")
 
 
-CALLS = ("assignment", "commit", "commit_async", "pause", "poll", "resume", "seek", "subscribe", "subscription")
+CALLS = (
+    "assignment", "commit", "commit_async", "pause", "paused", "poll", "resume", "seek", "subscribe", "subscription",
+)  # fmt: skip
 """What a runner needs a consumer to have."""
 
 
@@ -58,6 +60,8 @@ class Footing:
         """How often partitions were assigned."""
         self.unclaimed: set[TopicPartition] = set()
         """Ours, but the database has not been asked yet where to go on; paused until then."""
+        self._held: set[TopicPartition] = set()
+        """Paused by us. What the user paused is the user's to resume."""
         self._given_up: set[TopicPartition] = set()
         """The database says that they are another's, and the group has yet to notice; paused until it does."""
 
@@ -81,7 +85,7 @@ class Footing:
         if self._guard.keeps_positions and partitions:
             self.unclaimed.update(partitions)
             self._hand.drop(partitions)
-            consumer.pause(*partitions)
+            self._hold(partitions)
 
     def _on_revoked(self, consumer: Any, partitions: Collection[TopicPartition]) -> None:
         self.commit(None)
@@ -91,6 +95,7 @@ class Footing:
         self._hand.drop(partitions)
         self.unclaimed.difference_update(partitions)
         self._given_up.difference_update(partitions)
+        self._held.difference_update(partitions)
         self._guard.give_up(partitions)
 
     @property
@@ -118,7 +123,7 @@ class Footing:
                 )
             self._consumer.seek(partition, offset)
         self.unclaimed.difference_update(partitions)
-        self._consumer.resume(*partitions)
+        self._let_go(partitions)
 
     def step_back(self, fenced: PartitionFenced) -> None:
         """Others have claimed partitions that we work on: who has the newer generation of the group is right."""
@@ -130,7 +135,7 @@ class Footing:
                     "is it assigned to two consumers, or is one scope used by two groups?"
                 ) from fenced
             self._hand.drop([partition])
-            self._consumer.pause(partition)
+            self._hold([partition])
             if partition in unsettled:  # the database may not know a position yet
                 self._consumer.seek(partition, unsettled[partition])
             if ours > theirs:
@@ -143,14 +148,22 @@ class Footing:
     # ----------------------------------------------------------------------------------------
 
     def pause_all(self) -> None:
-        partitions = self._consumer.assignment()
-        if partitions:
-            self._consumer.pause(*partitions)
+        self._hold(self._consumer.assignment())
 
     def resume_all(self) -> None:
-        partitions = [each for each in self._consumer.assignment() if each not in self.unclaimed | self._given_up]
-        if partitions:
-            self._consumer.resume(*partitions)
+        self._let_go(self._held - self.unclaimed - self._given_up)
+
+    def _hold(self, partitions: Collection[TopicPartition]) -> None:
+        running = set(partitions) - self._consumer.paused()
+        if running:
+            self._consumer.pause(*running)
+            self._held |= running
+
+    def _let_go(self, partitions: Collection[TopicPartition]) -> None:
+        held = self._held.intersection(partitions, self._consumer.assignment())
+        self._held.difference_update(partitions)
+        if held:
+            self._consumer.resume(*held)
 
     def return_unsettled(self) -> None:
         """What is in hand and not dealt with is to be read again."""
@@ -165,20 +178,41 @@ class Footing:
 
     def commit(self, timeout_s: float | None) -> None:
         """Tell the broker how far we are, and wait, for `default.api.timeout.ms` if nothing else is said. Failing is no
-        harm: what is read again is recognised."""
-        offsets = self._hand.take_uncommitted()
-        if offsets and self.group_id is not None:
-            try:
-                self._consumer.commit(offsets, timeout=timeout_s)
-            except OncelogError as error:
-                logger.warning("offsets were not committed to the broker, records may be read again: %s", error)
+        harm: what is read again is recognised, and what was not committed is part of the next commit."""
+        uncommitted = self._hand.uncommitted
+        offsets = uncommitted.hand_over_again() if self.group_id is not None else {}
+        if not offsets:
+            return
+        try:
+            self._consumer.commit(offsets, timeout=timeout_s)
+        except BaseException as error:
+            uncommitted.failed(offsets)
+            if not isinstance(error, OncelogError):
+                raise
+            _warn(error)
+        else:
+            uncommitted.committed(offsets)
 
     def commit_later(self) -> None:
-        offsets = self._hand.take_uncommitted()
-        if offsets and self.group_id is not None:
-            self._consumer.commit_async(offsets, on_commit=_note_failure)
+        """Without waiting; the consumer says in a later `poll()` how it ended."""
+        uncommitted = self._hand.uncommitted
+        offsets = uncommitted.hand_over() if self.group_id is not None else {}
+        if not offsets:
+            return
+
+        def ended(_: object, error: BaseException | None) -> None:
+            if error is None:
+                uncommitted.committed(offsets)
+            else:
+                uncommitted.failed(offsets)
+                _warn(error)
+
+        try:
+            self._consumer.commit_async(offsets, on_commit=ended)
+        except BaseException:
+            uncommitted.failed(offsets)
+            raise
 
 
-def _note_failure(offsets: object, error: BaseException | None) -> None:
-    if error is not None:
-        logger.warning("offsets were not committed to the broker, records may be read again: %s", error)
+def _warn(error: BaseException) -> None:
+    logger.warning("offsets were not committed to the broker, records may be read again: %s", error)

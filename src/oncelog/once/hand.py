@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
+from oncelog.client.uncommitted import Uncommitted
 from oncelog.once.strategy import Record
 from oncelog.types import TopicPartition
 
@@ -32,7 +33,8 @@ class Hand:
         self.spare: list[Any] = []
         """Arrived while others were still in hand; their turn is next."""
         self._reached: dict[TopicPartition, int] = {}
-        self._uncommitted: dict[TopicPartition, int] = {}
+        self.uncommitted: Uncommitted[int] = Uncommitted()
+        """What the database knows, and the broker is not known to."""
         self._void: set[TopicPartition] = set()
 
     def take(self, records: list[Any]) -> None:
@@ -51,7 +53,7 @@ class Hand:
         reached = {(record.topic, record.partition): record.offset + 1 for record in records}
         for (topic, partition), offset in reached.items():
             self._reached[TopicPartition(topic, partition)] = offset
-            self._uncommitted[TopicPartition(topic, partition)] = offset
+            self.uncommitted.reached(TopicPartition(topic, partition), offset)
 
     def is_settled(self, record: Record) -> bool:
         return record.offset < self._reached.get(partition_of(record), 0)
@@ -63,14 +65,9 @@ class Hand:
         """
         self._void.update(partitions)
         self.spare = [record for record in self.spare if partition_of(record) not in partitions]
+        self.uncommitted.forget(partitions)
         for partition in partitions:
             self._reached.pop(partition, None)
-            self._uncommitted.pop(partition, None)
-
-    def take_uncommitted(self) -> dict[TopicPartition, int]:
-        """Offsets that the broker has not been told."""
-        uncommitted, self._uncommitted = self._uncommitted, {}
-        return uncommitted
 
     def unsettled(self) -> dict[TopicPartition, int]:
         """Where reading has to go on so that nothing in hand is passed over."""

@@ -52,6 +52,10 @@ COMMIT_INTERVAL_S = 1.0
 COMMIT_PATIENCE_S = 5.0
 """How long the end of a run waits for the broker to take the last offsets; records are recognised without them."""
 SHIP_INTERVAL_S = 5.0
+SHIP_SLICE_S = 0.5
+"""How long a shipment of dead letters is waited for in between: a producer may need minutes while brokers are away."""
+SHIP_PATIENCE_S = 5.0
+"""How long the end of a run waits for its dead letters; those that are not stored by then wait in the database."""
 CLEAN_INTERVAL_S = 1.0
 MAX_CLEAN_STEPS = 100
 DEFAULT_ATTEMPTS = 5
@@ -152,7 +156,7 @@ class Runner:
             if patience is not None:
                 patience.check(time.monotonic(), is_assigned=self._footing.is_placed)
             self._keep_house()
-        self._ship()
+        self._ship_last()
 
     def stop(self) -> None:
         """End `run` after the batch in hand. May be called from any thread, or from a signal's handler."""
@@ -160,6 +164,8 @@ class Runner:
 
     def close(self) -> None:
         """Let go of the database. The consumer is yours to close."""
+        if self._dead_letters is not None:
+            self._unless_away(self._dead_letters.give_up)
         self._worker.close()
 
     def _next_records(self, limit: int) -> list[Any]:
@@ -317,16 +323,34 @@ class Runner:
             self._next_commit = now + COMMIT_INTERVAL_S
             self._footing.commit_later()
         if now >= self._next_ship:
-            self._ship()
+            self._next_ship = now + SHIP_INTERVAL_S
+            self._unless_away(self._ship)
         if self._keep_ms is not None and now >= self._next_clean:
             self._next_clean = now + CLEAN_INTERVAL_S
             self._unless_away(lambda: self._clean(self._keep_ms or 0))
 
     def _ship(self) -> None:
-        self._next_ship = time.monotonic() + SHIP_INTERVAL_S
+        """A shipment at a time: records go on meanwhile."""
         dead_letters = self._dead_letters
         if dead_letters is not None:
-            self._unless_away(dead_letters.ship_all)
+            patience_s = 0.0 if dead_letters.is_shipping else SHIP_SLICE_S
+            if dead_letters.ship(patience_s, time.monotonic()):
+                self._next_ship = 0.0
+
+    def _ship_last(self) -> None:
+        """As many as can be sent in a while: no poll has to wait for them any more, but whoever wants the end."""
+        dead_letters = self._dead_letters
+        if dead_letters is None:
+            return
+        deadline = time.monotonic() + SHIP_PATIENCE_S
+
+        def ship() -> None:
+            now = time.monotonic()
+            while dead_letters.ship(max(0.0, deadline - now), now) and now < deadline:
+                now = time.monotonic()
+
+        self._unless_away(ship)
+        self._unless_away(dead_letters.give_up)
 
     def _clean(self, keep_ms: int) -> None:
         """Looks at twice as many rows as have come, so that the table stays within a bound."""
