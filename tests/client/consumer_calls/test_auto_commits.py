@@ -168,6 +168,39 @@ def test_a_commit_that_failed_brings_nothing_older_back() -> None:
     assert scene.core.committed == [{ONE: 20}]
 
 
+def test_a_partition_that_comes_back_is_not_committed_where_it_was_before_it_went() -> None:
+    """Another member may have got further meanwhile."""
+    scene = Scene(auto_commit_interval_ms=100).subscribed(ONE, on_revoked=lambda *_: 1 // 0)
+    scene.arrive(ONE, 0, 10)
+    scene.poll()
+    scene.core.commit_error = CommitFailed("no")
+    scene.core.tell(Revoking(frozenset([ONE])))
+    with pytest.raises(ZeroDivisionError):
+        scene.poll()
+    scene.core.commit_error = None
+    scene.core.own(ONE)
+    scene.poll(10_000)
+    assert scene.core.committed == []
+
+
+def test_a_commit_that_a_signal_interrupts_is_part_of_the_next() -> None:
+    scene = Scene(auto_commit_interval_ms=100).subscribed(ONE, TWO)
+    scene.arrive(TWO, 0, 5)
+    scene.poll()
+    commit = scene.core.commit
+
+    def interrupt(*args: Any, **how: Any) -> Any:
+        raise KeyboardInterrupt
+
+    scene.core.commit = interrupt  # type: ignore[method-assign]
+    scene.core.tell(Revoking(frozenset([ONE])))
+    with pytest.raises(KeyboardInterrupt):
+        scene.poll()
+    scene.core.commit = commit  # type: ignore[method-assign]
+    scene.poll(10_000)
+    assert scene.core.committed == [{TWO: 5}]
+
+
 @pytest.mark.parametrize("waits", [True, False])
 def test_a_commit_that_failed_brings_nothing_back_that_the_users_own_commit_covers(waits: bool) -> None:
     scene = with_a_commit_under_way()

@@ -107,9 +107,11 @@ class Herald:
         if isinstance(news, Revoking) and self._core.has_lost_place:
             news = Lost(news.partitions)  # it was lost before the user came to give it up
         if isinstance(news, Revoking):
-            yield from self._auto_commits.commit_before_revocation()
-            yield from self._tell(listener.on_revoked, news.partitions)
-            self._progress.forget(news.partitions)
+            try:
+                yield from self._auto_commits.commit_before_revocation()
+                yield from self._tell(listener.on_revoked, news.partitions)
+            finally:  # they go, whatever the callback raised
+                self._progress.forget(news.partitions)
         elif isinstance(news, Lost):
             self._progress.forget(news.partitions)
             yield from self._tell(listener.on_lost or listener.on_revoked, news.partitions)
