@@ -24,6 +24,9 @@ KAFKA_STORAGE_ERROR = 56
 DISK_BYTES = 12 * 1024 * 1024
 FILLER_BYTES = 6 * 1024 * 1024
 FULL_TIMEOUT_S = 120.0
+SMALL_BATCHES = {"batch.num.messages": 50}
+"""Of the load, however far it has fallen behind: a batch that is larger than what a file can hold never fits, and rolls the
+segment each time, so that small records would always find room in a new one."""
 
 
 def produce(scene: Scene, partition: int) -> Message:
@@ -68,7 +71,7 @@ def come_back(scene: Scene) -> None:
 
 def test_files_that_cannot_grow(tmp_path: Path) -> None:
     """The limit on a process's file sizes tears a write as a full disk does, and needs no privileges."""
-    with Scene(tmp_path) as scene:
+    with Scene(tmp_path, client=SMALL_BATCHES) as scene:
         pid = scene.broker.pid
         assert pid is not None
         unlimited = resource.prlimit(pid, resource.RLIMIT_FSIZE)
@@ -81,7 +84,7 @@ def test_files_that_cannot_grow(tmp_path: Path) -> None:
 
 
 def test_a_restart_while_files_cannot_grow(tmp_path: Path) -> None:
-    with Scene(tmp_path) as scene:
+    with Scene(tmp_path, client=SMALL_BATCHES) as scene:
         pid = scene.broker.pid
         assert pid is not None
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (SEGMENT_BYTES // 2 + 77, resource.RLIM_INFINITY))
