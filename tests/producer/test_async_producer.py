@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import uvloop
 
@@ -434,6 +435,35 @@ class TestEnds:
 
         run(body())
 
+    def test_flush_waits_for_tables(self, scripted: ScriptedBroker, run: Run) -> None:
+        async def body() -> None:
+            async with small(scripted, linger_ms=60_000) as producer:
+                rows = pa.table({"value": [b"x" * 100] * 300})
+                first = producer.send_table(TOPIC, rows)  # more than memory holds, and the topic is not known yet
+                assert await producer.flush() == 0
+                assert first.done()
+                scripted.hold()
+                second = producer.send_table(TOPIC, rows)
+                assert await producer.flush(0.05) == 300
+                scripted.gate.set()
+                assert await producer.flush() == 0
+                assert (await second).row_count == 300
+
+        run(body())
+
+    def test_flush_returns_when_close_gives_up(self, scripted: ScriptedBroker, run: Run) -> None:
+        async def body() -> None:
+            producer = AsyncProducer(scripted.bootstrap, linger_ms=0)
+            await known(producer)
+            lost = producer.send("missing", b"")
+            flushing = asyncio.create_task(producer.flush())
+            await asyncio.sleep(0)
+            await producer.close(0)
+            assert await flushing == 0
+            assert lost.done()
+
+        run(body())
+
     def test_flush_does_not_wait_for_linger(self, scripted: ScriptedBroker, run: Run) -> None:
         async def body() -> None:
             async with AsyncProducer(scripted.bootstrap, linger_ms=60_000) as producer:
@@ -490,10 +520,12 @@ class TestEnds:
             await known(producer)
             scripted.hold()
             future = producer.send(topic, b"")
+            table = producer.send_table(topic, pa.table({"value": [b""] * 3}))
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(producer.close(), 0.2)
             await producer.close()  # gives it no more time: it was given up
             assert "closed" in str(future.exception())
+            assert "closed" in str(table.exception())
             scripted.gate.set()
 
         run(body())

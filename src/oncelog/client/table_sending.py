@@ -78,10 +78,15 @@ class TableSending:
         self._group: RowGroup | None = None
         self._at = 0
         self._batch_bytes = min(config.batch_size, config.buffer_memory - BATCH_BYTES)
-        self.has_sent = False
-        """Some rows were accepted."""
+        self.accepted_rows = 0
+        """How many are in batches of the accumulator."""
         self._encoded: tuple[PartitionQueue, ProducerBatch] | None = None
         """A new batch, and the queue that takes it once there is memory."""
+
+    @property
+    def has_sent(self) -> bool:
+        """Some rows were accepted."""
+        return self.accepted_rows > 0
 
     # --- before anything is sent ------------------------------------------------------------------------------
 
@@ -158,7 +163,7 @@ class TableSending:
         delivery, first_index, count = joined
         if count:
             self._took(delivery, first_index, group, count)
-            self.has_sent = True
+            self.accepted_rows += count
         return count > 0
 
     def _encode(self, queue: PartitionQueue, group: RowGroup, now_ms: int) -> ProducerBatch:
@@ -180,11 +185,12 @@ class TableSending:
         assert self._encoded is not None
         assert self._group is not None
         queue, batch = self._encoded
+        count = batch.record_count  # before others may join it
         # What is full has nothing to linger for.
         if not self._accumulator.add(queue, batch, is_full=self._at < self._group.row_count):
             return Step.FULL
         self._encoded = None
-        self.has_sent = True
+        self.accepted_rows += count
         return Step.MOVED
 
     # --- which rows go where ----------------------------------------------------------------------------------

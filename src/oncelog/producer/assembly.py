@@ -72,6 +72,17 @@ class Parts:
         if self.core.transaction is not None:
             self.core.transaction.record_failed(error)
 
+    def await_topic(self, topic: str) -> None:
+        """The sender is to learn about it, until everybody who asked has called `await_topic_no_more`."""
+        awaited = self.core.awaited_topics
+        awaited[topic] = awaited.get(topic, 0) + 1
+
+    def await_topic_no_more(self, topic: str) -> None:
+        awaited = self.core.awaited_topics
+        awaited[topic] -= 1
+        if not awaited[topic]:
+            del awaited[topic]
+
     def serialize(self, record: ProducerRecord) -> Serialized:
         """Raises what is wrong with the record itself, as far as that is known without its topic."""
         if type(record.topic) is not str or record.topic not in self.accumulator.topics:

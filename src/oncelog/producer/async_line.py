@@ -31,6 +31,8 @@ class Lines:
         self._parts = parts
         self._attempt = attempt
         self._lines: dict[str, deque[Waiting]] = {}
+        self._awaited_topics: set[str] = set()
+        self._waiting_for_memory = 0
         self.count = 0
         """How many wait; read for every record, hence no property."""
         self.last_number = 0
@@ -150,10 +152,15 @@ class Lines:
         self._ask()
 
     def _ask(self) -> None:
-        """What the sender is to bring about for those who are first in line."""
+        """What the sender is to bring about for those who are first in line, beside what others ask for."""
+        parts = self._parts
         first = {topic: line[0] for topic, line in self._lines.items()}
-        asked = [topic for topic, one in first.items() if not self._is_known(topic) or self._may_grow(one)]
-        awaited = self._parts.core.awaited_topics
-        awaited.clear()
-        awaited.update(dict.fromkeys(asked, 1))
-        self._parts.accumulator.are_waiting_for_memory = len(first) - len(asked)
+        asked = {topic for topic, one in first.items() if not self._is_known(topic) or self._may_grow(one)}
+        waiting_for_memory = len(first) - len(asked)
+        before, self._awaited_topics = self._awaited_topics, asked
+        for topic in asked - before:
+            parts.await_topic(topic)
+        for topic in before - asked:
+            parts.await_topic_no_more(topic)
+        parts.accumulator.are_waiting_for_memory += waiting_for_memory - self._waiting_for_memory
+        self._waiting_for_memory = waiting_for_memory

@@ -8,7 +8,6 @@ the loop that it is first used in.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 import warnings
 from collections.abc import AsyncIterator, Iterable, Mapping
@@ -39,9 +38,8 @@ from oncelog.client.transaction.prepared import PreparedTransaction
 from oncelog.client.typed_settings import ProducerSettings
 from oncelog.errors import InvalidConfig
 from oncelog.producer.assembly import Serialized, assemble
-from oncelog.producer.async_line import Lines
-from oncelog.producer.async_table import AsyncTables
 from oncelog.producer.async_transactions import AsyncTransactions
+from oncelog.producer.async_unaccepted import Unaccepted
 from oncelog.producer.callbacks import tell
 from oncelog.producer.table import columns_of
 from oncelog.producer.transactions import no_transactions
@@ -55,7 +53,6 @@ EARLY_BYTES = 64 * 1024
 without a pause would else leave the broker idle until it rests."""
 WORTH_BYTES = 16 * 1024
 """From this size on, it is sent before somebody waits for it."""
-EXPIRY_PERIOD_S = 0.1  # how exactly `max.block.ms` is kept for records that wait in line
 
 
 class _Told:
@@ -117,13 +114,11 @@ class AsyncProducer(LoopIntake, metaclass=Hinting):
         intake = Intake(parts.accumulator, parts.placement, time.time, begin_batch=self._begin_batch)
         intake.is_open = False  # until there is a loop
         super().__init__(intake, parts.accumulator, self._hurry)
-        self._lines = Lines(parts, self._append)
-        self._lines_timer: asyncio.TimerHandle | None = None
-        self._lines_moved = asyncio.Event()
+        self._unaccepted = Unaccepted(parts, self._append, self._open_intake, self._wake)
+        self._lines = self._unaccepted.lines
         self._driver: StreamingDriver | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._unusable: ProducerClosed | None = None
-        self._tables: AsyncTables | None = None
         self._transactions: AsyncTransactions | None = None
 
     # --- sending ----------------------------------------------------------------------------------------------
@@ -147,9 +142,8 @@ class AsyncProducer(LoopIntake, metaclass=Hinting):
         on_delivery = self._interceptors.acknowledging(on_delivery)
         told = future if on_delivery is None else _Told(future, on_delivery)
         try:
-            if self._lines.send(self._parts.serialize(record), told, monotonic_ms()):
+            if self._unaccepted.send(self._parts.serialize(record), told):
                 self._intake.is_open = False  # nobody overtakes those in line
-                self._watch_lines()
         except Exception as error:
             self._interceptors.on_acknowledgement(None, error)
             raise
@@ -167,6 +161,7 @@ class AsyncProducer(LoopIntake, metaclass=Hinting):
         accumulator = self._accumulator
         queues = accumulator.topics.get(topic)
         if queues is None:
+            accumulator.check_not_suspended()  # it must not wait until the next transaction
             return False
         queue = self._parts.placement.queue_for(queues, partition, key, value)
         accepted = accumulator.append(queue, timestamp_ms, key, value, headers, future)
@@ -212,12 +207,10 @@ class AsyncProducer(LoopIntake, metaclass=Hinting):
         Raises `TableError` for columns that will not do, before anything is sent. Waits for memory without
         blocking the loop; await the result for where the rows were stored.
         """
-        driver = self._driver_here()
+        self._driver_here()
         check_callback(on_delivery, "on_delivery", "metadata")
         columns = columns_of(table, key, value, headers, timestamp, partition)
-        if self._tables is None:
-            self._tables = AsyncTables(self._parts, driver.wake)
-        return self._tables.send(topic, columns, on_delivery)
+        return self._unaccepted.send_table(topic, columns, on_delivery)
 
     # --- transactions -----------------------------------------------------------------------------------------
 
@@ -241,11 +234,15 @@ class AsyncProducer(LoopIntake, metaclass=Hinting):
     async def commit(self, timeout: float | None = None, *, wait: bool = True) -> None:
         """Send what was not sent yet, and make all of the transaction visible. Raises AbortNeeded if a record could
         not be stored, OutcomeUnknown after the timeout: then call it again. Without `wait` it goes on by itself, and
-        the next call hears how it ended."""
+        the next call hears how it ended.
+
+        Records and tables that still wait for their topic or for memory belong to the transaction, so all of them are
+        waited for first, without `wait` too: within `timeout`, or without one as long as each may wait
+        (`max.block.ms`)."""
         if wait:
             await self._of_transactions().end(Kind.COMMIT, checked.timeout_s(timeout))
         else:
-            await self._of_transactions().commit_later()
+            await self._of_transactions().commit_later(checked.timeout_s(timeout))
 
     async def flush_transaction(self, timeout: float | None = None) -> None:
         """After `commit(wait=False)`: until everything that was sent is stored, offsets too, and only the transaction's
@@ -253,7 +250,8 @@ class AsyncProducer(LoopIntake, metaclass=Hinting):
         await self._of_transactions().flush(checked.timeout_s(timeout))
 
     async def abort(self, timeout: float | None = None) -> None:
-        """End the transaction so that no reader of committed records ever sees any of it."""
+        """End the transaction so that no reader of committed records ever sees any of it. Records and tables that still
+        wait for their topic or for memory fail."""
         await self._of_transactions().end(Kind.ABORT, checked.timeout_s(timeout))
 
     @asynccontextmanager
@@ -278,48 +276,13 @@ class AsyncProducer(LoopIntake, metaclass=Hinting):
                 self._core.transaction,
                 self._parts.counters,
                 driver.wake,
-                self._all_accepted,
+                self._unaccepted,
                 self.config.max_block_ms,
             )
         if self._unusable is not None:
             raise self._unusable.with_traceback(None)
         self._check_loop(asyncio.get_running_loop())
         return self._transactions
-
-    async def _all_accepted(self) -> None:
-        if self._tables is not None:
-            await self._tables.all_accepted()
-        await self._until_moved(self._lines.last_number)
-
-    # --- records in line --------------------------------------------------------------------------------------
-
-    def _on_news(self) -> None:
-        """Memory came free, a topic became known, or the producer gave up."""
-        if self._lines.count:
-            self._lines.move()
-            self._lines_moved.set()
-            self._open_intake()
-        if self._tables is not None:
-            self._tables.tell()
-
-    def _watch_lines(self) -> None:
-        if self._lines_timer is None:
-            assert self._loop is not None
-            self._lines_timer = self._loop.call_later(EXPIRY_PERIOD_S, self._expire_lines)
-
-    def _expire_lines(self) -> None:
-        self._lines_timer = None
-        self._lines.expire(monotonic_ms())
-        self._lines_moved.set()
-        self._open_intake()
-        if self._lines.count:
-            self._watch_lines()
-
-    async def _until_moved(self, number: int) -> None:
-        """Until nobody waits in line who came before, or with, this one."""
-        while self._lines.first_number <= number:
-            self._lines_moved.clear()
-            await self._lines_moved.wait()
 
     # --- life -------------------------------------------------------------------------------------------------
 
@@ -349,6 +312,14 @@ class AsyncProducer(LoopIntake, metaclass=Hinting):
         if self._accumulator.early_bytes and self._accumulator.newest_bytes >= WORTH_BYTES:
             self._hurry()
 
+    def _on_news(self) -> None:
+        """Memory came free, a topic became known, or the producer gave up."""
+        self._unaccepted.on_news()
+
+    def _wake(self) -> None:
+        assert self._driver is not None
+        self._driver.wake()
+
     def _hurry(self) -> None:
         assert self._driver is not None
         self._check_loop(asyncio.get_running_loop())
@@ -361,8 +332,9 @@ class AsyncProducer(LoopIntake, metaclass=Hinting):
             )
 
     async def flush(self, timeout: float | None = None) -> int:
-        """Send everything now, and return when every record accepted so far has its result, or after `timeout` seconds.
-        Returns how many records are left without a result: 0 if all have one."""
+        """Send everything now, and return when every record and every table sent so far has its result, or after
+        `timeout` seconds. That includes what still waits for its topic or for memory. Returns how many records are left
+        without a result, rows of tables among them: 0 if all have one."""
         timeout = checked.timeout_s(timeout)
         if self._driver is None:
             return 0
@@ -376,18 +348,19 @@ class AsyncProducer(LoopIntake, metaclass=Hinting):
                 await asyncio.wait_for(self._all_settled(), timeout)
             return 0
         except TimeoutError:
-            return self._lines.count + self._accumulator.undelivered_count()
+            return self._unaccepted.count + self._accumulator.undelivered_count()
         finally:
             self._accumulator.flushing -= 1
 
     async def _all_settled(self) -> None:
-        await self._until_moved(self._lines.last_number)
+        await self._unaccepted.all_accepted()
         for delivery in self._accumulator.undelivered():
             await _settled(delivery)
 
     async def close(self, timeout: float | None = None) -> None:
         """Send what was accepted, then end. What is not delivered after `timeout` seconds (by default
-        `delivery.timeout.ms`) fails, and says so. An open transaction is aborted, if its coordinator can be reached; if
+        `delivery.timeout.ms`) fails, and says so; so do the rows of a table that are in no batch by then, or when the
+        call is cancelled. An open transaction is aborted, if its coordinator can be reached; if
         not, that is a WARNING, and it will be. Closing twice is harmless."""
         timeout = checked.timeout_s(timeout)
         if self._transactions is not None and self._unusable is None and timeout != 0:
@@ -402,20 +375,12 @@ class AsyncProducer(LoopIntake, metaclass=Hinting):
             timeout = self.config.delivery_timeout_ms / 1000
         deadline = time.monotonic() + timeout
         try:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._until_moved(self._lines.last_number), timeout)
-            self._lines.fail_all(self._unusable)
-            if self._tables is not None:
-                await self._tables.finish(deadline - time.monotonic())
+            await self._unaccepted.finish(deadline, self._unusable)
             self._end_by(deadline)
             await self._driver.join()
         except asyncio.CancelledError:  # whoever closes does not want to wait any more
-            self._lines.fail_all(self._unusable)
             self._end_by(time.monotonic())
             raise
-        finally:
-            if self._lines_timer is not None:
-                self._lines_timer.cancel()
         await self._driver.close()
 
     def _end_by(self, deadline: float) -> None:
@@ -423,8 +388,7 @@ class AsyncProducer(LoopIntake, metaclass=Hinting):
         close_at_ms = monotonic_ms() + max(0, int((deadline - time.monotonic()) * 1000))
         if self._core.close_at_ms is None or close_at_ms < self._core.close_at_ms:
             self._core.close_at_ms = close_at_ms
-        assert self._driver is not None
-        self._driver.wake()
+        self._wake()
 
     def __del__(self) -> None:
         if getattr(self, "_driver", None) is not None and self._unusable is None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from oncelog.client.batch import ProducerBatch
-from oncelog.client.delivery import OnDelivery
-from oncelog.client.records import RecordMetadata
+
+Metadata = TypeVar("Metadata")
 
 logger = logging.getLogger(__name__)
 
@@ -16,8 +18,10 @@ def run_callbacks(batch: ProducerBatch) -> None:
     batch.run_callbacks(log_raised)
 
 
-def tell(on_delivery: OnDelivery, metadata: RecordMetadata | None, error: Exception | None) -> None:
-    """Of one record."""
+def tell(
+    on_delivery: Callable[[Metadata | None, Exception | None], Any], metadata: Metadata | None, error: Exception | None
+) -> None:
+    """Of one record, or one table."""
     try:
         on_delivery(metadata, error)
     except BaseException:  # even an exit: it would end the sender, and not the program

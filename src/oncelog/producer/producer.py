@@ -247,15 +247,18 @@ class Producer(metaclass=Hinting):
         the user wants that."""
         taken = None
         if self.config.buffer_full == "block" and not self._news.is_own_thread:  # a callback would wait for itself
-            with self._counting:
-                self._accumulator.are_waiting_for_memory += 1
             began_ns = time.monotonic_ns()
+            is_counted = False
             try:
+                with self._counting:
+                    self._accumulator.are_waiting_for_memory += 1
+                    is_counted = True  # a signal may strike after any call, so at once
                 taken = self._news.wait_for(attempt, deadline - time.monotonic())
             finally:
-                with self._counting:
-                    self._accumulator.are_waiting_for_memory -= 1
-                    self._counters.buffer_wait_ns += time.monotonic_ns() - began_ns
+                if is_counted:
+                    with self._counting:
+                        self._accumulator.are_waiting_for_memory -= 1
+                        self._counters.buffer_wait_ns += time.monotonic_ns() - began_ns
         if taken is None:
             with self._counting:
                 self._counters.buffer_exhausted += 1
@@ -312,7 +315,8 @@ class Producer(metaclass=Hinting):
     def commit(self, timeout: float | None = None, *, wait: bool = True) -> None:
         """Send what was not sent yet, and make all of the transaction visible. Raises AbortNeeded if a record could
         not be stored, OutcomeUnknown after the timeout: then call it again. Without `wait` it goes on by itself, and
-        the next call hears how it ended."""
+        the next call hears how it ended. Tables whose `send_table()` has returned are part of it as a whole, or it
+        cannot be committed."""
         if wait:
             self._of_transactions().end(Kind.COMMIT, checked.timeout_s(timeout))
         else:
@@ -411,35 +415,40 @@ class Producer(metaclass=Hinting):
         check: Callable[[], None] | None = None,
     ) -> Found | None:
         """What `attempt` returns once there is news of the topic; None after the deadline."""
-        awaited, check = self._core.awaited_topics, check or self._check_usable
-        with self._counting:
-            awaited[topic] = awaited.get(topic, 0) + 1
-        self._driver.wake()
+        check = check or self._check_usable
 
         def attempt_while_usable() -> Found | None:
             check()
             return attempt()
 
+        is_counted = False
         try:
+            with self._counting:
+                count = self._core.awaited_topics.get(topic, 0)
+                self._core.awaited_topics[topic] = count + 1
+                is_counted = True  # a signal may strike after any call, so at once
+            self._driver.wake()
             return self._news.wait_for(attempt_while_usable, deadline - time.monotonic())
         finally:
-            with self._counting:
-                awaited[topic] -= 1
-                if not awaited[topic]:
-                    del awaited[topic]
+            if is_counted:
+                with self._counting:
+                    self._parts.await_topic_no_more(topic)
 
     # --- ends -------------------------------------------------------------------------------------------------
 
     def flush(self, timeout: float | None = None) -> int:
         """Send everything now, and return when every record accepted so far has its result and its callbacks have run,
         or after `timeout` seconds. Returns how many records are left without a result: 0 if all have one. Those that
-        are left are still on their way."""
+        are left are still on their way. Rows of a table are records; all of them were accepted when `send_table()`
+        returned, and the table's result is known once they have theirs."""
         timeout = checked.timeout_s(timeout)
         self._news.check_wait("flush()")
         deadline = None if timeout is None else time.monotonic() + timeout
-        with self._counting:
-            self._accumulator.flushing += 1
+        is_counted = False
         try:
+            with self._counting:
+                self._accumulator.flushing += 1
+                is_counted = True  # a signal may strike after any call, so at once
             self._driver.wake()
             if self._spooling is not None and not self._spooling.await_loaded(deadline):
                 return max(1, self._spooling.unsettled_count())
@@ -448,14 +457,16 @@ class Producer(metaclass=Hinting):
                     return max(1, self._accumulator.undelivered_count())
             return 0
         finally:
-            with self._counting:
-                self._accumulator.flushing -= 1
+            if is_counted:
+                with self._counting:
+                    self._accumulator.flushing -= 1
 
     def close(self, timeout: float | None = None) -> None:
         """Send what was accepted, then end. What is not delivered after `timeout` seconds (by default
         `delivery.timeout.ms`, with a spool at most two minutes) fails, and its futures and callbacks say so; with a
         spool it stays there, for the next producer to send. An open transaction is aborted, if its coordinator can be
-        reached; if not, that is a WARNING, and it will be. Closing twice is harmless."""
+        reached; if not, that is a WARNING, and it will be. A `send_table()` in another thread sends no more rows, and
+        its result tells which were sent. Closing twice is harmless."""
         self._close(checked.timeout_s(timeout))
 
     def _close(self, timeout: float | None, *, is_interrupted: bool = False) -> None:
