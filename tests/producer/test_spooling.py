@@ -530,8 +530,6 @@ class SlowSpool:
 
     def sync_failed(self, error: OSError) -> None: ...
 
-    def sync_interrupted(self, request: object) -> None: ...
-
 
 def committing(commits: GroupCommit, results: list[Exception | None]) -> threading.Thread:
     def commit() -> None:

@@ -75,4 +75,5 @@ cdef class Accumulator:
         object headers,
         object on_delivery,
     )
+    cpdef ProducerBatch _new_batch(self, PartitionQueue queue, long long size, long long now_ms)
     cpdef object _close(self, PartitionQueue queue)

@@ -224,14 +224,7 @@ class Accumulator:
             self._close(queue)  # also without room for another one: it is sent and makes room
             if self.used_bytes + needed > self._buffer_memory:
                 return None
-            batch = ProducerBatch(
-                queue.topic,
-                queue.index,
-                now_ms,
-                max(self._batch_size, HEADER_SIZE + size),
-                Delivery(queue.topic, queue.index, self._new_waiter),
-                min(queue.usual_bytes, self._buffer_memory // (len(self.incomplete) + 1)),
-            )
+            batch = self._new_batch(queue, size, now_ms)
             future = self._add(queue, batch, timestamp_ms, key, value, headers, on_delivery)
             batch.charged_bytes += HEADER_SIZE + BATCH_BYTES
             queue.queued_bytes += HEADER_SIZE + BATCH_BYTES
@@ -242,6 +235,41 @@ class Accumulator:
             return future
         finally:
             self._release()
+
+    def new_batch_with(
+        self,
+        queue: PartitionQueue,
+        timestamp_ms: int,
+        key: Buffer | None,
+        value: Buffer | None,
+        headers: HeadersInput,
+        on_delivery: OnDelivery | None,
+        now_ms: int,
+    ) -> ProducerBatch:
+        """As `append_anew`, for who wants to know the batch before anybody else does: `add` is the second step. Raises
+        RecordTooLarge or TypeError."""
+        batch = self._new_batch(queue, self.check_fits(queue, key, value, headers), now_ms)
+        batch.append(timestamp_ms, key, value, headers)
+        batch.charged_bytes = batch.size_bytes + BATCH_BYTES
+        if on_delivery is not None:
+            batch.call_back(0, timestamp_ms, on_delivery)
+            batch.charged_bytes += CALLBACK_BYTES
+        return batch
+
+    def _new_batch(self, queue: PartitionQueue, size: int, now_ms: int) -> ProducerBatch:
+        """For a first record of this size."""
+        return ProducerBatch(
+            queue.topic,
+            queue.index,
+            now_ms,
+            max(self._batch_size, HEADER_SIZE + size),
+            Delivery(queue.topic, queue.index, self._new_waiter),
+            min(queue.usual_bytes, self._buffer_memory // (len(self.incomplete) + 1)),
+        )
+
+    def holds(self, batch: ProducerBatch) -> bool:
+        """Whether it was added, and has no result yet."""
+        return batch in self.incomplete
 
     def append_rows(
         self, queue: PartitionQueue, rows: RowSource, start: int, stop: int, order: Buffer | None

@@ -204,7 +204,9 @@ class GroupCommit:
     def __init__(self, spool: Spool, lock: threading.Lock) -> None:
         self._spool = spool
         self._lock = lock
-        self._turn = threading.Condition()
+        self._entry = threading.Lock()
+        """Of `_turn`. Entered as itself: a signal between a condition's own steps would leave it locked."""
+        self._turn = threading.Condition(self._entry)
         self._is_syncing = False
         self._asked = 0
         self._done = 0
@@ -212,32 +214,31 @@ class GroupCommit:
 
     def commit(self) -> None:
         """Return once all that was written before is on the disk. Raises SpoolWriteFailed."""
-        with self._turn:
-            self._asked += 1
-            ticket = self._asked
-            while self._done < ticket and self._failure is None:
-                if not self._is_syncing:
-                    self._is_syncing = True
-                    break
-                self._turn.wait()
-            else:
-                self._raise_failure()
-                return
-            covered = self._asked
+        is_ours = False
         try:
-            self._sync()
+            with self._entry:
+                self._asked += 1
+                ticket = self._asked
+                while self._done < ticket and self._failure is None:
+                    if not self._is_syncing:
+                        covered = self._asked
+                        self._is_syncing = is_ours = True
+                        break
+                    self._turn.wait()
+            if is_ours:
+                self._sync()
+                self._end_turn(covered)
         except OSError as error:
             failure = SpoolWriteFailed(f"the record was not accepted, the spool could not be synced: {error}")
             self._end_turn(self._done, failure)
         except BaseException:  # a signal's handler: somebody else must try
-            self._end_turn(self._done)
+            if is_ours:
+                self._end_turn(self._done)
             raise
-        else:
-            self._end_turn(covered)
         self._raise_failure()
 
     def _end_turn(self, done: int, failure: SpoolWriteFailed | None = None) -> None:
-        with self._turn:
+        with self._entry:
             self._is_syncing = False
             self._done = done
             self._failure = self._failure or failure
@@ -257,10 +258,6 @@ class GroupCommit:
         except OSError as error:
             with self._lock:
                 self._spool.sync_failed(error)
-            raise
-        except BaseException:
-            with self._lock:
-                self._spool.sync_interrupted(request)
             raise
         with self._lock:
             self._spool.synced(request)

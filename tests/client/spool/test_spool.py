@@ -241,7 +241,6 @@ def test_an_interrupted_sync_is_done_again_as_a_whole() -> None:
     interrupted = spool.sync_request()
     assert interrupted is not None
     assert interrupted.is_directory_changed
-    spool.sync_interrupted(interrupted)
     assert spool.sync_request() == interrupted
 
 

@@ -33,12 +33,16 @@ class Backlog:
         """Begin again with the oldest file; the books tell what waits."""
         self._ahead.clear()
         self._file_number = self._position = 0
+        self.recount()
+
+    def recount(self) -> None:
         self.count = sum(book.waiting for book in self._books.values())
 
     def wrote(self, record_file: RecordFile, position: int) -> None:
         if not self.count:
             self._ahead.clear()
-            self._file_number, self._position = record_file.number, position
+            self._file_number = record_file.number
+            self._position = position
         self.count += 1
 
     def loaded(self, count: int = 1) -> None:

@@ -50,6 +50,21 @@ class PartitionBook:
         file.live += 1
         self.next = entry + 1
 
+    def take_back(self, entry: int) -> None:
+        """`written` was called for this entry, the last one, and perhaps did not come to its end: it was not written
+        after all. The file's count is the caller's to put right."""
+        runs = self.runs
+        if runs and runs[-1].end > entry:
+            runs[-1].end = entry
+        if runs and runs[-1].first >= runs[-1].end:
+            runs.pop()
+        self.next = entry
+
+    def live_in(self, file: LiveCount) -> int:
+        """How many of its entries in this file are not settled."""
+        missing = self.fates.settled.missing
+        return sum(high - low for run in self.runs if run.file is file for low, high in missing(run.first, run.end))
+
     def skip_to(self, entry: int) -> bool:
         """Count from `entry` on; whether numbers are left out, which must be settled."""
         is_ahead = self.next < entry
@@ -60,6 +75,11 @@ class PartitionBook:
         """The next waiting entries are in memory now."""
         for _ in range(count):
             self.loaded = self.fates.settled.next_missing(self.loaded + 1)
+
+    def take_to(self, end: int) -> None:
+        """All entries below are in memory now; some of them may be counted already."""
+        if self.loaded < end:
+            self.loaded = self.fates.settled.next_missing(end)
 
     def release(self, first: int, end: int) -> bool:
         """Let go of the files, before the entries are settled in the fates: those already settled count no more.

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final
+from typing import Final, Protocol
 from weakref import WeakValueDictionary
 
-from oncelog.client.accumulator import Accumulator, Lock, PartitionQueue, RecordTooLarge
+from oncelog.client.accumulator import Accumulator, PartitionQueue, RecordTooLarge
 from oncelog.client.batch import ProducerBatch
 from oncelog.client.delivery import Delivery, OnDelivery, RecordFuture, Waiter
 from oncelog.client.producer_errors import ProducerClosed
@@ -30,6 +30,16 @@ FEED_BURST: Final = 500
 """Records that are loaded while users' threads wait for the lock."""
 
 logger = logging.getLogger(__name__)
+
+
+class Lock(Protocol):
+    """What `threading.Lock` offers. Users' threads enter it by `with`: a signal never finds it taken and nobody there to
+    give it back, which it may between `acquire()` and `try`."""
+
+    def acquire(self) -> object: ...
+    def release(self) -> None: ...
+    def __enter__(self) -> object: ...
+    def __exit__(self, *reason: object) -> object: ...
 
 
 class WaitingFuture(RecordFuture):
@@ -77,6 +87,7 @@ class Feeder:
         """Whether a record may be sent as soon as it is written; not if it must be synced first."""
         self.is_flowing = False
         """Whether anything may be loaded: not before the fate of what an earlier process left is known."""
+        self.lock = lock
         self.acquire = lock.acquire
         self.release = lock.release
         self.keeps_failed = False
@@ -105,8 +116,7 @@ class Feeder:
         """Write the record to the spool, and load it if there is room. Raises RecordTooLarge, TypeError, SpoolError or
         ProducerClosed: then it was not accepted."""
         self._accumulator.check_fits(queue, key, value, headers)
-        self.acquire()
-        try:
+        with self.lock:
             if self._closed is not None:
                 raise self._closed
             entry = self._spool.append(queue.topic, queue.index, timestamp_ms, key, value, headers)
@@ -115,8 +125,6 @@ class Feeder:
                 if future is not None:
                     return future
             return self._let_wait(queue, entry, timestamp_ms, on_delivery)
-        finally:
-            self.release()
 
     def _load(
         self,
@@ -131,23 +139,46 @@ class Feeder:
     ) -> RecordFuture | None:
         """None if memory is full. A batch holds consecutive entries; behind a gap another one begins."""
         place = (queue.topic, queue.index)
+        batch = queue.open if self._next_in_batch.get(place) == entry else None
+        count = 0 if batch is None else batch.record_count
         future: RecordFuture | None = None
-        if self._next_in_batch.get(place) == entry:
-            future = self._accumulator.append(queue, timestamp_ms, key, value, headers, on_delivery)
-        if future is None:
-            try:
-                future = self._accumulator.append_anew(queue, timestamp_ms, key, value, headers, on_delivery, now_ms)
-            except (ProducerClosed, TransactionError):  # between an end and our hearing of it
-                return None
+        try:
+            if batch is not None:
+                future = self._accumulator.append(queue, timestamp_ms, key, value, headers, on_delivery)
             if future is None:
-                return None
-            self._began_batch(future.delivery, entry)
-        self._next_in_batch[place] = entry + 1
-        self._spool.took(*place)
+                batch, count = None, 0
+                new = self._accumulator.new_batch_with(queue, timestamp_ms, key, value, headers, on_delivery, now_ms)
+                batch = new
+                future = RecordFuture(new.delivery, 0, timestamp_ms)
+                if not self._begin(queue, new, entry):
+                    return None
+            self._next_in_batch[place] = entry + 1
+            self._spool.took(*place)
+        except BaseException:  # a signal's handler, at any point
+            if batch is not None and batch.record_count > count and self._accumulator.holds(batch):
+                self._next_in_batch[place] = entry + 1
+                self._spool.took_to(*place, entry + 1)
+            raise
         return future
+
+    def _begin(self, queue: PartitionQueue, batch: ProducerBatch, entry: int) -> bool:
+        """Known here before anybody can send it."""
+        self._began_batch(batch.delivery, entry)
+        is_added = False
+        try:
+            is_added = self._accumulator.add(queue, batch, is_full=False)
+        except (ProducerClosed, TransactionError):  # between an end and our hearing of it
+            return False
+        finally:
+            if not is_added and not self._accumulator.holds(batch):
+                self._forget_batch(batch.delivery)
+        return is_added
 
     def _began_batch(self, delivery: Delivery, entry: int) -> None:
         self._entries[delivery] = _Entries(entry)
+
+    def _forget_batch(self, delivery: Delivery) -> None:
+        self._entries.pop(delivery, None)
 
     def _let_wait(
         self, queue: PartitionQueue, entry: int, timestamp_ms: int, on_delivery: OnDelivery | None

@@ -105,7 +105,8 @@ class Journal:
         self._roll_at = 0
         self._reserved = 0
         self._is_unclean = False
-        """A failed write may have left something behind the end."""
+        """A write has begun: if it does not come to its end, by an error or a signal, something may lie behind the end
+        of the file."""
         self._broken: str | None = None
 
     def begin(self, number: int, summary: Iterable[Fact]) -> None:
@@ -148,9 +149,12 @@ class Journal:
             self._roll_at += ROLL_BYTES
             self._survive_failed_roll(error)
             return
+        except BaseException as error:  # a signal's handler: perhaps the new one is there, and we are at the old one
+            self._survive_failed_roll(error)
+            raise
         self._remove(old)
 
-    def _survive_failed_roll(self, error: OSError) -> None:
+    def _survive_failed_roll(self, error: BaseException) -> None:
         """The old journal may go on only if no new one can be found in its place."""
         path = journal_path(self._directory, self._number + 1)
         logger.warning("%s could not be written: %s", path, error)
@@ -177,9 +181,10 @@ class Journal:
                 body = _SYNCED.pack(self._synced_bytes) + encode_fact(fact)
                 data += encode_frame(self._number, file.size + len(data), body)
             self._reserve(file, file.size + len(data))
-            file.append(data)
-        except OSError as error:
             self._is_unclean = True
+            file.append(data)
+            self._is_unclean = False
+        except OSError as error:
             with contextlib.suppress(OSError):
                 self._clean(file)
             raise SpoolWriteFailed(f"{journal_path(self._directory, self._number)}: {error}") from error

@@ -67,6 +67,8 @@ class SyncRequest:
     storage: Storage
     directory: str
     files: tuple[tuple[RecordFile, int], ...]
+    directory_changes: int
+    """How many there were before it."""
     is_directory_changed: bool
 
     def run(self) -> None:
@@ -85,23 +87,31 @@ class RecordFiles:
         self._roll_bytes = max(min(ROLL_BYTES, max_bytes // MIN_FILES), 1)
         self._is_durable = is_durable
         self.files: dict[int, RecordFile] = {}
-        self.total_bytes = 0
+        self._passed_bytes = 0
+        """Of all files but the one that grows."""
         self._active: RecordFile | None = None
         self._next_number = 1
-        self._is_unclean = False
-        """A failed write may have left something behind the end of the file that grows."""
-        self._is_directory_changed = False
+        self._unfinished: tuple[RecordFile, int] | None = None
+        """A write that has begun, in this file from this position on. While it is here, the write may be whole, torn or
+        counted in part, and it never counts: an error or a signal can come at any point. One assignment ends it."""
+        self._directory_changes = 0
+        self._synced_changes = 0
         self.before_growing: Callable[[RecordFile], None] = lambda record_file: None
         """Called whenever zeros were reserved in a file, before they are written over. May raise SpoolWriteFailed."""
 
     def adopt(self, record_file: RecordFile) -> None:
         """A file of an earlier process. It is only read from now on."""
         self.files[record_file.number] = record_file
-        self.total_bytes += record_file.size
+        self._passed_bytes += record_file.size
         self._next_number = max(self._next_number, record_file.number + 1)
 
+    @property
+    def total_bytes(self) -> int:
+        return self._passed_bytes if self._active is None else self._passed_bytes + self._active.size
+
     def append(self, book: PartitionBook, body: bytes) -> tuple[RecordFile, int]:
-        """Write an entry; where it lies. Raises SpoolFull or SpoolWriteFailed, and nothing was written."""
+        """Write an entry; where it lies. It counts once `keep` was called, and else `take_back` must be. Raises
+        SpoolFull or SpoolWriteFailed, and nothing was written."""
         size = FRAME_BYTES + len(body)
         if self.total_bytes + size > self._max_bytes:
             raise SpoolFull(
@@ -112,67 +122,88 @@ class RecordFiles:
         try:
             if active is None or (active.size + size > self._roll_bytes and active.size):
                 active = self._roll()
-            elif self._is_unclean:
-                self._clean(active)
-            position = active.size
-            if position + size >= active.reserved:
-                self._grow(active, position + size)
-            active.file.append(encode_frame(active.number, position, body))
+            position = self._write(active, body)
         except OSError as error:
-            self._try_to_clean()
+            self.take_back()
             raise SpoolWriteFailed(
                 f"the record was not accepted, {self._directory} cannot be written: {error}; make room on the disk or"
                 " choose another spool_dir"
             ) from error
-        active.size = position + size
-        self.total_bytes += size
         book.written(book.next, active)
         return active, position
+
+    def append_note(self, note: JournalNote) -> None:
+        """How far the journal is. Raises OSError or SpoolWriteFailed: then nothing was written."""
+        try:
+            self._write(self._active or self._roll(), encode_note(note))
+            self.keep()
+        except BaseException:
+            self.take_back()
+            raise
+
+    def _write(self, active: RecordFile, body: bytes) -> int:
+        """Returns the position."""
+        self._clean()
+        position = active.size
+        end = position + FRAME_BYTES + len(body)
+        if end >= active.reserved:
+            self._grow(active, end)
+        self._unfinished = active, position
+        active.file.append(encode_frame(active.number, position, body))
+        active.size = end
+        return position
+
+    @property
+    def is_unfinished(self) -> bool:
+        """An entry was written, or a part of it, and not kept."""
+        return self._unfinished is not None
+
+    def keep(self) -> None:
+        """The entry that was written last counts."""
+        self._unfinished = None
+
+    def take_back(self) -> None:
+        """It does not count after all. Until the disk lets us take it away, nothing is written behind it."""
+        if self._unfinished is not None:
+            record_file, position = self._unfinished
+            record_file.size = position
+        self._count_passed()
+        with contextlib.suppress(OSError):
+            self._clean()
+
+    def _clean(self) -> None:
+        if self._unfinished is not None:
+            record_file, position = self._unfinished
+            record_file.size = position
+            record_file.clear(position)
+            self._unfinished = None
 
     def _roll(self) -> RecordFile:
         number = self._next_number
         path = records_path(self._directory, number)
-        if self._active is not None:
-            self._clean(self._active)
+        self._clean()
         active = RecordFile(number, path, self._storage.open(path, create=True))
         active.file.resume(0)  # it may be there since a try that failed
         active.size = 0
         self._grow(active, 0)
         self._next_number = number + 1
-        self._is_directory_changed = True
-        self.files[number] = self._active = active
+        self._directory_changes += 1
+        self.files[number] = active
+        self._active = active
+        self._count_passed()
         return active
 
+    def _count_passed(self) -> None:
+        self._passed_bytes = sum(one.size for one in self.files.values() if one is not self._active)
+
     def _grow(self, active: RecordFile, size: int) -> None:
+        before = active.reserved
         active.reserve(size)
-        self.before_growing(active)
-
-    def _clean(self, active: RecordFile) -> None:
-        if self._is_unclean:
-            active.clear(active.size)
-            self._is_unclean = False
-
-    def _try_to_clean(self) -> None:
-        """Take away what a failed write may have left; until that succeeds, nothing is written behind it."""
-        if self._active is not None:
-            self._is_unclean = True
-            with contextlib.suppress(OSError):
-                self._clean(self._active)
-
-    def append_note(self, note: JournalNote) -> None:
-        """How far the journal is. Raises OSError or SpoolWriteFailed: then nothing was written."""
         try:
-            active = self._active or self._roll()
-            self._clean(active)
-            data = encode_frame(active.number, active.size, encode_note(note))
-            if active.size + len(data) >= active.reserved:
-                self._grow(active, active.size + len(data))
-            active.file.append(data)
-        except OSError:
-            self._try_to_clean()
+            self.before_growing(active)
+        except BaseException:
+            active.reserved = before  # so that the next write tells of it
             raise
-        active.size += len(data)
-        self.total_bytes += len(data)
 
     @property
     def active(self) -> RecordFile | None:
@@ -186,18 +217,15 @@ class RecordFiles:
     def sync_request(self) -> SyncRequest | None:
         """What is to be synced now; None if nothing is. One request at a time."""
         files = tuple((one, one.size) for one in self.files.values() if one.synced_bytes < one.size)
-        if not files and not self._is_directory_changed:
+        if not files and self._synced_changes == self._directory_changes:
             return None
-        request = SyncRequest(self._storage, self._directory, files, self._is_directory_changed)
-        self._is_directory_changed = False
-        return request
+        changes = self._directory_changes
+        return SyncRequest(self._storage, self._directory, files, changes, changes != self._synced_changes)
 
     def synced(self, request: SyncRequest) -> None:
         for record_file, size in request.files:
             record_file.synced_bytes = max(record_file.synced_bytes, size)
-
-    def sync_interrupted(self, request: SyncRequest) -> None:
-        self._is_directory_changed |= request.is_directory_changed
+        self._synced_changes = max(self._synced_changes, request.directory_changes)
 
     def cut_unsynced(self) -> None:
         """After a failed sync: take back what was never promised, as far as the disk obeys."""
@@ -224,9 +252,10 @@ class RecordFiles:
                 continue
             record_file.file.close()
             del self.files[number]
-            self.total_bytes -= record_file.size
             if record_file is self._active:
                 self._active = None
+            else:
+                self._passed_bytes -= record_file.size
 
     def close(self) -> None:
         for record_file in self.files.values():

@@ -154,8 +154,25 @@ class Spool:
             book = self._new_book(topic, partition)
         entry = book.next
         body = encode_entry(book.topic, partition, entry, timestamp_ms, key, value, headers)
-        self._backlog.wrote(*self._files.append(book, body))
+        try:
+            self._backlog.wrote(*self._files.append(book, body))
+            self._files.keep()
+        except SpoolError:
+            raise
+        except BaseException:  # a signal's handler, at any point
+            self._take_back(book, entry)
+            raise
         return entry
+
+    def _take_back(self, book: PartitionBook, entry: int) -> None:
+        """Unless it was kept, the entry counts nowhere."""
+        if self._files.is_unfinished:
+            book.take_back(entry)
+            active = self._files.active
+            if active is not None:
+                active.live = sum(one.live_in(active) for one in self._books.values())
+            self._backlog.rewind()
+            self._files.take_back()
 
     def _new_book(self, topic: str, partition: int) -> PartitionBook:
         place = TopicPartition(topic, partition)
@@ -170,6 +187,11 @@ class Spool:
         """The next waiting records of the partition are in memory now."""
         self._books[(topic, partition)].took(count)
         self._backlog.loaded(count)
+
+    def took_to(self, topic: str, partition: int, end: int) -> None:
+        """As `took`, where a signal may have come between, or in the middle of it: the entries below are in memory."""
+        self._books[(topic, partition)].take_to(end)
+        self._backlog.recount()
 
     def is_next(self, topic: str, partition: int, entry: int) -> bool:
         """Whether nothing of the partition waits on disk before this entry."""
@@ -474,10 +496,6 @@ class Spool:
         """A disk that failed to sync may have dropped anything: take back what was not promised, accept no more."""
         self._failure = f"{self._directory} could not be synced ({error}), so nothing more is accepted"
         self._files.cut_unsynced()
-
-    def sync_interrupted(self, request: SyncRequest) -> None:
-        """Nobody knows how far it came: the next one does it all."""
-        self._files.sync_interrupted(request)
 
     def close(self) -> None:
         """Leave nothing behind that a later process need not know."""

@@ -83,22 +83,36 @@ class TransactionFeeder(Feeder):
         now_ms: int,
     ) -> RecordFuture:
         self._accumulator.check_fits(queue, key, value, headers)
-        self.acquire()
-        try:
+        with self.lock:
             if self._closed is not None:
                 raise self._closed
             entry = self._spool.append(queue.topic, queue.index, timestamp_ms, key, value, headers)
             self._is_news |= self.is_flowing and not self.taken
             if self._may_take(queue) and self._spool.is_next(queue.topic, queue.index, entry):
-                loaded = self._load(queue, entry, timestamp_ms, key, value, headers, None, now_ms)
-                self.taken += loaded is not None
+                self._take(queue, entry, timestamp_ms, key, value, headers, now_ms)
             place = TopicPartition(queue.topic, queue.index)
             promises = self._promises.get(place)
             if promises is None:
                 promises = self._promises[place] = Promises(place, entry, self._new_waiter)
             return promises.give(entry, timestamp_ms, on_delivery)
-        finally:
-            self.release()
+
+    def _take(
+        self,
+        queue: PartitionQueue,
+        entry: int,
+        timestamp_ms: int,
+        key: Buffer | None,
+        value: Buffer | None,
+        headers: HeadersInput,
+        now_ms: int,
+    ) -> None:
+        taken = self.taken
+        try:
+            loaded = self._load(queue, entry, timestamp_ms, key, value, headers, None, now_ms)
+            self.taken = taken + (loaded is not None)
+        except BaseException:  # a signal's handler, at any point
+            self.taken = taken + (not self._spool.is_next(queue.topic, queue.index, entry))
+            raise
 
     def is_news(self, future: RecordFuture) -> bool:
         """Whether the sender should look: a transaction has its first record, or another batch to send."""
@@ -132,6 +146,9 @@ class TransactionFeeder(Feeder):
     def _began_batch(self, delivery: Delivery, entry: int) -> None:
         self._firsts[delivery] = entry
         self._is_news = True
+
+    def _forget_batch(self, delivery: Delivery) -> None:
+        self._firsts.pop(delivery, None)
 
     def _loaded(self, record: SpooledRecord, loaded: RecordFuture) -> None:
         self.taken += 1
