@@ -12,6 +12,7 @@ import time
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -683,6 +684,20 @@ class TestTopics:
                 assert all(future.exception(PATIENCE_S) is None for future in futures)
                 assert len(futures) == 16
                 assert producer._core.awaited_topics == {}
+
+    def test_is_not_asked_for_any_more_after_an_interruption(
+        self, scripted: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with Producer(scripted.bootstrap) as producer, monkeypatch.context() as interrupting:
+
+            def interrupted() -> None:
+                raise KeyboardInterrupt
+
+            interrupting.setattr(producer, "_driver", SimpleNamespace(wake=interrupted))
+            with pytest.raises(KeyboardInterrupt):
+                producer.send(TOPIC, b"")
+            assert producer._core.awaited_topics == {}
+            interrupting.undo()
 
     def test_not_known_yet_cannot_be_waited_for_in_a_callback(self, producer: Producer) -> None:
         failures: list[BaseException] = []

@@ -11,11 +11,11 @@ from oncelog.client import arguments as checked
 from oncelog.client.arguments import OffsetsInput
 from oncelog.client.consumer_records import GroupMetadata
 from oncelog.client.producer_counters import ProducerCounters
+from oncelog.client.producer_errors import DeliveryFailed
 from oncelog.client.transaction.command import Command, Kind
 from oncelog.client.transaction.core import TransactionCore
 from oncelog.client.transaction.model import Phase
 from oncelog.client.transaction.prepared import PreparedTransaction
-from oncelog.client.producer_errors import DeliveryFailed
 from oncelog.client.transaction_errors import AbortNeeded, OutcomeUnknown, TransactionError
 from oncelog.producer.async_unaccepted import Unaccepted
 from oncelog.producer.transactions import abort_patience_s, checked_group, count, nobody_waits, out_of_time
@@ -83,8 +83,8 @@ class AsyncTransactions:
             count = self._unaccepted.count
             waits = "1 record waits" if count == 1 else f"{count:,} records wait"
             raise OutcomeUnknown(
-                f"{kind.value} could not begin within {timeout:g} s: {waits} for a topic to become known, or for memory."
-                " The transaction is still open: call it again, or abort()"
+                f"{kind.value} could not begin within {timeout:g} s: {waits} for a topic to become known, or for"
+                " memory. The transaction is still open: call it again, or abort()"
             ) from None
 
     async def flush(self, timeout: float | None) -> None:

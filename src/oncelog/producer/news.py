@@ -33,7 +33,9 @@ class TimedEvent(threading.Event):
 
 class News:
     def __init__(self) -> None:
-        self._condition = threading.Condition()
+        self._entry = threading.RLock()
+        """Of the condition. Entered as itself: a signal between a condition's own steps would leave it locked."""
+        self._condition = threading.Condition(self._entry)
         self._waiting = 0
         self.thread: threading.Thread | None = None
         """The sender's."""
@@ -49,13 +51,13 @@ class News:
 
     def tell(self) -> None:
         if self._waiting:
-            with self._condition:
+            with self._entry:
                 self._condition.notify_all()
 
     def wait_for(self, attempt: Callable[[], Found | None], timeout_s: float) -> Found | None:
         """What `attempt` returns, once that is not None; None after the timeout."""
         deadline = time.monotonic() + timeout_s
-        with self._condition:
+        with self._entry:
             self._waiting += 1
             try:
                 while True:

@@ -1,4 +1,4 @@
-"""A signal's handler may raise between any two lines of `send()`. Whatever it interrupts is accepted whole or not at all,
+"""A signal's handler may raise between any two lines of `send()`. What it interrupts is accepted whole or not at all,
 and everything after it is as if there had been no signal: nothing twice, nothing lost, all in order."""
 
 from __future__ import annotations
@@ -99,9 +99,7 @@ def decoded(batch: Any) -> list[Any]:
 @pytest.mark.parametrize("earlier", [0, 1])
 @pytest.mark.parametrize("loads_at_once", [True, False])
 @pytest.mark.parametrize("kind", [Feeder, TransactionFeeder])
-def test_a_signal_at_any_point_harms_no_other_record(
-    kind: type[Feeder], loads_at_once: bool, earlier: int
-) -> None:
+def test_a_signal_at_any_point_harms_no_other_record(kind: type[Feeder], loads_at_once: bool, earlier: int) -> None:
     first, after = [b"early %d" % number for number in range(earlier)], [b"after 1", b"after 2"]
     whole = set()
     for point in range(1, 1000):

@@ -33,8 +33,8 @@ logger = logging.getLogger(__name__)
 
 
 class Lock(Protocol):
-    """What `threading.Lock` offers. Users' threads enter it by `with`: a signal never finds it taken and nobody there to
-    give it back, which it may between `acquire()` and `try`."""
+    """What `threading.Lock` offers. Users' threads enter it by `with`: between `acquire()` and `try` a signal would leave
+    it taken for ever."""
 
     def acquire(self) -> object: ...
     def release(self) -> None: ...
