@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from types import TracebackType
 from typing import Final, Protocol
 from weakref import WeakValueDictionary
 
@@ -33,13 +34,15 @@ logger = logging.getLogger(__name__)
 
 
 class Lock(Protocol):
-    """What `threading.Lock` offers. Users' threads enter it by `with`: between `acquire()` and `try` a signal would leave
-    it taken for ever."""
+    """What `threading.Lock` offers. Users' threads enter it by `with`: a signal between `acquire()` and `try` would
+    leave it taken for ever."""
 
     def acquire(self) -> object: ...
     def release(self) -> None: ...
     def __enter__(self) -> object: ...
-    def __exit__(self, *reason: object) -> object: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /
+    ) -> None: ...
 
 
 class WaitingFuture(RecordFuture):
