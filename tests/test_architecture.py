@@ -68,6 +68,7 @@ SHELLS = {
     "oncelog.producer.async_transactions": "tasks that do the same",
     "oncelog.producer.table": "threads that wait for memory while they send a table",
     "oncelog.producer.async_table": "tasks that do the same",
+    "oncelog.producer.async_unaccepted": "coroutines that wait for both",
     "oncelog.producer.assembly": "reads the wall clock for timestamps; makes sources of chance",
     "oncelog.consumer.consumer": "the core's thread, and the user's that waits for it",
     "oncelog.consumer.async_consumer": "the event loop",
