@@ -105,6 +105,14 @@ class Connection:
         """The tags of the requests that have no answer yet, in the order in which they were sent."""
         return [tag for _, _, _, tag in self._expected]
 
+    @property
+    def oldest(self) -> Any:
+        """The tag of the request whose answer comes next; None if none is under way. For any thread."""
+        try:
+            return self._expected[0][3]
+        except IndexError:
+            return None
+
     def abandon(self) -> list[Any]:
         """As `outstanding`; their answers are not expected any more."""
         tags = self.outstanding

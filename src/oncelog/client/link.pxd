@@ -8,6 +8,7 @@ cdef class Request:
     cdef readonly object node_id
     cdef readonly long long sent_ms
     cdef readonly long long deadline_ms
+    cdef readonly long long held_ms
 
 
 cdef class Peer:
@@ -26,6 +27,8 @@ cdef class Link:
     cdef public object state
     cdef public long long load
     cdef public long long used_ms
+    cdef public long long heard_ms
+    cdef public bint is_silent
     cdef public long long ready_ms
     cdef public long long deadline_ms
     cdef public bint is_paused

@@ -20,13 +20,14 @@ class State(Enum):
 class Request:
     """One that has no answer yet."""
 
-    __slots__ = ("deadline_ms", "node_id", "sent_ms", "tag")
+    __slots__ = ("deadline_ms", "held_ms", "node_id", "sent_ms", "tag")
 
-    def __init__(self, tag: Any, node_id: int, sent_ms: int, deadline_ms: int) -> None:
+    def __init__(self, tag: Any, node_id: int, sent_ms: int, deadline_ms: int, held_ms: int) -> None:
         self.tag = tag
         self.node_id = node_id
         self.sent_ms = sent_ms
         self.deadline_ms = deadline_ms
+        self.held_ms = held_ms  # for so long the broker may keep it on purpose
 
 
 class Peer:
@@ -47,8 +48,8 @@ class Link:
     """One connection, from the attempt to its end."""
 
     __slots__ = (
-        "connection", "deadline_ms", "has_unanswered", "is_leaving", "is_paused", "load", "number", "peer", "ready_ms",
-        "state", "untaken", "untaken_unanswered", "used_ms", "write",
+        "connection", "deadline_ms", "has_unanswered", "heard_ms", "is_leaving", "is_paused", "is_silent", "load",
+        "number", "peer", "ready_ms", "state", "untaken", "untaken_unanswered", "used_ms", "write",
     )  # fmt: skip
 
     def __init__(self, number: int, peer: Peer, connection: Connection, now_ms: int, deadline_ms: int) -> None:
@@ -58,6 +59,8 @@ class Link:
         self.state = State.CONNECTING
         self.load = 0  # requests in flight, and those that nobody answers while they are not taken
         self.used_ms = now_ms
+        self.heard_ms = now_ms  # when the broker last said anything
+        self.is_silent = False  # an answer is overdue, and that was told
         self.ready_ms = now_ms  # when the versions were agreed on
         self.deadline_ms = deadline_ms  # of connecting, of agreeing, then of a write that the broker does not take
         self.is_paused = False  # the broker does not take what was written

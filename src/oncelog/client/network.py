@@ -33,6 +33,9 @@ NOT_SENT = -1
 
 SLOW_CONNECT_MS = 1_000
 """How long `least_loaded` waits for one node before it tries another as well."""
+OVERDUE_MS = 5_000
+"""An answer that is so much later than a broker may take for it is a WARNING: people need not wait until the request is
+given up to hear of a broker that hangs."""
 MAX_DOUBLINGS = 32
 """Where a growing pause is certain to have reached its bound."""
 MAX_REASONS = 5
@@ -262,6 +265,23 @@ class Network:
         reasons = {str(peer.node): peer.why_lost for peer in list(self._peers.values()) if peer.why_lost is not None}
         return "; ".join(list(reasons.values())[:MAX_REASONS])  # a broker may be known under several numbers
 
+    def why_silent(self, now_ms: int) -> str:
+        """Which connected nodes owe an answer, and since when, for people; empty if none does. For any thread."""
+        waits: dict[str, int] = {}
+        for link in list(self._links.values()):
+            since_ms = _owes_since_ms(link)
+            if since_ms is not None and since_ms <= now_ms:
+                name = str(link.peer.node)
+                waits[name] = max(waits.get(name, 0), now_ms - since_ms)
+        longest = sorted(waits, key=lambda name: -waits[name])[:MAX_REASONS]
+        return "; ".join(f"broker {name} has not answered for {waits[name] / 1000:.1f} s" for name in longest)
+
+    def owes_since_ms(self, now_ms: int) -> int | None:
+        """Since when a connected node has owed an answer that it could have given; None while none does. For any
+        thread."""
+        moments = [_owes_since_ms(link) for link in list(self._links.values())]
+        return min((moment for moment in moments if moment is not None and moment <= now_ms), default=None)
+
     # --- for the core above: requests -------------------------------------------------------------------------------
 
     def send(
@@ -275,8 +295,10 @@ class Network:
         answered: bool = True,
         timeout_ms: int | None = None,
         max_version: int | None = None,
+        held_ms: int = 0,
     ) -> int:
         """A request to a node that is ready; returns its version. It ends as `Answered` or `Lost` with this `tag`.
+        `held_ms` is for how long the broker may keep it on purpose.
 
         `answered=False` is for what brokers do not answer (Produce with acks=0): neither event will come. Where the
         node speaks no version that this client knows, the result is NOT_SENT and the next `tick` reports the loss.
@@ -284,7 +306,7 @@ class Network:
         link = self._ready_link(node_id)
         assert link.load < self._max_in_flight, "more requests in flight than allowed"
         deadline_ms = now_ms + (self._settings.request_timeout_ms if timeout_ms is None else timeout_ms)
-        request = Request(tag, node_id, now_ms, deadline_ms)
+        request = Request(tag, node_id, now_ms, deadline_ms, held_ms)
         try:
             _, version, data, size_bytes = link.connection.send(
                 api_key, body, max_version=max_version, answered=answered, tag=request
@@ -296,7 +318,7 @@ class Network:
         link.load += 1
         if answered:
             link.untaken += 1
-            self._wake_by(deadline_ms)
+            self._wake_by(min(deadline_ms, now_ms + held_ms + OVERDUE_MS))
         else:
             link.untaken_unanswered += 1
             link.has_unanswered = True
@@ -358,9 +380,9 @@ class Network:
             return
         self.connections_made += 1
         link.state = State.AGREEING
-        link.used_ms = now_ms
+        link.used_ms = link.heard_ms = now_ms
         link.deadline_ms = now_ms + self._settings.request_timeout_ms
-        self._wake_by(link.deadline_ms)
+        self._wake_by(min(link.deadline_ms, now_ms + OVERDUE_MS))
         self._write(link, [link.connection.start()])
 
     def get_buffer(self, number: int) -> memoryview:
@@ -374,7 +396,9 @@ class Network:
         if link is None or self._is_closed:
             return []
         self.bytes_in += count
-        link.used_ms = now_ms
+        link.used_ms = link.heard_ms = now_ms
+        if link.is_silent:
+            self._speaks(link)
         events: list[Event] = []
         try:
             for event in link.connection.received(count):
@@ -404,7 +428,9 @@ class Network:
         if found is None:
             return None
         self.bytes_in += count
-        link.used_ms = now_ms
+        link.used_ms = link.heard_ms = now_ms
+        if link.is_silent:
+            self._speaks(link)
         link.load -= 1
         request: Request = found[0]
         version = link.connection.version_of(ApiKey.PRODUCE)
@@ -491,11 +517,29 @@ class Network:
 
     def _what_next(self, failed: Link, backoff_ms: int) -> str:
         """For people."""
-        others = sum(link.state is State.READY and link is not failed for link in self._links.values())
-        still = f"{others} other connections work" if others else "there is no other connection"
         most_ms = max(backoff_ms, self._settings.reconnect_backoff_max_ms)
         again = f"trying again in {backoff_ms} ms, then after pauses of up to {most_ms} ms"
-        return f"{still}; {again}, until it answers or this client is closed"
+        return f"{self._others(failed)}; {again}, until it answers or this client is closed"
+
+    def _others(self, failed: Link) -> str:
+        """Who is still there, for people. Several connections to one address are one broker."""
+        at = _address(failed.peer.node)
+        links = [link for link in self._links.values() if link.state is State.READY and not link.is_silent]
+        count = len({_address(link.peer.node) for link in links} - {at})
+        if not count:
+            return "no other broker is connected"
+        return f"{count} other broker{' is' if count == 1 else 's are'} connected"
+
+    def _falls_silent(self, link: Link, waited_ms: int, deadline_ms: int, now_ms: int) -> None:
+        link.is_silent = True
+        left_s = max(0, deadline_ms - now_ms) / 1000
+        what_next = f"{self._others(link)}; waiting for up to {left_s:.0f} s more, then connecting anew"
+        self._reachability.silent(link.peer.node, waited_ms, what_next, now_ms)
+
+    def _speaks(self, link: Link) -> None:
+        link.is_silent = False
+        if link.state is State.READY:  # else all it has to say may be that
+            self._reachability.answered(link.peer.node)
 
     def _end(self, link: Link, reason: str, kind: LostKind) -> list[Event]:
         """The link is no more, and its requests are lost."""
@@ -529,12 +573,17 @@ class Network:
     def _expire(self, link: Link, now_ms: int) -> list[Event]:
         if now_ms >= link.deadline_ms:
             return self._fail(link, _OVERDUE[link.state], LostKind.TIMEOUT, now_ms)
-        if link.state is not State.READY:
-            return []
-        for request in link.connection.outstanding:
+        outstanding = link.connection.outstanding if link.state is State.READY else []
+        for request in outstanding:
             if now_ms >= request.deadline_ms:
                 reason = f"no answer within {request.deadline_ms - request.sent_ms} ms"
                 return self._fail(link, reason, LostKind.TIMEOUT, now_ms)
+        overdue_ms = _overdue_ms(link)
+        if now_ms >= overdue_ms:
+            last_ms = min((request.deadline_ms for request in outstanding), default=_NEVER)
+            self._falls_silent(link, now_ms - overdue_ms + OVERDUE_MS, min(link.deadline_ms, last_ms), now_ms)
+        if link.state is not State.READY:
+            return []
         if not link.load and now_ms >= self._idle_ms(link.used_ms):
             return self._end(link, "idle", LostKind.CONNECTION)
         return []
@@ -548,11 +597,12 @@ class Network:
     def _due_ms(self, link: Link, now_ms: int) -> int:
         if link.state is not State.READY:
             slow_ms = link.used_ms + SLOW_CONNECT_MS
-            return min(link.deadline_ms, slow_ms) if slow_ms > now_ms else link.deadline_ms
+            due_ms = min(link.deadline_ms, _overdue_ms(link))
+            return min(due_ms, slow_ms) if slow_ms > now_ms else due_ms
         deadlines: list[int] = [request.deadline_ms for request in link.connection.outstanding]
         # A link that waits for an answer is idle no earlier than from now on.
         idle_ms = self._idle_ms(link.used_ms) if not deadlines else self._idle_ms(now_ms)
-        return min(link.deadline_ms, idle_ms, *deadlines)
+        return min(link.deadline_ms, idle_ms, _overdue_ms(link), *deadlines)
 
     def _idle_ms(self, used_ms: int) -> int:
         idle_ms = self._settings.connections_max_idle_ms
@@ -576,6 +626,23 @@ _OVERDUE = {
 
 def _address(node: Node) -> tuple[str, int]:
     return node.host, node.port
+
+
+def _owes_since_ms(link: Link) -> int | None:
+    """Since when the broker could have answered; None if nothing is asked. Requests of a link are answered one after
+    the other. For any thread."""
+    if link.state is State.CONNECTING:
+        return None  # the socket's own limit, and reason, apply
+    if link.state is State.AGREEING:
+        return link.used_ms
+    request = link.connection.oldest
+    return None if request is None else max(request.sent_ms, link.heard_ms) + request.held_ms
+
+
+def _overdue_ms(link: Link) -> int:
+    """When to say so."""
+    since_ms = None if link.is_silent else _owes_since_ms(link)
+    return _NEVER if since_ms is None else since_ms + OVERDUE_MS
 
 
 def _load(peer: Peer) -> int:

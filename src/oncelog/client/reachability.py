@@ -47,12 +47,28 @@ class Reachability:
         text = f"{self._client}: broker {node} cannot be reached: {reason}{times}; {what_next}"
         logger.warning("%s", printable(text))
 
+    def silent(self, node: Node, waited_ms: int, what_next: str, now_ms: int) -> None:
+        """It is connected, and an answer is overdue."""
+        said = self._said.setdefault((node.host, node.port), _Said())
+        if said.is_unreachable or (said.at_ms is not None and now_ms < said.at_ms + QUIET_MS):
+            return
+        said.at_ms, said.is_unreachable, said.times = now_ms, True, 0
+        text = f"{self._client}: broker {node} has not answered for {waited_ms // 1000} s; {what_next}"
+        logger.warning("%s", printable(text))
+
+    def answered(self, node: Node) -> None:
+        """What was silent speaks on the same connection."""
+        self._is_there(node, "answers again")
+
     def reached(self, node: Node) -> None:
         """It said which versions it speaks."""
+        self._is_there(node, "can be reached again")
+
+    def _is_there(self, node: Node, what: str) -> None:
         said = self._said.get((node.host, node.port))
         if said is not None and said.is_unreachable:
             said.is_unreachable, said.times = False, 0
-            logger.warning("%s", printable(f"{self._client}: broker {node} can be reached again"))
+            logger.warning("%s", printable(f"{self._client}: broker {node} {what}"))
 
     def keep(self, addresses: Collection[Address]) -> None:
         """The others are not the cluster's any more."""

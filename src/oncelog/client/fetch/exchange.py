@@ -307,7 +307,8 @@ class Exchange:
         self._in_flight[node_id] = tag
         self._reserved_bytes += reserved_bytes
         max_version = None if by_id else FIRST_WITH_TOPIC_IDS - 1
-        self._network.send(node_id, ApiKey.FETCH, request, now_ms, tag=tag, max_version=max_version)
+        held_ms = self._settings.max_wait_ms
+        self._network.send(node_id, ApiKey.FETCH, request, now_ms, tag=tag, max_version=max_version, held_ms=held_ms)
 
     def _speaks_ids(self, node_id: int, source: _Source) -> bool | None:
         """Whether topics are named by their ids; None where nothing can be fetched from the broker at all."""

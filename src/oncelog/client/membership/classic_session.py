@@ -103,12 +103,19 @@ class ClassicSession:
         self._ask_at_ms = now_ms
 
     def _ask(
-        self, api_key: ApiKey, body: Message, now_ms: int, ended: Callable[[Event, int], None], timeout_ms: int | None
+        self,
+        api_key: ApiKey,
+        body: Message,
+        now_ms: int,
+        ended: Callable[[Event, int], None],
+        *,
+        timeout_ms: int | None = None,
+        held_ms: int = 0,
     ) -> None:
         """While it is under way nothing else is sent: the coordinator may answer late, and nothing behind it sooner."""
         asking = self._asking = object()
         done = partial(self._ended, asking, ended)
-        self._link.send(api_key, body, now_ms, done, exclusive=True, timeout_ms=timeout_ms)
+        self._link.send(api_key, body, now_ms, done, exclusive=True, timeout_ms=timeout_ms, held_ms=held_ms)
 
     def _ended(self, asking: object, ended: Callable[[Event, int], None], event: Event, now_ms: int) -> None:
         if self._asking is asking:  # otherwise we have turned to something else meanwhile
@@ -133,7 +140,7 @@ class ClassicSession:
         """`subscriptions` by the names of the assignors."""
         body = join_request(self._settings, self.member_id, subscriptions, reason)
         timeout_ms = max(self._settings.request_timeout_ms, self._settings.max_poll_interval_ms + JOIN_GRACE_MS)
-        self._ask(ApiKey.JOIN_GROUP, body, now_ms, partial(self._join_ended, joined), timeout_ms)
+        self._ask(ApiKey.JOIN_GROUP, body, now_ms, partial(self._join_ended, joined), timeout_ms=timeout_ms, held_ms=timeout_ms)
 
     def _join_ended(self, joined: Heard, event: Event, now_ms: int) -> None:
         if isinstance(event, Answered) and event.body["error_code"] == MemberIdRequired.code and not self.member_id:
@@ -151,7 +158,8 @@ class ClassicSession:
     def sync(self, protocol_name: str, assignments: Mapping[str, bytes], now_ms: int, assigned: Heard) -> None:
         """`assignments` by member, from the leader only."""
         body = sync_request(self._settings, self.member_id, self.generation_id, protocol_name, assignments)
-        self._ask(ApiKey.SYNC_GROUP, body, now_ms, partial(self._sync_ended, assigned), None)
+        held_ms = self._settings.request_timeout_ms  # until the leader of the group has shared the partitions
+        self._ask(ApiKey.SYNC_GROUP, body, now_ms, partial(self._sync_ended, assigned), held_ms=held_ms)
 
     def _sync_ended(self, assigned: Heard, event: Event, now_ms: int) -> None:
         answer = self._good_answer(event, now_ms)
@@ -174,7 +182,7 @@ class ClassicSession:
     def leave(self, reason: str, now_ms: int, left: Callable[[], None]) -> None:
         """Whatever the answer is: if it was not heard, the session ends by itself."""
         body = leave_request(self._settings, self.member_id, reason)
-        self._ask(ApiKey.LEAVE_GROUP, body, now_ms, lambda event, now_ms: left(), None)
+        self._ask(ApiKey.LEAVE_GROUP, body, now_ms, lambda event, now_ms: left())
 
     # --- heartbeats -------------------------------------------------------------------------------------------------
 

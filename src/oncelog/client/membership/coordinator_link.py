@@ -132,6 +132,7 @@ class CoordinatorLink:
         exclusive: bool = False,
         timeout_ms: int | None = None,
         max_version: int | None = None,
+        held_ms: int = 0,
     ) -> int:
         """A request to the coordinator, which is ready; `done` is called with its end. Returns its version."""
         assert self._coordinator is not None
@@ -139,7 +140,14 @@ class CoordinatorLink:
         self._is_taken = exclusive
         tag = _Ask(self, done, exclusive)
         return self._network.send(
-            self._coordinator.node_id, api_key, body, now_ms, tag=tag, timeout_ms=timeout_ms, max_version=max_version
+            self._coordinator.node_id,
+            api_key,
+            body,
+            now_ms,
+            tag=tag,
+            timeout_ms=timeout_ms,
+            max_version=max_version,
+            held_ms=held_ms,
         )
 
     def handle(self, event: Event, now_ms: int) -> bool:
