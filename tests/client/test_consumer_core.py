@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from oncelog.client.consumer_config import ConsumerConfig
-from oncelog.client.consumer_core import ConsumerCore, Trouble
+from oncelog.client.consumer_core import CLOSE_PATIENCE_MS, LEAVING_MS, ConsumerCore, Trouble
 from oncelog.client.consumer_errors import ConsumerClosed
 from oncelog.client.consumer_records import GroupMetadata, OffsetAndMetadata
 from oncelog.client.fetch.inbox import Inbox
+from oncelog.client.fetch.lookups import ABSENT_AFTER
 from oncelog.client.fetch.partitions import Stage
 from oncelog.client.membership.coordinator_link import COURTESY_MS, CoordinatorLink
 from oncelog.client.membership.news import Assigned, Failed, Lost, News, Revoking
@@ -51,6 +52,8 @@ class PlayedCommits:
 
     absence = None
     is_idle = True
+
+    why_waiting = None
 
     def __init__(self) -> None:
         self.asked: list[Any] = []
@@ -395,3 +398,56 @@ class TestAPatternThatMatchesNothing:
         scene = Scene()
         self.told(scene)
         assert not scene.core.matches_nothing
+
+
+def test_a_group_that_does_not_answer_is_left_after_a_courtesy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The coordinator is connected, and says nothing: nothing would be lost."""
+    scene = Scene()
+    monkeypatch.setattr(CoordinatorLink, "is_live", True)
+    scene.core.poll(NOW_MS)
+    scene.core.close(NOW_MS + 30_000)
+    assert scene.core.poll(NOW_MS) <= LEAVING_MS
+    assert not scene.core.is_finished
+    scene.core.poll(NOW_MS + LEAVING_MS)
+    assert scene.core.is_finished
+
+
+def test_the_courtesy_has_its_time_after_the_last_offset_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene()
+    monkeypatch.setattr(CoordinatorLink, "is_live", True)
+    scene.commits.is_idle = False
+    scene.core.close(NOW_MS + 30_000)
+    scene.core.poll(NOW_MS + 10_000)
+    scene.commits.is_idle = True
+    scene.core.poll(NOW_MS + 10_100)
+    assert not scene.core.is_finished
+    scene.core.poll(NOW_MS + 10_100 + LEAVING_MS)
+    assert scene.core.is_finished
+
+
+def test_a_close_that_waits_for_an_offset_commit_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
+    scene = Scene()
+    scene.commits.is_idle = False
+    scene.core.begin_close(NOW_MS + 30_000, NOW_MS)
+    assert scene.core.poll(NOW_MS) <= CLOSE_PATIENCE_MS
+    assert "close()" not in caplog.text
+    for later_ms in (CLOSE_PATIENCE_MS, 2 * CLOSE_PATIENCE_MS):
+        scene.core.poll(NOW_MS + later_ms)
+    assert caplog.text.count("close() waits for the last offset commit") == 1
+    assert "for up to 27 s more" in caplog.text
+
+
+def test_a_partition_that_its_topic_does_not_have_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    scene = Scene()
+    absent = TopicPartition("orders", 99)
+    scene.core.assign([absent], NOW_MS)
+    metadata = scene.core.metadata
+    for times in range(2 * ABSENT_AFTER):
+        metadata.want("orders", NOW_MS)
+        metadata.question(NOW_MS)
+        metadata.learn(answer(topic("orders")), NOW_MS)
+        scene.core._notice_missing_partitions()
+        assert bool(scene.core.missing_partitions) is (times + 1 >= ABSENT_AFTER)
+    told = "topic 'orders' has 1 partition (0), and no partition 99"
+    assert scene.core.missing_partitions == {absent: told}
+    assert caplog.text.count(told) == 1

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from oncelog.client.config import ClientConfig
 from oncelog.client.connection import Answer, Connection, ProtocolViolation
 from oncelog.client.leaderless import without_leader
-from oncelog.client.metadata import NO_LEADER, ClusterMetadata, Node, PartitionMetadata, TopicMetadata
+from oncelog.client.metadata import NO_LEADER, ClusterMetadata, Node, PartitionMetadata, TopicMetadata, no_such_partition
 from oncelog.client.reachability import Reachability
 from oncelog.errors import (
     KafkaError,
@@ -325,10 +325,7 @@ class BlockingClient:
             topic = self.topic(partition.topic)
             found = topic.partition(partition.partition)
         if found is None:
-            raise UnknownTopicOrPartition(
-                f"topic {topic.name!r} has {len(topic.partitions)} partitions (0 to {len(topic.partitions) - 1}), "
-                f"and no partition {partition.partition}"
-            )
+            raise UnknownTopicOrPartition(no_such_partition(topic, partition.partition))
         return found
 
     def by_leader(self, partitions: Iterable[TopicPartition]) -> dict[Node, list[TopicPartition]]:

@@ -26,7 +26,7 @@ from oncelog.client.consumer_records import NO_GENERATION, GroupMetadata, Offset
 from oncelog.client.driven import MAX_POLL_MS
 from oncelog.client.fetch.fetcher import Fetcher
 from oncelog.client.fetch.inbox import Inbox
-from oncelog.client.fetch.lookups import Survey
+from oncelog.client.fetch.lookups import ABSENT_AFTER, Survey
 from oncelog.client.fetch.partitions import PartitionState, Stage
 from oncelog.client.membership.assignors.catalogue import assignors_named
 from oncelog.client.membership.classic import ClassicMembership
@@ -47,6 +47,12 @@ from oncelog.types import TopicPartition
 from oncelog.wire.api import ApiKey
 
 _log = logging.getLogger(__name__)
+
+LEAVING_MS = 2_000
+"""How long a consumer that is closed waits for the answer to its LeaveGroup, and for the chance to send it: a group that
+does not hear of it gives its partitions away when its session ends."""
+CLOSE_PATIENCE_MS = 3_000
+"""How long a close waits for offset commits before it says so."""
 
 Command = Callable[[int], None]
 Done = Callable[[Any], None]
@@ -137,12 +143,19 @@ class ConsumerCore:
         self.matches_nothing = False
         """What is subscribed to is a pattern, and brokers last said of no topic that fits. For any thread."""
         self._told_missing: frozenset[str] = frozenset()
+        self.missing_partitions: dict[TopicPartition, str] = {}
+        """Those to be read that their topics do not have, and what is said of each. For any thread."""
+        self._absent: dict[TopicPartition, int] = {}
+        """In how many answers in a row."""
         self._refused_in: int | None = None
         """The poll in which the group would not tell committed offsets."""
         self._user_seen: tuple[int, object] = (0, None)
         self._assigned_in: int | None = None
         """The poll after which the user assigned partitions: it may seek before the next."""
         self._close_at_ms: int | None = None
+        self._closing: tuple[int, int] | None = None
+        """When a close that waits says for what, and until when it waits."""
+        self._leave_by_ms: int | None = None
         self._is_finished = False
 
     def _join_rooms(self, config: ConsumerConfig, jitter: Callable[[], float], new_id: Callable[[], str]) -> None:
@@ -190,6 +203,8 @@ class ConsumerCore:
         wait_ms = min(wait_ms, self.fetcher.poll(now_ms), self._topic_questions.poll(now_ms))
         for error in self.fetcher.take_errors():
             self.tell(Trouble(error))
+        if self._closing is not None:
+            wait_ms = min(wait_ms, self._say_what_close_waits_for(*self._closing, now_ms))
         if self._close_at_ms is not None:
             wait_ms = min(wait_ms, self._close_if_done(self._close_at_ms, now_ms))
         due_ms = self._cluster.due_ms()
@@ -201,6 +216,7 @@ class ConsumerCore:
         if event.tag == ApiKey.METADATA:
             if self._cluster.arrived(event, now_ms) is not None:
                 self._notice_missing()
+                self._notice_missing_partitions()
                 self._notice_no_match()
         elif self.fetcher.handle(event, now_ms) or self._topic_questions.handle(event, now_ms):
             pass
@@ -247,6 +263,17 @@ class ConsumerCore:
             )
         self._told_missing = news | (self._told_missing & missing)
         self.missing_topics = missing
+
+    def _notice_missing_partitions(self) -> None:
+        """The same of the number of a partition that its topic does not have; it may grow. A broker that lags behind
+        the others is not believed."""
+        cluster = self.metadata.cluster
+        objections = {} if cluster is None else {one: cluster.objection_to(*one) for one in self.assignment}
+        self._absent = {one: self._absent.get(one, 0) + 1 for one, why in objections.items() if why is not None}
+        missing = {one: objections[one] or "" for one, times in self._absent.items() if times >= ABSENT_AFTER}
+        for one in sorted(missing.keys() - self.missing_partitions.keys()):
+            _log.warning("%s: %s: nothing is read from it until there is", self._config.client_id, missing[one])
+        self.missing_partitions = missing
 
     def _notice_no_match(self) -> None:
         """The same of a pattern that matches no topic at all."""
@@ -388,12 +415,13 @@ class ConsumerCore:
     def list_offsets(self, specs: Mapping[TopicPartition, int], done: Done) -> Survey:
         return self.fetcher.list_offsets(specs, done)
 
-    def why_no_position(self, state: PartitionState) -> str:
+    def why_no_position(self, state: PartitionState, now_ms: int) -> str:
         """What is known of a position that is not. For any thread."""
         return (
             self.network.why_unreachable()
             or (self.why_no_coordinator if state.stage is Stage.UNPOSITIONED else None)
             or self.fetcher.why_unanswered([state.partition])
+            or self.network.why_silent(now_ms)
             or "no broker has told it yet; give the call more time"
         )
 
@@ -435,21 +463,43 @@ class ConsumerCore:
 
     # --- the end ----------------------------------------------------------------------------------------------------
 
+    def begin_close(self, deadline_ms: int, now_ms: int) -> None:
+        """The user closes: what it waits for from now on, it waits for until then at most."""
+        self._closing = now_ms + CLOSE_PATIENCE_MS, deadline_ms
+
+    def _say_what_close_waits_for(self, say_at_ms: int, deadline_ms: int, now_ms: int) -> int:
+        """Returns how long until there may be something to say."""
+        if now_ms < say_at_ms:
+            return say_at_ms - now_ms
+        self._closing = None
+        if self._commits is not None and not self._commits.is_idle:
+            why = self.network.why_silent(now_ms) or self.why_no_coordinator or "its group has not answered yet"
+            _log.warning(
+                "%s: close() waits for the last offset commit: %s. It waits for up to %.0f s more; records whose offsets"
+                " are not committed by then are read again",
+                self._config.client_id,
+                why,
+                (deadline_ms - now_ms) / 1000,
+            )
+        return MAX_POLL_MS
+
     def close(self, deadline_ms: int) -> None:
-        """End when all offset commits have an answer and the group knows that we left, or at the deadline. A group
-        that cannot be told now is left without a word."""
+        """End when all offset commits have an answer, or at the deadline. That the group hears of our leaving is a
+        courtesy, for which there are `LEAVING_MS`; one that cannot be told now is left without a word."""
         self._close_at_ms = deadline_ms
 
     def _close_if_done(self, deadline_ms: int, now_ms: int) -> int:
         """Returns how long to wait if there is something to wait for."""
-        leave_by_ms = self._leave_by_ms(deadline_ms)
         is_committing = self._commits is not None and not self._commits.is_idle
+        if is_committing:
+            self._leave_by_ms = None  # the courtesy has its time of its own
+        leave_by_ms = self._waits_to_leave_until_ms(deadline_ms, now_ms)
         if now_ms < deadline_ms and (is_committing or now_ms < leave_by_ms):
             return (deadline_ms if is_committing else leave_by_ms) - now_ms
         if self._commits is not None:
             self._commits.give_up()
         if self.membership is not None and self._link is not None and not self.membership.is_gone:
-            why = self._link.why_not_ready
+            why = self._link.why_silent or self.network.why_silent(now_ms) or "it is rebalancing"
             _log.info("group %s was not told that this consumer leaves: %s", self._config.group_id, why)
         self.network.close()
         self.fatal = self.fatal or ConsumerClosed("the consumer is closed; make a new one to read more")
@@ -457,12 +507,14 @@ class ConsumerCore:
         self._arrived()
         return 0
 
-    def _leave_by_ms(self, deadline_ms: int) -> int:
+    def _waits_to_leave_until_ms(self, deadline_ms: int, now_ms: int) -> int:
         """Until when to try to tell the group that we leave; 0 if there is no need."""
         if self.membership is None or self._link is None or self.membership.is_gone:
             return 0
+        if self._leave_by_ms is None:
+            self._leave_by_ms = min(deadline_ms, now_ms + LEAVING_MS)
         hopeless_ms = self._link.hopeless_ms()
-        return deadline_ms if hopeless_ms is None else min(deadline_ms, hopeless_ms)
+        return self._leave_by_ms if hopeless_ms is None else min(self._leave_by_ms, hopeless_ms)
 
 
 def membership_settings(config: ConsumerConfig) -> MembershipSettings:

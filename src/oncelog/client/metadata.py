@@ -53,6 +53,13 @@ class TopicMetadata:
         return next((partition for partition in self.partitions if partition.index == index), None)
 
 
+def no_such_partition(topic: TopicMetadata, index: int) -> str:
+    """For people: how many there are."""
+    count = len(topic.partitions)
+    there = "1 partition (0)" if count == 1 else f"{count} partitions (0 to {count - 1})"
+    return f"topic {topic.name!r} has {there}, and no partition {index}"
+
+
 @dataclass(frozen=True, slots=True)
 class ClusterMetadata:
     cluster_id: str | None
@@ -71,6 +78,13 @@ class ClusterMetadata:
             nodes={node.node_id: node for node in nodes},
             topics={topic.name: topic for topic in topics if topic.name},
         )
+
+    def objection_to(self, topic: str, index: int) -> str | None:
+        """Why there is no such partition, where the topic is known and has fewer of them."""
+        known = self.topics.get(topic)
+        if known is None or not known.is_usable or 0 <= index < len(known.partitions):
+            return None
+        return no_such_partition(known, index)
 
     def keeping_topics_of(self, older: ClusterMetadata | None) -> ClusterMetadata:
         """This metadata of a few topics, with what was known about the others."""

@@ -56,8 +56,12 @@ class Parts:
 
     def why_silent(self, ask: Ask) -> str:
         """What is known about brokers that do not answer."""
-        why = self.core.network.why_unreachable() or ask.why_silent()
-        return why or "the brokers are slow; give the call more time"
+        network = self.core.network
+        found: list[str] = []
+        for why in (ask.why_silent(), network.why_unreachable(), network.why_silent(self.clock())):
+            if why and not any(why in one for one in found):
+                found.append(why)
+        return "; ".join(found) or "the brokers are slow; give the call more time"
 
     def metrics(self) -> dict[str, float]:
         now_ms = self.clock()

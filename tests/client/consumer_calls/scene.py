@@ -56,6 +56,7 @@ class PlayedCore:
             resume=lambda partitions: self._mark_paused(partitions, False),
         )
         self.leaving: list[Any] = []
+        self.missing_partitions: dict[TopicPartition, str] = {}
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
@@ -74,8 +75,10 @@ class PlayedCore:
 
     def need_position(self, partition: TopicPartition) -> None: ...
 
-    def why_no_position(self, state: PartitionState) -> str:
+    def why_no_position(self, state: PartitionState, now_ms: int) -> str:
         return "nobody tells"
+
+    def begin_close(self, deadline_ms: int, now_ms: int) -> None: ...
 
     def submit(self, command: Callable[[int], Any]) -> None:
         command(0)

@@ -934,15 +934,35 @@ class TestQuestions:
         assert [type(answer) for answer in answers] == [TopicAuthorizationFailed]
         assert made.errors == []
 
-    def test_a_topic_that_does_not_exist_is_asked_for_until_nobody_waits(self) -> None:
+    def test_what_does_not_exist_is_asked_for_until_nobody_waits(self) -> None:
         made = ConsumerWorld()
         answers: list[Any] = []
         survey = made.fetcher.list_offsets({TopicPartition("other", 0): LATEST}, answers.append)
-        made.pass_time(A_WHILE_MS)
+        made.pass_time(made.config.retry_backoff_ms)
         survey.cancel()
         made.cluster.create("other", 1)
         made.pass_time(A_WHILE_MS)
         assert answers == []
+
+    def test_a_topic_that_was_created_just_now_is_waited_for(self) -> None:
+        made = ConsumerWorld()
+        answers = self.ask(made, {TopicPartition("other", 0): LATEST})
+        made.pass_time(3 * made.config.retry_backoff_ms)
+        made.cluster.create("other", 1)
+        made.pass_time(A_WHILE_MS)
+        assert [type(answer) for answer in answers] == [dict]
+
+    def test_what_brokers_say_time_and_again_that_there_is_not_is_not_waited_for(self) -> None:
+        made = ConsumerWorld()
+        topic = self.ask(made, {TopicPartition("other", 0): LATEST})
+        partition = self.ask(made, {FIRST: LATEST, TopicPartition(TOPIC, 99): LATEST})
+        made.pass_time(30 * A_WHILE_MS)
+        assert [str(answer) for answer in (*topic, *partition)] == [
+            "topic 'other' does not exist: create it, or correct its name",
+            f"topic {TOPIC!r} has 3 partitions (0 to 2), and no partition 99",
+        ]
+        assert {type(answer) for answer in (*topic, *partition)} == {UnknownTopicOrPartition}
+        assert made.errors == []
 
     def test_lost_questions_are_asked_again(self) -> None:
         made = world()

@@ -79,6 +79,7 @@ class ConsumerCalls:
             self.progress.finish_all()
         if self._core.fatal is not None:
             return
+        self._core.submit(lambda now_ms: self._core.begin_close(deadline_ms, now_ms))
         try:
             yield from self._auto_commits.commit_before_leaving(timeout_ms)
             yield from self.selection.leave()

@@ -21,6 +21,7 @@ from oncelog.client.fetch.inbox import FetchedData
 from oncelog.client.fetch.lag import left_to_read
 from oncelog.client.fetch.partitions import PartitionState
 from oncelog.client.leaders import EARLIEST_OFFSET, LATEST_OFFSET
+from oncelog.errors import UnknownTopicOrPartition
 from oncelog.types import IsolationLevel, TopicPartition
 
 
@@ -81,8 +82,10 @@ class Positions:
             if position is not None:
                 return position
             self._herald.raise_trouble()
+            if partition in self._core.missing_partitions:
+                raise UnknownTopicOrPartition(self._core.missing_partitions[partition])
             if self._clock() >= deadline_ms:
-                why = self._core.why_no_position(state)
+                why = self._core.why_no_position(state, self._clock())
                 raise ConsumerTimedOut(f"the position of {partition} is not known after {timeout_ms} ms: {why}")
             yield AwaitNews(seen, deadline_ms)
 

@@ -17,12 +17,17 @@ from oncelog.client.metadata import NO_LEADER
 from oncelog.client.metadata_cache import MetadataCache
 from oncelog.client.network import Network
 from oncelog.client.network_events import Answered, Event, LostKind
-from oncelog.errors import NONE, KafkaError, UnsupportedForMessageFormat, UnsupportedVersion, error_for_code
+from oncelog.errors import NONE, KafkaError, UnknownTopicOrPartition, UnsupportedForMessageFormat, UnsupportedVersion, error_for_code
 from oncelog.types import TopicPartition
 from oncelog.wire.api import ApiKey
 from oncelog.wire.codec import Message
 
 NEVER_MS = 2**63 - 1
+ABSENT_AFTER = 3
+"""So many answers of brokers in a row must leave a partition out before whoever asks for it is told that there is none:
+one broker may lag behind the others."""
+TOPIC_ABSENT_AFTER = 10
+"""The same of a whole topic, which may just have been created."""
 _CONSUMER = -1
 
 Found = OffsetAndTimestamp | None
@@ -33,15 +38,26 @@ Listed = dict[TopicPartition, Found]
 class Question:
     """For one partition's offset."""
 
-    __slots__ = ("answered", "attempts", "is_cancelled", "partition", "retry_at_ms", "spec")
+    __slots__ = (
+        "absent_from", "answered", "attempts", "is_cancelled", "must_exist", "partition", "retry_at_ms", "spec",
+    )  # fmt: skip
 
-    def __init__(self, partition: TopicPartition, spec: int, answered: Callable[[Found | KafkaError], bool]) -> None:
+    def __init__(
+        self,
+        partition: TopicPartition,
+        spec: int,
+        answered: Callable[[Found | KafkaError], bool],
+        must_exist: bool,
+    ) -> None:
         self.partition = partition
         self.spec = spec
         self.answered = answered
         self.attempts = 0
         self.retry_at_ms = 0
         self.is_cancelled = False
+        self.must_exist = must_exist
+        self.absent_from: int | None = None
+        """The number of the last answer of brokers before the first that left the partition out."""
 
 
 class ListTag(NamedTuple):
@@ -70,9 +86,17 @@ class Lookups:
         self._refusals: dict[TopicPartition, KafkaError] = {}
         """Why they are asked again, of those that are."""
 
-    def ask(self, partition: TopicPartition, spec: int, answered: Callable[[Found | KafkaError], bool]) -> Question:
-        """`answered` gets the offset, or an error that asking again may not mend; it returns whether it is content."""
-        question = Question(partition, spec, answered)
+    def ask(
+        self,
+        partition: TopicPartition,
+        spec: int,
+        answered: Callable[[Found | KafkaError], bool],
+        *,
+        must_exist: bool = False,
+    ) -> Question:
+        """`answered` gets the offset, or an error that asking again may not mend; it returns whether it is content. A
+        partition that does not exist is waited for, unless it `must_exist`."""
+        question = Question(partition, spec, answered, must_exist)
         self._open[question] = None
         return question
 
@@ -89,12 +113,38 @@ class Lookups:
                 wake_ms = min(wake_ms, question.retry_at_ms)
                 continue
             node_id, _ = self._leaders.of(question.partition)
+            if question.must_exist and node_id == NO_LEADER and self._gives_up(question, now_ms):
+                continue
             if self._leaders.can_ask(node_id, question.partition.topic, now_ms):
                 # A second question for a partition has to wait for the first: a request names each once.
                 by_node.setdefault(node_id, {}).setdefault(question.partition, question)
         for node_id, questions in by_node.items():
             self._send(ListTag(node_id, questions), now_ms)
         return wake_ms
+
+    def _gives_up(self, question: Question, now_ms: int) -> bool:
+        """Brokers say time and again that there is no such partition."""
+        objection = self._objection(question.partition)
+        if objection is None:
+            question.absent_from = None
+            return False
+        if question.absent_from is None:
+            question.absent_from = self._metadata.answers
+        is_topic_known = question.partition.topic not in self._metadata.topic_errors
+        patience = ABSENT_AFTER if is_topic_known else TOPIC_ABSENT_AFTER
+        if self._metadata.answers - question.absent_from < patience:
+            return False
+        del self._open[question]
+        self._settle(question, UnknownTopicOrPartition(objection), now_ms)
+        return True
+
+    def _objection(self, partition: TopicPartition) -> str | None:
+        """Why brokers do not know it; None if they do, or have not been asked."""
+        topic = partition.topic
+        if self._metadata.topic_errors.get(topic) == UnknownTopicOrPartition.code:
+            return f"topic {topic!r} does not exist: create it, or correct its name"
+        cluster = self._metadata.cluster
+        return None if cluster is None else cluster.objection_to(topic, partition.partition)
 
     def _send(self, tag: ListTag, now_ms: int) -> None:
         for question in tag.questions.values():
@@ -148,9 +198,11 @@ class Lookups:
     def why_unanswered(self, partitions: Collection[TopicPartition]) -> str | None:
         """What is known of partitions of which nobody tells an offset; None if nothing. For any thread."""
         leaderless = [partition for partition in partitions if self._leaders.of(partition)[0] == NO_LEADER]
-        unknown = [partition for partition in leaderless if self._leaders.told(partition) is None]
-        if unknown:
-            return f"no broker knows {unknown[0]}: create the topic, or correct its name or the number of the partition"
+        objections = (self._objection(partition) for partition in leaderless)
+        objection = next((one for one in objections if one is not None), None)
+        if objection is not None:
+            return objection
+        leaderless = [partition for partition in leaderless if self._leaders.told(partition) is not None]
         if leaderless:
             return without_leader(leaderless)
         refusals = (self._refusals.get(partition) for partition in partitions)
@@ -178,7 +230,7 @@ class Survey:
         self._found: Listed = {}
         self._missing = len(specs)
         self._done = done
-        self._questions = [lookups.ask(one, spec, self._answered(one)) for one, spec in specs.items()]
+        self._questions = [lookups.ask(one, spec, self._answered(one), must_exist=True) for one, spec in specs.items()]
         if not specs:
             done({})
 
