@@ -67,6 +67,11 @@ class Database(ABC):
     def is_outage(self, error: BaseException) -> bool:
         """Whether the database, not the statement, is to blame, so that the same again may succeed."""
 
+    @property
+    def place(self) -> str:
+        """Where it is, for messages; no password."""
+        return "the database"
+
     @abstractmethod
     def disconnect(self) -> None:
         """Let go of a connection that may be broken; the next transaction opens a new one."""

@@ -6,11 +6,14 @@ token.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import socket
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from redis import exceptions
 
+from oncelog.once.absence import SLOW_S, Absence
+from oncelog.once.elsewhere import Elsewhere
 from oncelog.once.errors import LeaseHeld
 from oncelog.once.identity import Key
 
@@ -35,6 +38,11 @@ if given < tonumber(ARGV[1]) then redis.call('SET', KEYS[1], ARGV[1]) end
 """
 
 
+WHAT_NEXT = "it is asked again, and the records wait for it; nothing is lost"
+PROBE_S = 1.0
+"""How long it may take to find out why Redis does not answer."""
+
+
 class RedisLeases:
     """`client` is a `redis.Redis`. Keys begin with `prefix`, and those of one scope share a slot of a Redis cluster."""
 
@@ -42,6 +50,10 @@ class RedisLeases:
 
     def __init__(self, client: Any, *, prefix: str = "oncelog") -> None:
         self._prefix = prefix
+        self._address = _address(client)
+        self._elsewhere = Elsewhere("oncelog-leases")
+        where = "Redis" if self._address is None else f"Redis at {_shown(self._address)}"
+        self._absence = Absence(f"{where}, which keeps the leases")
         self._acquire = client.register_script(ACQUIRE)
         self._release = client.register_script(RELEASE)
         self._catch_up = client.register_script(CATCH_UP)
@@ -49,20 +61,60 @@ class RedisLeases:
     def acquire(self, scope: str, owner: str, keys: Iterable[Key], lease_ms: int) -> int:
         """A token for all of them, higher than every one before. Raises LeaseHeld if another holds one of them."""
         names = [self._counter(scope), *self._names(scope, keys)]
-        token, left_ms = self._acquire(keys=names, args=[owner, lease_ms])
+        token, left_ms = self._ask(lambda: self._acquire(keys=names, args=[owner, lease_ms]))
         if not token:
             raise LeaseHeld(f"another worker holds a lease, for up to {left_ms} ms; ask again a little later")
         return int(token)
 
     def release(self, scope: str, owner: str, keys: Iterable[Key]) -> None:
-        self._release(keys=self._names(scope, keys), args=[owner])
+        names = self._names(scope, keys)
+        self._ask(lambda: self._release(keys=names, args=[owner]))
 
     def catch_up(self, scope: str, token: int) -> None:
         """Give out only tokens higher than this one."""
-        self._catch_up(keys=[self._counter(scope)], args=[token])
+        self._ask(lambda: self._catch_up(keys=[self._counter(scope)], args=[token]))
+
+    def _ask(self, question: Callable[[], Any]) -> Any:
+        try:
+            answer = self._elsewhere.do(question, SLOW_S, self._tell_slow)
+        except self.outages as error:
+            self._absence.begins(error, WHAT_NEXT)
+            raise
+        self._absence.ends()
+        return answer
+
+    def _tell_slow(self) -> None:
+        """The client may be about to try for long, by its own settings, and says nothing meanwhile."""
+        reason = self._elsewhere.do(lambda: _why_silent(self._address), None, lambda: None)
+        self._absence.begins(reason, f"waiting as long as the client's own timeouts and retries say, then {WHAT_NEXT}")
 
     def _counter(self, scope: str) -> str:
         return f"{self._prefix}:{{{scope}}}:token"
 
     def _names(self, scope: str, keys: Iterable[Key]) -> list[str]:
         return [f"{self._prefix}:{{{scope}}}:lease:{source}:{message_id}" for source, message_id in sorted(keys)]
+
+
+def _address(client: Any) -> tuple[str, int] | str | None:
+    """Host and port, or a path; None for clients of several servers."""
+    settings = getattr(getattr(client, "connection_pool", None), "connection_kwargs", None) or {}
+    if "path" in settings:
+        return str(settings["path"])
+    if "host" in settings:
+        return str(settings["host"]), int(settings.get("port", 6379))
+    return None
+
+
+def _shown(address: tuple[str, int] | str) -> str:
+    return address if isinstance(address, str) else f"{address[0]}:{address[1]}"
+
+
+def _why_silent(address: tuple[str, int] | str | None) -> str:
+    if isinstance(address, tuple):
+        try:
+            socket.create_connection(address, PROBE_S).close()
+        except TimeoutError:
+            return f"does not accept connections, and has not answered for {SLOW_S:.0f} s"
+        except OSError as error:
+            return error.strerror or str(error)
+    return f"has not answered for {SLOW_S:.0f} s"

@@ -22,6 +22,7 @@ from oncelog.client import arguments as checked
 from oncelog.client.consumer_errors import RecordDeserializationError, WokenUp
 from oncelog.client.failure_run import MAX_FAILURES_IN_A_ROW, FailureRun
 from oncelog.client.occasional import OccasionalWarning
+from oncelog.once.absence import Absence
 from oncelog.once.backoff import Backoff
 from oncelog.once.cleaning import STEP, Cleaner, age_ms, clean_dead_letters
 from oncelog.once.database import Transaction
@@ -36,6 +37,7 @@ from oncelog.once.errors import (
     PoisonRecord,
 )
 from oncelog.once.footing import Footing, check_consumer
+from oncelog.once.handlers import raised_by_handler
 from oncelog.once.hand import Hand, Unreadable, partition_of
 from oncelog.once.identity import place
 from oncelog.once.outcome import Mark, Outcome, Tally
@@ -111,6 +113,7 @@ class Runner:
         self._patience_s = checked.seconds(patience_s, "patience_s")
         self._keep_ms = None if keep_s is None else age_ms(keep_s, "keep_s")
         self._cleaner = Cleaner(self._worker.database, self._worker.guard.table) if self._worker.guard.table else None
+        self._absence = Absence(f"once: {self._worker.database.place}")
         self._stopping = threading.Event()
         self._next_commit = self._next_ship = self._next_clean = 0.0
         self._cleaned_at = 0
@@ -193,7 +196,7 @@ class Runner:
             self._insist(lambda: self._do(records))
             return
         except Exception as error:
-            if not _is_poison(error):
+            if not self._is_poison(error):
                 raise
             failure = error
         if len(records) == 1:
@@ -231,10 +234,16 @@ class Runner:
                 self._insist(lambda: self._do([record]))
                 return
             except Exception as error:
-                if not _is_poison(error):
+                if not self._is_poison(error):
                     raise
                 failure = error
         self._bury(record, failure, self._attempts)
+
+    def _is_poison(self, error: Exception) -> bool:
+        """Whether the record is to blame: what its effect raised, or an id that is none."""
+        if not self._worker.is_performing and raised_by_handler(error) is not None:
+            return False
+        return isinstance(error, BadIdentity) or not isinstance(error, OnceError)
 
     # --- dead letters ----------------------------------------------------------------------------------------------
 
@@ -269,7 +278,7 @@ class Runner:
         try:
             outcomes = self._worker.apply([record], Mark("failed", reason), write)
         except Exception as error:
-            if self._worker.is_outage(error) or not _is_poison(error):
+            if self._worker.is_outage(error) or not self._is_poison(error):
                 raise
             outcomes = [dead_letters.write_unmarked(record, reason, attempts)]  # not even its id can be told
         self._settle([record], [Outcome.FAILED if each is Outcome.DONE else each for each in outcomes])
@@ -280,23 +289,31 @@ class Runner:
     def _insist(self, act: Callable[[], object]) -> None:
         """Until it succeeds, or the runner is stopped. Only what waiting cannot mend is raised."""
         backoff, began = Backoff(), time.monotonic()
+        database = self._worker.database
         while True:
             try:
                 act()
+                self._absence.ends()
                 return
             except PartitionFenced as fenced:
                 self._footing.step_back(fenced)
                 continue
             except Exception as error:
                 is_outage = self._worker.is_outage(error)
+                interruption = raised_by_handler(error)
+                if interruption is not None and not self._worker.is_performing:
+                    raise interruption
                 if not is_outage and not isinstance(error, LeaseHeld | LeaseLost):
                     raise
                 if time.monotonic() - began > self._patience_s:
                     raise DatabaseUnavailable(
                         f"tried for {self._patience_s:g} s, in vain: {error}. Nothing is lost: run again later"
                     ) from error
+                if database.is_outage(error):
+                    again = f"the same records are tried again, for up to {self._patience_s:g} s; nothing is lost"
+                    self._absence.begins(first_line(error), again)
             if is_outage:
-                self._worker.database.disconnect()
+                database.disconnect()
             self._rest(backoff)
             if self._stopping.is_set():
                 return
@@ -371,6 +388,6 @@ class Runner:
             self._worker.database.disconnect()
 
 
-def _is_poison(error: Exception) -> bool:
-    """Whether the record is to blame: what its effect raised, or an id that is none."""
-    return isinstance(error, BadIdentity) or not isinstance(error, OnceError)
+def first_line(error: BaseException) -> str:
+    """Drivers add hints, and SQLAlchemy the statement, in further lines."""
+    return str(error).partition("\n")[0]

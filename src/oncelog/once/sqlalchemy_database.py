@@ -16,6 +16,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine, TextClause, create_engine, make_url, text
 from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, OperationalError
 
+from oncelog.once.absence import Absence
 from oncelog.once.database import NO_VALUES, Database, Row, Transaction, causes, without_password
 from oncelog.once.dialect import POSTGRESQL, SQLITE
 from oncelog.once.errors import EffectEndedTransaction, UnsupportedDatabase
@@ -26,6 +27,7 @@ DIALECTS = {"sqlite": SQLITE, "postgresql": POSTGRESQL}
 STATEMENT_CACHE = 256
 # Beginnings of SQLSTATEs after which the same may succeed: connection lost, serialization failure or deadlock,
 # resources exhausted, lock not available, server going or coming, I/O error of the server.
+CONNECTING = "waiting as long as the driver's own timeout says (connect_timeout); nothing is lost"
 OUTAGES = ("08", "40", "53", "55P03", "57P", "58")
 
 
@@ -73,11 +75,20 @@ class SqlalchemyDatabase(Database):
         self._engine = target if isinstance(target, Engine) else None
         self._connection = target if isinstance(target, Connection) else None
         self._is_ours = is_ours
+        self._absence = Absence(self.place)
+
+    @property
+    def place(self) -> str:
+        engine = target.engine if (target := self._connection) is not None else self._engine
+        assert engine is not None
+        return f"the database {engine.url.render_as_string(hide_password=True)}"
 
     def _connected(self) -> Connection:
         if self._connection is None:
             assert self._engine is not None
-            self._connection = self._engine.connect()
+            with self._absence.told_if_slow("does not accept the connection", CONNECTING):
+                self._connection = self._engine.connect()
+            self._absence.ends()
             self._refuse_autocommit(self._connection)
         return self._connection
 

@@ -87,6 +87,10 @@ class SqliteDatabase(Database):
                 connection.execute("ROLLBACK")
             raise
 
+    @property
+    def place(self) -> str:
+        return "the database" if self._given is not None else f"the database {self._path}"
+
     def is_outage(self, error: BaseException) -> bool:
         return any(is_sqlite_outage(each) for each in causes(error))
 

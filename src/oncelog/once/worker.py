@@ -38,6 +38,8 @@ class Worker:
         self.scope = scope
         self.guard: Guard = (strategy or MessageTable()).bind(self.database, scope)
         self._effect = effect
+        self.is_performing = False
+        """The last batch ended within its effects: what was raised is theirs, also if a signal's handler raised it."""
 
     def process(self, records: Sequence[Any]) -> list[Outcome]:
         """All effects in one transaction, and what became of each record. Whatever an effect raises undoes all of them,
@@ -53,12 +55,14 @@ class Worker:
 
     def apply(self, records: Sequence[Record], mark: Mark, perform: Perform) -> list[Outcome]:
         """Mark the records, and perform what is to be done for those that nobody has dealt with, or neither."""
-        is_committed = False
+        is_committed = self.is_performing = False
         try:
             self.guard.prepare(records)
             with self.database.transaction() as transaction:
                 outcomes = self.guard.admit(transaction, records, mark)
+                self.is_performing = True
                 perform(transaction, [record for record, each in zip(records, outcomes, strict=True) if each is _DO])
+                self.is_performing = False
                 self.guard.confirm(transaction)
             is_committed = True
         finally:
