@@ -122,12 +122,26 @@ def test_a_member_without_a_broker_does_not_say_that_it_is_at_the_end() -> None:
 
 
 class PlayedConsumer:
-    def __init__(self, *, is_connected: bool = True, lags: dict[TopicPartition, int | None] | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        is_connected: bool = True,
+        lags: dict[TopicPartition, int | None] | None = None,
+        is_kept_waiting: bool = False,
+        missing_topics: frozenset[str] = frozenset(),
+    ) -> None:
         self.is_connected = is_connected
+        self._is_kept_waiting = is_kept_waiting
+        self.missing_topics = missing_topics
+        self.asked = 0
         self._lags = {PARTITION: 0} if lags is None else lags
 
     def assignment(self) -> frozenset[TopicPartition]:
         return frozenset(self._lags)
+
+    def topics(self, timeout: float) -> set[str]:
+        self.asked += 1
+        return {"order", "sales"}
 
     def lag(self, partition: TopicPartition) -> int | None:
         if partition.topic == "lost":
@@ -140,6 +154,11 @@ class PlayedConsumer:
     [
         (PlayedConsumer(), None),
         (PlayedConsumer(is_connected=False), "no broker can be reached"),
+        (PlayedConsumer(is_kept_waiting=True), "a broker that was asked for records has not answered"),
+        (
+            PlayedConsumer(lags={}, missing_topics=frozenset(["orders"])),
+            "there is no topic orders (did you mean order?)",
+        ),
         (PlayedConsumer(lags={}), "group billing has given this member no partition of orders yet"),
         (PlayedConsumer(lags={PARTITION: 7}), "nothing arrives, although this member is not at the end of orders"),
         (PlayedConsumer(lags={PARTITION: None}), "nothing arrives, although this member is not at the end of orders"),
@@ -155,6 +174,16 @@ def test_why_nothing_comes(consumer: Any, why: str | None) -> None:
 
     said = _Member(consumer, Args())._why_quiet()  # type: ignore[arg-type]
     assert said is None if why is None else str(said).startswith(why)
+
+
+def test_the_topic_that_was_meant_is_asked_for_once() -> None:
+    class Args:
+        topic, group = "orders", "billing"
+
+    consumer: Any = PlayedConsumer(lags={}, missing_topics=frozenset(["orders"]))
+    member = _Member(consumer, Args())  # type: ignore[arg-type]
+    assert member._why_quiet() == member._why_quiet()
+    assert consumer.asked == 1
 
 
 def test_produce_tells_what_is_stored_of_what_it_sent(capsys: pytest.CaptureFixture[str]) -> None:

@@ -163,8 +163,14 @@ def test_a_topic_that_does_not_exist_is_no_reason_to_wait() -> None:
     with serving({}) as broker, quick(broker.bootstrap) as client:
         with pytest.raises(UnknownTopicOrPartition, match="oncelog topics create nope"):
             client.topic("nope")
-        assert len(broker.requests) == 1
-        assert broker.requests[0][1]["allow_auto_topic_creation"] is False
+        assert [one[1]["topics"] is None for one in broker.requests] == [False, True], "once, and then for a hint"
+        assert not any(one[1]["allow_auto_topic_creation"] for one in broker.requests)
+
+
+def test_a_mistyped_topic_is_told_what_was_probably_meant() -> None:
+    refusal = pytest.raises(UnknownTopicOrPartition, match=r"'salez' does not exist; did you mean sales\?")
+    with serving({"sales": 1, "orders": 1}) as broker, quick(broker.bootstrap) as client, refusal:
+        client.topic("salez")
 
 
 def test_a_partition_that_does_not_exist_names_those_that_do() -> None:

@@ -446,7 +446,7 @@ def test_a_partition_that_its_topic_does_not_have_is_told_of_once(caplog: pytest
         metadata.want("orders", NOW_MS)
         metadata.question(NOW_MS)
         metadata.learn(answer(topic("orders")), NOW_MS)
-        scene.core._notice_missing_partitions()
+        scene.core._absent.learn(metadata.cluster, scene.core.assignment)
         assert bool(scene.core.missing_partitions) is (times + 1 >= ABSENT_AFTER)
     told = "topic 'orders' has 1 partition (0), and no partition 99"
     assert scene.core.missing_partitions == {absent: told}

@@ -108,6 +108,7 @@ def test_what_a_broker_may_keep_is_overdue_later(caplog: pytest.LogCaptureFixtur
     assert scene.network.tick(scene.now_ms) == []
     assert warnings(caplog) == []
     assert scene.network.why_silent(scene.now_ms) == "broker one:9092 has not answered for 5.0 s"
+    assert scene.network.owes_since_ms(scene.now_ms) == scene.now_ms - OVERDUE_MS + 1
     scene.now_ms += 1
     assert scene.network.tick(scene.now_ms) == []
     assert len(warnings(caplog)) == 1

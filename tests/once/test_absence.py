@@ -132,15 +132,14 @@ def test_only_handlers_that_are_installed_are_looked_for() -> None:
     def handler(*_: object) -> None:
         raise TimeoutError
 
-    try:
+    with pytest.raises(TimeoutError) as raised:
         handler()
-    except TimeoutError as error:
-        assert raised_by_handler(error) is None
-        before = signal.signal(signal.SIGUSR1, handler)
-        try:
-            assert raised_by_handler(error) is error
-        finally:
-            signal.signal(signal.SIGUSR1, before)
+    assert raised_by_handler(raised.value) is None
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        assert raised_by_handler(raised.value) is raised.value
+    finally:
+        signal.signal(signal.SIGUSR1, before)
 
 
 def test_a_call_that_nobody_waits_for_keeps_no_other_one_waiting() -> None:

@@ -8,14 +8,19 @@ import argparse
 import sys
 import time
 from contextlib import suppress
+from functools import cached_property
 
 from oncelog.cli.consume import Render, WaitNotice
 from oncelog.cli.ending import ending
 from oncelog.cli.output import note, reader_is_gone
 from oncelog.client.consumer_errors import NotAssigned
+from oncelog.client.settings import nearest
 from oncelog.consumer.consumer import Consumer
+from oncelog.errors import OncelogError
 from oncelog.types import TopicPartition
 
+HINT_S = 2.0
+"""How long the brokers may take to tell which topics there are, for a hint."""
 MAX_WAIT_S = 0.5
 """How late a member of a group notices --timeout at most."""
 
@@ -67,11 +72,24 @@ class _Member:
         consumer = self._consumer
         if not consumer.is_connected:
             return "no broker can be reached"
+        if self._topic in consumer.missing_topics:
+            return f"there is no topic {self._topic}{self._meant}"
+        if consumer._is_kept_waiting:
+            return "a broker that was asked for records has not answered"
         if not consumer.assignment():
             return f"group {self._group} has given this member no partition of {self._topic} yet"
         if any(self._lag(partition) != 0 for partition in consumer.assignment()):
             return f"nothing arrives, although this member is not at the end of {self._topic}"
         return None
+
+    @cached_property
+    def _meant(self) -> str:
+        """Asked for once, by somebody who waits for nothing else."""
+        with suppress(OncelogError):
+            near = nearest(self._topic, self._consumer.topics(timeout=HINT_S))
+            if near is not None:
+                return f" (did you mean {near}?)"
+        return ""
 
     def _lag(self, partition: TopicPartition) -> int | None:
         with suppress(NotAssigned):  # it was lost just now

@@ -17,6 +17,7 @@ from oncelog.admin import (
 )
 from oncelog.cli.options import WrongUsage, add_yes, client_config, key_value, positive, settings_of
 from oncelog.cli.output import confirm, print_json, print_table, say
+from oncelog.client.settings import nearest
 from oncelog.errors import TopicAlreadyExists, UnknownTopicOrPartition
 from oncelog.types import TopicPartition
 
@@ -207,7 +208,10 @@ def run_delete(args: argparse.Namespace) -> int:
                 admin.delete_topic(name)
             except UnknownTopicOrPartition:
                 if not args.if_exists:
-                    raise UnknownTopicOrPartition(f"topic {name!r} does not exist; see `oncelog topics list`") from None
+                    near = nearest(name, (topic.name for topic in admin.list_topics()))
+                    hint = "" if near is None else f"did you mean {near}? "
+                    text = f"topic {name!r} does not exist; {hint}See `oncelog topics list`"
+                    raise UnknownTopicOrPartition(text) from None
             else:
                 _tell(args, "deleted", name, deleted=True)
     return 0

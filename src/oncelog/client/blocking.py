@@ -17,8 +17,16 @@ from typing import Any, TypeVar
 from oncelog.client.config import ClientConfig
 from oncelog.client.connection import Answer, Connection, ProtocolViolation
 from oncelog.client.leaderless import without_leader
-from oncelog.client.metadata import NO_LEADER, ClusterMetadata, Node, PartitionMetadata, TopicMetadata, no_such_partition
+from oncelog.client.metadata import (
+    NO_LEADER,
+    ClusterMetadata,
+    Node,
+    PartitionMetadata,
+    TopicMetadata,
+    no_such_partition,
+)
 from oncelog.client.reachability import Reachability
+from oncelog.client.settings import nearest
 from oncelog.errors import (
     KafkaError,
     LeaderNotAvailable,
@@ -301,12 +309,24 @@ class BlockingClient:
             metadata = self.refresh_metadata([name])
         topic = metadata.topics.get(name)
         if topic is None or topic.error_code == UnknownTopicOrPartition.code:
+            meant = self.topic_meant(name)
+            hint = "" if meant is None else f"did you mean {meant}? Otherwise "
             raise UnknownTopicOrPartition(
-                f"topic {name!r} does not exist; create it with `oncelog topics create {name}`"
+                f"topic {name!r} does not exist; {hint}create it with `oncelog topics create {name}`"
             )
         if topic.error_code:
             raise error_for_code(topic.error_code, f"topic {name!r}: {error_for_code(topic.error_code).message}")
         return topic
+
+    def topic_meant(self, name: str) -> str | None:
+        """Of the topics that exist, the one that was probably meant by a name of none. Only for errors: it asks for all
+        topics."""
+        asked = {"topics": None, "allow_auto_topic_creation": False}
+        try:
+            told = ClusterMetadata.from_message(self.request(ApiKey.METADATA, asked))
+        except OncelogError:
+            return None
+        return nearest(name, (topic.name for topic in told.topics.values() if not topic.is_internal))
 
     def leader_of(self, partition: TopicPartition) -> Node:
         """Raises LeaderNotAvailable, which is worth a retry."""

@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
+from oncelog.client.absent_partitions import AbsentPartitions
 from oncelog.client.cluster import Cluster
 from oncelog.client.consumer_config import ConsumerConfig
 from oncelog.client.consumer_errors import CommitFailed, ConsumerClosed
@@ -26,7 +27,7 @@ from oncelog.client.consumer_records import NO_GENERATION, GroupMetadata, Offset
 from oncelog.client.driven import MAX_POLL_MS
 from oncelog.client.fetch.fetcher import Fetcher
 from oncelog.client.fetch.inbox import Inbox
-from oncelog.client.fetch.lookups import ABSENT_AFTER, Survey
+from oncelog.client.fetch.lookups import Survey
 from oncelog.client.fetch.partitions import PartitionState, Stage
 from oncelog.client.membership.assignors.catalogue import assignors_named
 from oncelog.client.membership.classic import ClassicMembership
@@ -49,8 +50,8 @@ from oncelog.wire.api import ApiKey
 _log = logging.getLogger(__name__)
 
 LEAVING_MS = 2_000
-"""How long a consumer that is closed waits for the answer to its LeaveGroup, and for the chance to send it: a group that
-does not hear of it gives its partitions away when its session ends."""
+"""How long a consumer that is closed waits for the answer to its LeaveGroup, and for the chance to send it: a group
+that does not hear of it gives its partitions away when its session ends."""
 CLOSE_PATIENCE_MS = 3_000
 """How long a close waits for offset commits before it says so."""
 
@@ -143,10 +144,7 @@ class ConsumerCore:
         self.matches_nothing = False
         """What is subscribed to is a pattern, and brokers last said of no topic that fits. For any thread."""
         self._told_missing: frozenset[str] = frozenset()
-        self.missing_partitions: dict[TopicPartition, str] = {}
-        """Those to be read that their topics do not have, and what is said of each. For any thread."""
-        self._absent: dict[TopicPartition, int] = {}
-        """In how many answers in a row."""
+        self._absent = AbsentPartitions(config.client_id)
         self._refused_in: int | None = None
         """The poll in which the group would not tell committed offsets."""
         self._user_seen: tuple[int, object] = (0, None)
@@ -216,7 +214,7 @@ class ConsumerCore:
         if event.tag == ApiKey.METADATA:
             if self._cluster.arrived(event, now_ms) is not None:
                 self._notice_missing()
-                self._notice_missing_partitions()
+                self._absent.learn(self.metadata.cluster, self.assignment)
                 self._notice_no_match()
         elif self.fetcher.handle(event, now_ms) or self._topic_questions.handle(event, now_ms):
             pass
@@ -264,16 +262,10 @@ class ConsumerCore:
         self._told_missing = news | (self._told_missing & missing)
         self.missing_topics = missing
 
-    def _notice_missing_partitions(self) -> None:
-        """The same of the number of a partition that its topic does not have; it may grow. A broker that lags behind
-        the others is not believed."""
-        cluster = self.metadata.cluster
-        objections = {} if cluster is None else {one: cluster.objection_to(*one) for one in self.assignment}
-        self._absent = {one: self._absent.get(one, 0) + 1 for one, why in objections.items() if why is not None}
-        missing = {one: objections[one] or "" for one, times in self._absent.items() if times >= ABSENT_AFTER}
-        for one in sorted(missing.keys() - self.missing_partitions.keys()):
-            _log.warning("%s: %s: nothing is read from it until there is", self._config.client_id, missing[one])
-        self.missing_partitions = missing
+    @property
+    def missing_partitions(self) -> dict[TopicPartition, str]:
+        """Those to be read that their topics do not have, and what is said of each. For any thread."""
+        return self._absent.missing
 
     def _notice_no_match(self) -> None:
         """The same of a pattern that matches no topic at all."""
@@ -475,8 +467,8 @@ class ConsumerCore:
         if self._commits is not None and not self._commits.is_idle:
             why = self.network.why_silent(now_ms) or self.why_no_coordinator or "its group has not answered yet"
             _log.warning(
-                "%s: close() waits for the last offset commit: %s. It waits for up to %.0f s more; records whose offsets"
-                " are not committed by then are read again",
+                "%s: close() waits for the last offset commit: %s. It waits for up to %.0f s more; records whose"
+                " offsets are not committed by then are read again",
                 self._config.client_id,
                 why,
                 (deadline_ms - now_ms) / 1000,

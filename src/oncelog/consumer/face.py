@@ -16,6 +16,8 @@ from oncelog.consumer.assembly import Parts
 from oncelog.types import TopicPartition
 
 CLOSE_TIMEOUT_S = 30.0
+KEPT_WAITING_MS = 500
+"""After an answer could have come, how long it may take before it is missed."""
 
 
 class ConsumerFace:
@@ -78,6 +80,12 @@ class ConsumerFace:
     def is_connected(self) -> bool:
         """Whether a broker is connected at the moment. A consumer that is not tries on, and says so in its log."""
         return self._parts.core.is_connected
+
+    @property
+    def _is_kept_waiting(self) -> bool:
+        """A broker owes an answer: whether there is more to read is not known."""
+        since_ms = self._parts.core.network.owes_since_ms(now_ms := self._parts.clock())
+        return since_ms is not None and now_ms - since_ms >= KEPT_WAITING_MS
 
     def __repr__(self) -> str:
         parts: Parts | None = getattr(self, "_parts", None)

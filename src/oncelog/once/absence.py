@@ -1,9 +1,10 @@
-"""What is said of a server that effects need and that is away: one WARNING with its address, the reason and what happens
-next, another now and then while it lasts, and one when it is back."""
+"""What is said of a server that effects need and that is away: one WARNING with its address, the reason and what
+happens next, another now and then while it lasts, and one when it is back."""
 
 from __future__ import annotations
 
 import logging
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -17,6 +18,8 @@ logger = logging.getLogger(__name__)
 SLOW_S = 3.0
 """How long a server is waited for before that is told."""
 SAY_AGAIN_MS = 30_000
+PROBE_S = 1.0
+"""How long it may take to find out why a server does not answer."""
 
 
 class Absence:
@@ -45,3 +48,15 @@ class Absence:
             yield
         finally:
             timer.cancel()
+
+
+def why_silent(address: tuple[str, int] | str | None) -> str:
+    """The reason that a new connection to it gives, if that gives any."""
+    if isinstance(address, tuple):
+        try:
+            socket.create_connection(address, PROBE_S).close()
+        except TimeoutError:
+            return f"does not accept connections, and has not answered for {SLOW_S:.0f} s"
+        except OSError as error:
+            return error.strerror or str(error)
+    return f"has not answered for {SLOW_S:.0f} s"

@@ -1,6 +1,6 @@
-"""Calls to a server that may be away, made in another thread: whoever waits for one can be told that it takes long, and
-what a signal's handler raises meanwhile is raised to the one who waits, never inside a library that would take it for the
-server's.
+"""Calls to a server that may be away, made in another thread: whoever waits for one can be told that it takes long,
+and what a signal's handler raises meanwhile is raised to the one who waits, never inside a library that would take it
+for the server's.
 
 Owns the threads. Never gives a call up: how long it takes is for the library's own timeouts and retries to say.
 """

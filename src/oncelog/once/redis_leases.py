@@ -6,13 +6,12 @@ token.
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from redis import exceptions
 
-from oncelog.once.absence import SLOW_S, Absence
+from oncelog.once.absence import SLOW_S, Absence, why_silent
 from oncelog.once.elsewhere import Elsewhere
 from oncelog.once.errors import LeaseHeld
 from oncelog.once.identity import Key
@@ -36,11 +35,7 @@ CATCH_UP = """
 local given = tonumber(redis.call('GET', KEYS[1]) or '0')
 if given < tonumber(ARGV[1]) then redis.call('SET', KEYS[1], ARGV[1]) end
 """
-
-
 WHAT_NEXT = "it is asked again, and the records wait for it; nothing is lost"
-PROBE_S = 1.0
-"""How long it may take to find out why Redis does not answer."""
 
 
 class RedisLeases:
@@ -85,7 +80,7 @@ class RedisLeases:
 
     def _tell_slow(self) -> None:
         """The client may be about to try for long, by its own settings, and says nothing meanwhile."""
-        reason = self._elsewhere.do(lambda: _why_silent(self._address), None, lambda: None)
+        reason = self._elsewhere.do(lambda: why_silent(self._address), None, lambda: None)
         self._absence.begins(reason, f"waiting as long as the client's own timeouts and retries say, then {WHAT_NEXT}")
 
     def _counter(self, scope: str) -> str:
@@ -107,14 +102,3 @@ def _address(client: Any) -> tuple[str, int] | str | None:
 
 def _shown(address: tuple[str, int] | str) -> str:
     return address if isinstance(address, str) else f"{address[0]}:{address[1]}"
-
-
-def _why_silent(address: tuple[str, int] | str | None) -> str:
-    if isinstance(address, tuple):
-        try:
-            socket.create_connection(address, PROBE_S).close()
-        except TimeoutError:
-            return f"does not accept connections, and has not answered for {SLOW_S:.0f} s"
-        except OSError as error:
-            return error.strerror or str(error)
-    return f"has not answered for {SLOW_S:.0f} s"

@@ -37,8 +37,8 @@ from oncelog.once.errors import (
     PoisonRecord,
 )
 from oncelog.once.footing import Footing, check_consumer
-from oncelog.once.handlers import raised_by_handler
 from oncelog.once.hand import Hand, Unreadable, partition_of
+from oncelog.once.handlers import raised_by_handler
 from oncelog.once.identity import place
 from oncelog.once.outcome import Mark, Outcome, Tally
 from oncelog.once.patience import Patience
@@ -302,7 +302,7 @@ class Runner:
                 is_outage = self._worker.is_outage(error)
                 interruption = raised_by_handler(error)
                 if interruption is not None and not self._worker.is_performing:
-                    raise interruption
+                    raise interruption from None
                 if not is_outage and not isinstance(error, LeaseHeld | LeaseLost):
                     raise
                 if time.monotonic() - began > self._patience_s:

@@ -86,9 +86,12 @@ class SqlalchemyDatabase(Database):
     def _connected(self) -> Connection:
         if self._connection is None:
             assert self._engine is not None
-            with self._absence.told_if_slow("does not accept the connection", CONNECTING):
+            if self.dialect is SQLITE:
                 self._connection = self._engine.connect()
-            self._absence.ends()
+            else:
+                with self._absence.told_if_slow("does not accept the connection", CONNECTING):
+                    self._connection = self._engine.connect()
+                self._absence.ends()
             self._refuse_autocommit(self._connection)
         return self._connection
 

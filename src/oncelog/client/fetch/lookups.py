@@ -17,7 +17,14 @@ from oncelog.client.metadata import NO_LEADER
 from oncelog.client.metadata_cache import MetadataCache
 from oncelog.client.network import Network
 from oncelog.client.network_events import Answered, Event, LostKind
-from oncelog.errors import NONE, KafkaError, UnknownTopicOrPartition, UnsupportedForMessageFormat, UnsupportedVersion, error_for_code
+from oncelog.errors import (
+    NONE,
+    KafkaError,
+    UnknownTopicOrPartition,
+    UnsupportedForMessageFormat,
+    UnsupportedVersion,
+    error_for_code,
+)
 from oncelog.types import TopicPartition
 from oncelog.wire.api import ApiKey
 from oncelog.wire.codec import Message

@@ -140,7 +140,14 @@ class ClassicSession:
         """`subscriptions` by the names of the assignors."""
         body = join_request(self._settings, self.member_id, subscriptions, reason)
         timeout_ms = max(self._settings.request_timeout_ms, self._settings.max_poll_interval_ms + JOIN_GRACE_MS)
-        self._ask(ApiKey.JOIN_GROUP, body, now_ms, partial(self._join_ended, joined), timeout_ms=timeout_ms, held_ms=timeout_ms)
+        self._ask(
+            ApiKey.JOIN_GROUP,
+            body,
+            now_ms,
+            partial(self._join_ended, joined),
+            timeout_ms=timeout_ms,
+            held_ms=timeout_ms,
+        )
 
     def _join_ended(self, joined: Heard, event: Event, now_ms: int) -> None:
         if isinstance(event, Answered) and event.body["error_code"] == MemberIdRequired.code and not self.member_id:
