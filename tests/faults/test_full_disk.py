@@ -25,8 +25,8 @@ DISK_BYTES = 12 * 1024 * 1024
 FILLER_BYTES = 6 * 1024 * 1024
 FULL_TIMEOUT_S = 120.0
 SMALL_BATCHES = {"batch.num.messages": 50}
-"""Of the load, however far it has fallen behind: a batch that is larger than what a file can hold never fits, and rolls the
-segment each time, so that small records would always find room in a new one."""
+"""Of the load, however far it has fallen behind: a batch that is larger than what a file can hold never fits, and rolls
+the segment each time, so that small records would always find room in a new one."""
 
 
 def produce(scene: Scene, partition: int) -> Message:
