@@ -9,7 +9,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from oncelog.client.callbacks import DeliveryCallbacks, check_callback, check_listener, kind_of
+from oncelog.client.callbacks import DeliveryCallbacks, check_callback, check_listener, kind_of, swapped
 
 
 class Shop:
@@ -136,3 +136,33 @@ class TestOfAProducer:
 def test_the_compiled_form_tells_the_same_kinds_apart(callback: Any) -> None:
     native = pytest.importorskip("oncelog.client._records")
     assert native.kind_of(callback) is kind_of(callback)
+
+
+@pytest.mark.parametrize(
+    "listener",
+    [
+        lambda partitions, consumer: None,
+        lambda partitions, _: None,
+        lambda assigned, c: None,
+        lambda tps, consumer: None,
+    ],
+)
+def test_a_listener_that_is_turned_round_is_refused(listener: Callable[..., Any]) -> None:
+    for name in ("on_assigned", "on_revoked", "on_lost"):
+        with pytest.raises(TypeError, match=rf"^{name} is called as \(consumer, partitions\).*the other way round"):
+            check_listener(listener, name)
+
+
+@pytest.mark.parametrize(
+    "listener", [lambda consumer, partitions: None, lambda c, p: None, lambda _, partitions: None, lambda *any: None]
+)
+def test_a_listener_that_may_be_right_is_taken(listener: Callable[..., Any]) -> None:
+    check_listener(listener, "on_assigned")
+
+
+def test_names_that_are_not_known_say_nothing() -> None:
+    assert swapped(lambda record, connection: None, ("connection", "record")) == ("record", "connection")
+    assert swapped(lambda message, db: None, ("connection", "record")) is not None
+    for right in (lambda conn, msg: None, lambda a, b: None, lambda connection, event: None, lambda row: None):
+        assert swapped(right, ("connection", "record")) is None
+    assert swapped(lambda record: None, ("records",)) is None

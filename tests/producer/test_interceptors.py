@@ -105,3 +105,11 @@ def test_a_broken_interceptor_does_not_flood_the_log(caplog: pytest.LogCaptureFi
         chain.on_send(RECORD)
     assert len(caplog.records) == 3
     assert f"failure {2 * LOG_EVERY + 1} " in caplog.records[-1].getMessage()
+
+
+def test_an_acknowledgement_that_is_turned_round_is_refused() -> None:
+    class Turned:
+        def on_acknowledgement(self, error: Any, metadata: Any) -> None: ...
+
+    with pytest.raises(TypeError, match=r"^on_acknowledgement is called as \(metadata, error\).*the other way round"):
+        InterceptorChain([Turned])

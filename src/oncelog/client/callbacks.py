@@ -3,12 +3,15 @@ they expect it in that order.
 
 confluent-kafka calls `on_delivery(err, msg)` and `on_commit(err, partitions)`, we call `on_delivery(metadata, error)`
 and `on_commit(offsets, error)`: a callback that was brought along would take every success for an error. The names of
-its parameters tell. Only functions of Python are looked into; of whatever else can be called nothing is said.
+its parameters tell, and so they do of every other pair of arguments (`USUAL_NAMES`): a function is refused only where
+they are clearly the other way round. Only functions of Python are looked into; of whatever else can be called nothing
+is said.
 """
 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping, Sequence
 from functools import partial
 from types import FunctionType, MethodType
 from typing import Any
@@ -25,6 +28,18 @@ RESULTS = frozenset(
     }
 )
 """What the two parameters are called, in Kafka's world."""
+USUAL_NAMES: Mapping[str, frozenset[str]] = {
+    "error": ERRORS,
+    "consumer": frozenset({"consumer", "kafka_consumer", "_consumer"}),
+    "partitions": frozenset(
+        {"partitions", "topic_partitions", "tps", "parts", "assigned", "revoked", "lost", "assignment", "_partitions"}
+    ),
+    "connection": frozenset(
+        {"connection", "conn", "con", "cursor", "db", "database", "transaction", "session", "_connection", "_conn"}
+    ),
+    "record": frozenset({"record", "rec", "message", "msg", "event", "_record", "_message", "_msg"}),
+}
+"""What people call an argument; no name stands for two of them that are handed over together."""
 MAX_KNOWN = 256
 
 
@@ -52,6 +67,12 @@ def check_listener(given: Any, name: str) -> None:
         return
     if not callable(given):
         raise TypeError(f"{name} is a function of (consumer, partitions), not {shown(given)}")
+    names = swapped(given, ("consumer", "partitions"))
+    if names is not None:
+        raise TypeError(
+            f"{name} is called as (consumer, partitions), but this one takes ({', '.join(names)}), the other way round:"
+            " swap its parameters"
+        )
     _check_count(given, name, ("consumer", "partitions"))
 
 
@@ -59,6 +80,19 @@ def _check_count(given: Any, name: str, arguments: tuple[str, ...]) -> None:
     names = taken_instead(given, len(arguments))
     if names is not None:
         raise TypeError(f"{name} is called as ({', '.join(arguments)}), but this one takes ({', '.join(names)})")
+
+
+def swapped(given: Any, arguments: Sequence[str]) -> tuple[str, ...] | None:
+    """What a function takes whose two parameters are named the other way round; None if that is not clear."""
+    if len(arguments) != 2:
+        return None
+    first, second = (USUAL_NAMES.get(each, frozenset()) for each in arguments)
+    found = _parameters(given)
+    names = () if found is None else found[0]
+    if len(names) != 2:
+        return None
+    is_swapped = (names[0] in second and names[1] not in second) or (names[1] in first and names[0] not in first)
+    return names if is_swapped else None
 
 
 def taken_instead(given: Any, count: int) -> tuple[str, ...] | None:

@@ -6,6 +6,8 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from oncelog.client.callbacks import swapped
+
 
 def objection_to(function: Any, arguments: Sequence[str], *, may_be_async: bool = False) -> str | None:
     """Why the function cannot be called with these arguments, in words; None if nothing is known against it.
@@ -17,7 +19,7 @@ def objection_to(function: Any, arguments: Sequence[str], *, may_be_async: bool 
     if not callable(function):
         return f"{function!r} cannot be called; it is to be a function, called as {call}"
     if not may_be_async and _is_coroutine_function(function):
-        return f"{_name(function)} is a coroutine function, which nobody would await; give a plain one, {call}"
+        return f"{_name(function)} is a coroutine function, which is not awaited here; give a plain one, {call}"
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # of something that is written in C, and does not tell
@@ -26,6 +28,8 @@ def objection_to(function: Any, arguments: Sequence[str], *, may_be_async: bool 
         signature.bind(*arguments)
     except TypeError as error:
         return f"{_name(function)}{signature} is called as {call}: {error}"
+    if swapped(function, arguments) is not None:
+        return f"{_name(function)}{signature} is called as {call}, the other way round: swap its parameters"
     return None
 
 

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from oncelog.client.callbacks import check_callback
 from oncelog.client.delivery import OnDelivery
 from oncelog.client.records import ProducerRecord, RecordMetadata
 
@@ -38,6 +39,8 @@ class InterceptorChain:
         chain = [each() if isinstance(each, type) else each for each in interceptors]
         self._on_send = _methods(chain, "on_send")
         self._on_acknowledgement = _methods(chain, "on_acknowledgement")
+        for method in self._on_acknowledgement:
+            check_callback(method, "on_acknowledgement", "metadata")
         self._failures = 0
         self.is_needed = bool(chain)
         """Without interceptors nobody need call; read for every record, hence no property."""
