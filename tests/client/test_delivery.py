@@ -285,3 +285,11 @@ def test_a_batch_that_fails_as_one_is_one_run() -> None:
     error = ValueError("the batch")
     one.fail(error)
     assert list(one.errors_within(3, 9)) == [(3, 9, error)]
+
+
+@pytest.mark.parametrize("name", ["get", "add_callback", "add_errback", "succeeded", "failed"])
+def test_what_kafka_python_calls_a_result_s_calls_says_what_to_use(name: str) -> None:
+    future = RecordFuture.__new__(RecordFuture)
+    with pytest.raises(AttributeError, match=rf"^RecordFuture has no {name}\(\): use "):
+        getattr(future, name)
+    assert not hasattr(future, name)

@@ -147,3 +147,22 @@ def test_callbacks_come_along() -> None:
     batch.delivery.settle(10, -1)
     batch.run_callbacks(pytest.fail)
     assert [metadata.offset for metadata, _ in told] == [11]
+
+
+def test_a_value_must_be_given() -> None:
+    scene = Scene()
+    before = scene.state()
+    with pytest.raises(TypeError, match="give value=None to write a tombstone"):
+        scene.intake.send(TOPIC)
+    assert scene.state() == before
+    assert not scene.slow
+    assert scene.intake.send(TOPIC, None) is not None
+    assert scene.intake.send(TOPIC, value=None, key="k") is not None
+
+
+def test_arguments_of_confluent_kafka_say_what_they_are_called_here() -> None:
+    scene = Scene()
+    with pytest.raises(TypeError, match=r"^send\(\) takes no timestamp: use timestamp_ms"):
+        scene.intake.send(TOPIC, b"", timestamp=5)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"^send\(\) takes no callback: use on_delivery"):
+        scene.intake.send(TOPIC, b"", callback=print)  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Generator, Iterator, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 from oncelog.client import arguments as checked
 from oncelog.client import standard_futures
@@ -227,6 +227,27 @@ class RecordFuture:
     def exception(self, timeout: float | None = None) -> Exception | None:
         """Why the record was not stored; None if it was."""
         return self._settled(timeout).error_of(self._index)
+
+    @property
+    def get(self) -> NoReturn:
+        """kafka-python's; as the rest, for `hasattr` it is not there."""
+        raise AttributeError("RecordFuture has no get(): use result(timeout), with seconds")
+
+    @property
+    def add_callback(self) -> NoReturn:
+        raise AttributeError("RecordFuture has no add_callback(): use send(..., on_delivery=...)")
+
+    @property
+    def add_errback(self) -> NoReturn:
+        raise AttributeError("RecordFuture has no add_errback(): use send(..., on_delivery=...)")
+
+    @property
+    def succeeded(self) -> NoReturn:
+        raise AttributeError("RecordFuture has no succeeded(): use exception(timeout), which is None then")
+
+    @property
+    def failed(self) -> NoReturn:
+        raise AttributeError("RecordFuture has no failed(): use exception(timeout), which is not None then")
 
     def add_done_callback(self, function: Callable[[RecordFuture], Any]) -> None:
         """Call `function(self)` once, when the fate is known; at once if it is. What it raises is logged."""

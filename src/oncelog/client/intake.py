@@ -15,7 +15,7 @@ from oncelog.client.accumulator import Accumulator
 from oncelog.client.callbacks import DeliveryCallbacks, kind_of
 from oncelog.client.delivery import OnDelivery
 from oncelog.client.placement import Placement
-from oncelog.client.record_checks import MAX_TIMESTAMP_MS
+from oncelog.client.record_checks import MAX_TIMESTAMP_MS, NOT_GIVEN, check_value, refuse_foreign
 from oncelog.client.records import HeadersGiven, read_ms
 
 
@@ -50,18 +50,24 @@ class Intake:
     def send(
         self,
         topic: str,
-        value: Any = None,
+        value: Any = NOT_GIVEN,
         key: Any = None,
         headers: HeadersGiven | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
         on_delivery: OnDelivery | None = None,
+        *,
+        timestamp: None = None,
+        callback: None = None,
     ) -> Any:
+        if timestamp is not None or callback is not None:
+            refuse_foreign(timestamp, callback)
         if on_delivery is not None and kind_of(on_delivery) is not self._last_callback:
             self._check_callback(on_delivery)
         future = self.offer(topic, value, key, headers, partition, timestamp_ms, on_delivery)
         if future is None:
             assert self._send_slowly is not None
+            check_value(value)
             return self._send_slowly(topic, value, key, headers, partition, timestamp_ms, on_delivery)
         return future
 

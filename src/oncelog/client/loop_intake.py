@@ -9,6 +9,7 @@ from typing import Any
 from oncelog.client.accumulator import Accumulator
 from oncelog.client.delivery import OnDelivery
 from oncelog.client.intake import Intake
+from oncelog.client.record_checks import NOT_GIVEN, check_value, refuse_foreign
 from oncelog.client.records import HeadersGiven, RecordMetadata
 
 
@@ -29,12 +30,15 @@ class LoopIntake:
     def send(
         self,
         topic: str,
-        value: Any = None,
+        value: Any = NOT_GIVEN,
         key: Any = None,
         headers: HeadersGiven | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
         on_delivery: OnDelivery | None = None,
+        *,
+        timestamp: None = None,
+        callback: None = None,
     ) -> asyncio.Future[RecordMetadata]:
         """Accept a record for sending; await the result for where it was stored. It is a future to asyncio
         (`asyncio.isfuture`, `gather`, `wait_for` and all others), though for most records not of the class that asyncio
@@ -44,6 +48,8 @@ class LoopIntake:
         for room: await some of them first.
         """
         future: asyncio.Future[RecordMetadata] | None
+        if timestamp is not None or callback is not None:
+            refuse_foreign(timestamp, callback)
         if on_delivery is None:
             future = self._intake.offer(topic, value, key, headers, partition, timestamp_ms, None)
             if future is not None:
@@ -51,6 +57,7 @@ class LoopIntake:
                     self._accumulator.has_early_batch = False
                     self._send_early()
                 return future
+        check_value(value)
         return self._send_slowly(topic, value, key, headers, partition, timestamp_ms, on_delivery)
 
     def _send_slowly(

@@ -15,6 +15,33 @@ from oncelog.controller.topic_names import check_topic_name
 MAX_TIMESTAMP_MS = 2**63 - 1
 
 
+class _NotGiven:
+    """It is neither bytes nor text, so that such a record leaves the short way, which need not ask for it."""
+
+    def __repr__(self) -> str:
+        return "not given"
+
+
+NOT_GIVEN: Any = _NotGiven()
+"""As the value of a record: None would be a tombstone, and nobody writes one by leaving something out."""
+
+
+def check_value(value: object) -> None:
+    """Raises TypeError if none was given."""
+    if value is NOT_GIVEN:
+        raise TypeError(
+            "send() needs a value: send(topic, value, key); give value=None to write a tombstone, which deletes its key"
+        )
+
+
+def refuse_foreign(timestamp: object, callback: object) -> None:
+    """What confluent-kafka calls these arguments. Raises TypeError if one of them was given."""
+    if timestamp is not None:
+        raise TypeError("send() takes no timestamp: use timestamp_ms, milliseconds since 1970")
+    if callback is not None:
+        raise TypeError("send() takes no callback: use on_delivery, called with (metadata, error)")
+
+
 def check_topic(topic: object) -> None:
     """Raises TypeError or InvalidTopicException: no broker need be asked about a name that no topic can have."""
     if not isinstance(topic, str):

@@ -27,7 +27,7 @@ from oncelog.client.intake import Intake
 from oncelog.client.locks import new_lock
 from oncelog.client.producer_config import ProducerConfig
 from oncelog.client.producer_errors import ProducerClosed, TopicUnavailable
-from oncelog.client.record_checks import check_topic, checked_records
+from oncelog.client.record_checks import NOT_GIVEN, check_topic, checked_records
 from oncelog.client.records import HeadersGiven, ProducerRecord
 from oncelog.client.selecting import SelectingDriver
 from oncelog.client.sockets import monotonic_ms
@@ -131,7 +131,7 @@ class Producer(metaclass=Hinting):
     def send(
         self,
         topic: str,
-        value: Any = None,
+        value: Any = NOT_GIVEN,
         key: Any = None,
         headers: HeadersGiven | None = None,
         partition: int | None = None,
@@ -140,6 +140,7 @@ class Producer(metaclass=Hinting):
     ) -> RecordFuture:
         """Accept a record for sending. Returns at once, unless memory is full or the topic is not known yet.
 
+        `value=None` writes a tombstone, which deletes its key in a compacted topic; a value must be given.
         `on_delivery(metadata, error)` is called later in the sender's thread, with exactly one of the two not None.
         Raises what is wrong with the record itself: its types, its size, a topic or partition that does not exist.
         """
