@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncelog.printable import excerpt, printable
+from oncelog.printable import clause, counted, excerpt, printable
 
 
 @pytest.mark.parametrize(
@@ -51,3 +51,12 @@ def test_nothing_is_left_to_obey(text: str) -> None:
     assert not any(unicodedata.category(one) in ("Cc", "Cs", "Zl", "Zp") for one in shown)
     assert len(shown.splitlines()) <= 1
     assert printable(shown) == shown
+
+
+def test_one_is_not_many() -> None:
+    assert [counted(count, "record") for count in (0, 1, 2_000)] == ["0 records", "1 record", "2,000 records"]
+    assert counted(2, "batch", "batches") == "2 batches"
+
+
+def test_a_sentence_goes_on_without_its_full_stop() -> None:
+    assert [clause("It failed."), clause(ValueError("odd")), clause("")] == ["It failed", "odd", ""]

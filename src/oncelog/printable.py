@@ -26,6 +26,16 @@ UNSAFE: Final = (
 )
 
 
+def clause(text: object) -> str:
+    """A sentence that more is to follow, such as `; trying again`: without its full stop."""
+    return str(text).rstrip().removesuffix(".")
+
+
+def counted(count: int, noun: str, plural: str | None = None) -> str:
+    """`counted(1, "record") == "1 record"`, `counted(2_000, "batch", "batches") == "2,000 batches"`."""
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
 @functools.cache
 def unsafe() -> re.Pattern[str]:
     """Compiled when there is something to look for: every command would wait for it."""

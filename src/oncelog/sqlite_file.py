@@ -6,9 +6,10 @@ other, and `synchronous=FULL`, so that a commit survives a power failure. It kno
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from time import monotonic, sleep
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 RETRY_S: Final = 0.01
 RESULT_CODE: Final = 0xFF  # the lower byte of an extended code
@@ -50,6 +51,14 @@ def use_write_ahead_log(connection: sqlite3.Connection, timeout_s: float) -> Non
         else:
             return
         sleep(RETRY_S)
+
+
+def why_not_opened(path: Any, error: sqlite3.Error) -> str:
+    """What SQLite does not say: it opens no file whose folder is missing, and no folder."""
+    folder = os.path.dirname(os.path.abspath(path))
+    if not os.path.isdir(folder):
+        return f"there is no folder {folder!r}"
+    return "it is a folder" if os.path.isdir(path) else str(error)
 
 
 def is_locked(error: sqlite3.Error) -> bool:

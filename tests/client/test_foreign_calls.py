@@ -119,3 +119,13 @@ def test_classes_of_other_libraries() -> None:
         AttributeError, match=r"^module 'oncelog' has no attribute 'KafkaProducer': use oncelog.Producer$"
     ):
         oncelog.KafkaProducer  # noqa: B018
+
+
+def test_words_of_other_calls_say_what_process_and_admin_call_them() -> None:
+    with pytest.raises(TypeError, match=r"^process\(\) takes no group_id: use group$"):
+        oncelog.process("orders", list, group_id="g", bootstrap_servers="a:1", transactional_id="t")  # type: ignore[call-arg]
+    admin = oncelog.Admin("127.0.0.1:1")
+    with pytest.raises(TypeError, match=r"give the changes by name: alter_configs\("):
+        admin.alter_configs("topic", "orders", {"retention.ms": 1})  # type: ignore[misc]
+    with pytest.raises(TypeError, match=r"give all but the name by name: create_topic\("):
+        admin.create_topic("orders", 3)  # type: ignore[misc]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from oncelog.client.hinting import Calls, Hinting, explained_poll, with_hints
+from oncelog.client.hinting import BY_POSITION, Calls, Hinting, explained, explained_poll, with_hints
 
 pytestmark = pytest.mark.deterministic
 
@@ -124,3 +124,15 @@ def test_a_name_that_the_class_has_is_no_hint() -> None:
 
     with pytest.raises(AssertionError, match="Market has produce"):
         with_hints(CALLS)(Market)
+
+
+def test_too_many_arguments_by_position_say_which_have_names() -> None:
+    @explained({BY_POSITION: "give the limit by name", "limits": "use limit"})
+    def change(topic: str, *, limit: int = 0) -> int:
+        return limit
+
+    assert change("orders", limit=5) == 5
+    with pytest.raises(TypeError, match=r"takes 1 positional argument but 2 were given; give the limit by name$"):
+        change("orders", 5)  # type: ignore[misc]
+    with pytest.raises(TypeError, match=r"change\(\) takes no limits: use limit$"):
+        change("orders", limits=5)  # type: ignore[call-arg]

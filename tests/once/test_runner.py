@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,7 @@ import oncelog
 from oncelog import once
 from oncelog.client.consumer_errors import WokenUp
 from oncelog.client.producer_errors import DeliveryFailed
-from oncelog.errors import CoordinatorNotAvailable
+from oncelog.errors import CoordinatorNotAvailable, UnknownTopicOrPartition
 from oncelog.once import dead_letters
 from oncelog.once import runner as runner_module
 from oncelog.records.model import RecordDeserializationError
@@ -204,7 +205,7 @@ def test_a_mistake_in_the_effect_does_not_move_the_whole_topic_away(
     assert consumer.committed == {PARTITION: 9}, "the one too many, and those behind it, stay where they are"
     told = [one.getMessage() for one in caplog.records if "goes to the dead-letter topic 'orders.dead'" in one.message]
     assert len(told) == 4
-    assert told[0].startswith("orders/0/5 goes to the dead-letter topic 'orders.dead' after 1 attempts: ")
+    assert told[0].startswith("orders/0/5 goes to the dead-letter topic 'orders.dead' after 1 attempt: ")
     is_fixed.append(True)
     assert runner_of(consumer, shop, bad, dead_letter=letter).run(until_idle=IDLE).done == 21
 
@@ -571,3 +572,58 @@ def test_marks_are_cleaned_by_age(shop: Shop, monkeypatch: pytest.MonkeyPatch) -
     shop.rows("UPDATE {prefix}messages SET changed_at_ms = changed_at_ms - 3600001")
     runner_of(FakeConsumer({PARTITION: orders(2, start=5)}), shop, keep_s=3_600).run(until_idle=IDLE)
     assert shop.rows(count) == [(2,)]
+
+
+def test_topics_of_which_none_exists_are_an_error(shop: Shop) -> None:
+    consumer = FakeConsumer({PARTITION: []})
+    consumer.missing_topics = frozenset({"orders"})  # type: ignore[attr-defined]
+    with pytest.raises(UnknownTopicOrPartition, match="there is nothing to read: no topic orders exists"):
+        runner_of(consumer, shop).run(until_idle=IDLE)
+
+
+def test_a_pattern_that_matches_no_topic_ends_well(shop: Shop) -> None:
+    consumer = FakeConsumer({PARTITION: []})
+    database = once.Database.of(shop.url, prefix=shop.prefix)
+    runner = once.Runner(consumer, database, shop.book, topics=re.compile("^nothing-.*"))
+    assert runner.run(until_idle=IDLE).total == 0
+
+
+@pytest.mark.parametrize(
+    ("strategy", "said"),
+    [
+        (once.MessageTable, r"^strategy is the class MessageTable: make an object of it, once\.MessageTable\("),
+        ("message_table", r"^strategy is an object such as once\.MessageTable\(\).*, not 'message_table' \(str\)$"),
+    ],
+)
+def test_a_strategy_is_an_object(shop: Shop, strategy: Any, said: str) -> None:
+    with pytest.raises(TypeError, match=said):
+        runner_of(FakeConsumer({}), shop, strategy=strategy)
+
+
+def test_a_dead_letter_is_an_object(shop: Shop) -> None:
+    with pytest.raises(TypeError, match=r"^dead_letter is a once\.DeadLetter\(producer, topic\), not 'dead' \(str\)$"):
+        runner_of(FakeConsumer({}), shop, dead_letter="dead")
+
+
+def test_words_of_process_say_what_they_are_called_here(shop: Shop) -> None:
+    runner = runner_of(FakeConsumer({}), shop)
+    with pytest.raises(TypeError, match=r"^Runner\.run\(\) takes no until_end: use until_idle"):
+        runner.run(until_end=True)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"takes no group_id: it is the consumer's"):
+        runner_of(FakeConsumer({}), shop, group_id="g")
+
+
+def test_an_effect_that_is_turned_round_is_refused(shop: Shop) -> None:
+    with pytest.raises(once.BadEffect, match=r"is called as f\(connection, record\), the other way round"):
+        runner_of(FakeConsumer({}), shop, lambda record, connection: None)
+
+
+def test_a_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
+    effect = Shop.book
+    with pytest.raises(once.DatabaseUnavailable, match=r"nowhere/shop\.db' cannot be opened.*: there is no folder '"):
+        once.Worker(tmp_path / "nowhere" / "shop.db", lambda connection, record: effect)
+    with pytest.raises(once.DatabaseUnavailable, match="cannot be opened as a database of SQLite: it is a folder"):
+        once.Worker(tmp_path, lambda connection, record: effect)
+    (tmp_path / "notes.txt").write_text("no database" * 100)
+    with pytest.raises(once.UnsupportedDatabase, match=r"notes\.txt' cannot be opened.*: file is not a database"):
+        once.Worker(tmp_path / "notes.txt", lambda connection, record: effect)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
+import pytest
 
 from oncelog.client.consumer_records import GroupMetadata, OffsetAndMetadata
-from oncelog.processing.batch import batch_of_records, batch_of_table
+from oncelog.processing.batch import batch_of_records, batch_of_table, hint_at_batches
 from oncelog.records.arrow import record_schema
 from oncelog.records.kernel import ConsumerRecord
 from oncelog.types import TimestampType, TopicPartition
@@ -57,3 +58,17 @@ def test_what_is_read_right_after_belongs_to_it() -> None:
         assert (both.size, both.firsts) == (4, {A: 1, B: 2, C: 3})
         assert {place: one.offset for place, one in both.nexts.items()} == {A: 3, B: 3, C: 4}
         assert len(list(both.singles())) == 4
+
+
+def error_of(function: Any, content: Any) -> AttributeError:
+    with pytest.raises(AttributeError) as caught:
+        function(content)
+    return caught.value
+
+
+def test_a_function_for_one_record_is_told_that_it_gets_many() -> None:
+    records: list[Any] = []
+    hint = hint_at_batches(error_of(lambda record: record.key, records), records)
+    assert hint == "the function is called with a list of records; write `for record in records: ... record.key`"
+    assert hint_at_batches(error_of(lambda record: record.colour, records), records) is None
+    assert hint_at_batches(error_of(lambda record: [].value, records), records) is None, "a list of its own"

@@ -32,6 +32,7 @@ class FakeConsumer:
         self.generation = 1
         self.plans: dict[int, Callable[[], None]] = {}
         self.polls = 0
+        self.topics = {"source", "target"}
         self._listener: dict[str, Any] = {}
 
     def subscribe(self, topics: Any, **listener: Any) -> None:
@@ -59,6 +60,9 @@ class FakeConsumer:
     def assign(self, partition: TopicPartition, position: int) -> None:
         self.positions[partition] = position
         self._listener["on_assigned"](self, [partition])
+
+    def partitions_for_topic(self, topic: str, timeout: float) -> set[int] | None:
+        return {0} if topic in self.topics else None
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         self.positions[partition] = offset
@@ -451,3 +455,10 @@ def test_a_stop_between_attempts_leaves_the_batch_to_the_next_one() -> None:
     scene.run()
     assert scene.worker.report.failures == 1
     assert scene.cluster.committed == {}
+
+
+@pytest.mark.parametrize(("target", "is_told"), [("target", False), ("tarket", True)])
+def test_a_target_that_does_not_exist_is_told_of(target: str, is_told: bool, caplog: pytest.LogCaptureFixture) -> None:
+    Scene(target=target).run()
+    told = "the target 'tarket' does not exist: the first result creates it"
+    assert (told in caplog.text) is is_told

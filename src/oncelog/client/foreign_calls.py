@@ -5,7 +5,7 @@ Tables: `hinting` puts them into errors. A test goes through what those librarie
 
 from __future__ import annotations
 
-from oncelog.client.hinting import Calls
+from oncelog.client.hinting import BY_POSITION, Calls
 
 _NO_SASL = "there is no TLS and no SASL yet; connect to a PLAINTEXT listener of the broker"
 _CLUSTER_ID = "use Admin(...).describe_cluster().cluster_id"
@@ -224,6 +224,7 @@ ADMIN = Calls(
             "topic_configs": "use configs",
             "config": "use configs",
             "timeout_ms": _WAITS,
+            BY_POSITION: 'give all but the name by name: create_topic("orders", partitions=3, replication_factor=1)',
         },
         "create_partitions": {
             "topic_partitions": 'give the name and the new number: create_partitions("orders", 6)',
@@ -237,6 +238,12 @@ ADMIN = Calls(
             "resources": 'use alter_configs("topic", "orders", assign={"retention.ms": 60000})',
             "raise_on_unknown": _RAISES,
             "incremental": "settings that are not named are always left as they are",
+            BY_POSITION: 'give the changes by name: alter_configs("topic", "orders", assign={"retention.ms": 60000})',
+        },
+        "alter_client_quotas": {
+            "entries": 'use alter_client_quotas({"client-id": "importer"}, assign={"producer_byte_rate": 1_000_000})',
+            BY_POSITION: 'give the limits by name: alter_client_quotas({"client-id": "importer"},'
+            ' assign={"producer_byte_rate": 1_000_000})',
         },
         "describe_configs": {
             "config_resources": _RESOURCES,
@@ -268,6 +275,43 @@ ADMIN = Calls(
     },
     constructor=f"make one with Admin(bootstrap_servers){_NO_MORE_THAN_BROKERS}",
 )
+
+_UNTIL_IDLE = "use until_idle, the seconds without a record after which it ends"
+
+RUNNER = {
+    "topic": 'use topics, such as ["orders"]',
+    "group": "it is the consumer's: Consumer(..., group_id=...)",
+    "group_id": "it is the consumer's: Consumer(..., group_id=...)",
+    "db": "use database, the second argument",
+    "retries": "use attempts, which counts the first one too",
+    "dead_letter_topic": "use dead_letter=once.DeadLetter(producer, topic)",
+    "until_end": f"it is an argument of run(): {_UNTIL_IDLE}",
+    "until_idle": "it is an argument of run()",
+    "max_records": "it is an argument of run()",
+}
+"""Of `once.Runner`."""
+RUN = {
+    "until_end": _UNTIL_IDLE,
+    "timeout": _UNTIL_IDLE,
+    "limit": "use max_records",
+    "topics": "it is an argument of Runner(...)",
+    "stop": "call stop() of the runner, from any thread",
+    BY_POSITION: "write run(max_records=100), run(until_idle=5.0) or both",
+}
+"""Of `once.Runner.run`."""
+
+PROCESS = {
+    "group_id": "use group",
+    "topic": "use source",
+    "topics": "use source",
+    "input": "use source",
+    "output": "use target",
+    "servers": "use bootstrap_servers",
+    "until_idle": "use until_end=True, which ends when all is read that was there",
+    "attempts": "use retries, which does not count the first one",
+    "batch_size": "use batch_records",
+}
+"""Of `process` and `process_async`."""
 
 _BY_NAME = "Admin(...) has no request objects: "
 

@@ -19,6 +19,11 @@ Call = TypeVar("Call", bound=Callable[..., Any])
 Names = Mapping[str, str]
 
 
+BY_POSITION = "*"
+"""Among the remedies for arguments: what to write instead of any other call that does not fit, such as one with too
+many of them by position."""
+
+
 class Calls(NamedTuple):
     """Of a class of ours."""
 
@@ -65,7 +70,7 @@ def with_hints(calls: Calls) -> Callable[[Kind], Kind]:
             assert not hasattr(kind, name), f"{kind.__name__} has {name}"
             setattr(kind, name, Unlike(name, remedy))
         for name, remedies in calls.arguments.items():
-            setattr(kind, name, _explained(getattr(kind, name), remedies))
+            setattr(kind, name, _explained(getattr(kind, name), remedies, remedies.get(BY_POSITION)))
         kind.__init__ = _explained(kind.__init__, {}, calls.constructor)  # type: ignore[misc]
         kind.__dir__ = _dir  # type: ignore[assignment]
         return kind
@@ -104,6 +109,15 @@ def _explained(function: Callable[..., Any], remedies: Names, otherwise: str | N
         return await called
 
     return call_async if inspect.iscoroutinefunction(function) else call
+
+
+def explained(remedies: Names) -> Callable[[Call], Call]:
+    """For a function or a method that people get wrong now and then."""
+
+    def explaining(function: Call) -> Call:
+        return cast(Call, _explained(function, remedies, remedies.get(BY_POSITION)))
+
+    return explaining
 
 
 def explained_poll(remedies: Names) -> Callable[[Call], Call]:

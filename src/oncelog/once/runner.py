@@ -13,15 +13,19 @@ from __future__ import annotations
 
 import logging
 import random
+import re
 import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from oncelog.client import arguments as checked
+from oncelog.client import foreign_calls
 from oncelog.client.consumer_errors import RecordDeserializationError, WokenUp
 from oncelog.client.failure_run import MAX_FAILURES_IN_A_ROW, FailureRun
+from oncelog.client.hinting import explained
 from oncelog.client.occasional import OccasionalWarning
+from oncelog.errors import UnknownTopicOrPartition
 from oncelog.once.absence import Absence
 from oncelog.once.backoff import Backoff
 from oncelog.once.cleaning import STEP, Cleaner, age_ms, clean_dead_letters
@@ -44,6 +48,7 @@ from oncelog.once.outcome import Mark, Outcome, Tally
 from oncelog.once.patience import Patience
 from oncelog.once.strategy import DEFAULT_SCOPE, Effect, Record, Strategy
 from oncelog.once.worker import Worker
+from oncelog.printable import clause, counted
 
 logger = logging.getLogger(__name__)
 
@@ -77,9 +82,10 @@ class Runner:
     well between them `TooManyFailures` is raised instead: then the effect is to blame, and the topic stays where it is.
     `patience_s` is how long the database may be away before `run` raises. `keep_s` deletes
     marks of messages that are older; it must be longer than a message can be delivered again, and without it marks are
-    kept for ever.
+    kept forever.
     """
 
+    @explained(foreign_calls.RUNNER)
     def __init__(
         self,
         consumer: Any,
@@ -97,6 +103,8 @@ class Runner:
         patience_s: float = DEFAULT_PATIENCE_S,
     ) -> None:
         check_consumer(consumer)
+        if dead_letter is not None and not isinstance(dead_letter, DeadLetter):
+            raise TypeError(f"dead_letter is a once.DeadLetter(producer, topic), not {checked.shown(dead_letter)}")
         checked.whole_number(batch_size, "batch_size", least=1)
         checked.whole_number(attempts, "attempts", least=1)
         checked.whole_number(max_failures_in_a_row, "max_failures_in_a_row", least=1)
@@ -121,6 +129,7 @@ class Runner:
 
     # --- the loop --------------------------------------------------------------------------------------------------
 
+    @explained(foreign_calls.RUN)
     def run(self, *, max_records: int | None = None, until_idle: float | None = None) -> Tally:
         """Work until `stop()`, until `max_records` are dealt with, or until none came for `until_idle` seconds after
         the group assigned partitions.
@@ -128,9 +137,11 @@ class Runner:
         Returns how many records came to which end since the runner was made. Whatever is raised, nothing is lost: what
         is not dealt with is read again by the next run. With `until_idle` ConsumerTimedOut is raised if that time
         passes without a connection to any broker, or if the group assigns nothing within `max.poll.interval.ms`;
-        without it the runner waits for as long as it takes, and its log says for what.
+        without it the runner waits for as long as it takes, and its log says for what. UnknownTopicOrPartition is
+        raised instead of ending if none of the topics exists by then.
         """
         until_idle = checked.timeout_s(until_idle, "until_idle")
+        checked.limit(max_records)
         self._footing.take()
         try:
             self._run(max_records, until_idle)
@@ -155,11 +166,20 @@ class Runner:
             elif until_idle is not None and time.monotonic() - last_seen >= until_idle:
                 if patience is not None:
                     patience.check_connected()
+                self._check_topics()
                 break
             if patience is not None:
                 patience.check(time.monotonic(), is_assigned=self._footing.is_placed)
             self._keep_house()
         self._ship_last()
+
+    def _check_topics(self) -> None:
+        """What ends because nothing came ends well, unless there is no topic that anything could come from."""
+        topics = self._consumer.subscription()
+        names = frozenset() if isinstance(topics, re.Pattern) else frozenset(topics or ())
+        missing: frozenset[str] = getattr(self._consumer, "missing_topics", frozenset())
+        if names and missing >= names:
+            raise UnknownTopicOrPartition(f"there is nothing to read: no topic {', '.join(sorted(names))} exists")
 
     def stop(self) -> None:
         """End `run` after the batch in hand. May be called from any thread, or from a signal's handler."""
@@ -250,17 +270,17 @@ class Runner:
     def _bury(self, record: Record, failure: Exception, attempts: int) -> None:
         if self._dead_letters is None:
             raise PoisonRecord(
-                f"the effect of {place(record)} failed {attempts} times: {failure!r}. Fix the effect, or give the "
-                "runner a dead_letter to send such records to"
+                f"the effect of {place(record)} failed {counted(attempts, 'time')}: {failure!r}. Fix the effect, or"
+                " give the runner a dead_letter to send such records to"
             ) from failure
         reason, dead_letters = reason_of(failure, record), self._dead_letters
         self._failures.failed(place(record), failure)
         self._burials.give(
             int(time.monotonic() * 1000),
-            "%s goes to the dead-letter topic %r after %d attempts: %s",
+            "%s goes to the dead-letter topic %r after %s: %s",
             place(record),
             dead_letters.topic,
-            attempts,
+            counted(attempts, "attempt"),
             reason,
         )
         self._insist(lambda: self._fail(record, reason, attempts, dead_letters))
@@ -307,7 +327,7 @@ class Runner:
                     raise
                 if time.monotonic() - began > self._patience_s:
                     raise DatabaseUnavailable(
-                        f"tried for {self._patience_s:g} s, in vain: {error}. Nothing is lost: run again later"
+                        f"gave up after {self._patience_s:g} s: {clause(error)}. Nothing is lost: run again later"
                     ) from error
                 if database.is_outage(error):
                     again = f"the same records are tried again, for up to {self._patience_s:g} s; nothing is lost"

@@ -14,9 +14,9 @@ from typing import Any, NoReturn
 
 from oncelog.once.database import NO_VALUES, Database, Row, Transaction, causes
 from oncelog.once.dialect import SQLITE
-from oncelog.once.errors import EffectEndedTransaction, UnsupportedDatabase
+from oncelog.once.errors import DatabaseUnavailable, EffectEndedTransaction, UnsupportedDatabase
 from oncelog.once.tables import Tables
-from oncelog.sqlite_file import RESULT_CODE, connect
+from oncelog.sqlite_file import RESULT_CODE, connect, why_not_opened
 
 BUSY_TIMEOUT_S = 30.0
 OUTAGES = {
@@ -66,9 +66,14 @@ class SqliteDatabase(Database):
         if self._given is not None:
             return self._given
         if self._connection is None:
-            self._connection = connect(
-                self._path, timeout_s=BUSY_TIMEOUT_S, factory=EffectConnection, check_same_thread=False
-            )
+            try:
+                self._connection = connect(
+                    self._path, timeout_s=BUSY_TIMEOUT_S, factory=EffectConnection, check_same_thread=False
+                )
+            except sqlite3.Error as error:  # SQLite does not say which file
+                kind = DatabaseUnavailable if is_sqlite_outage(error) else UnsupportedDatabase
+                why = why_not_opened(self._path, error)
+                raise kind(f"{str(self._path)!r} cannot be opened as a database of SQLite: {why}") from error
         return self._connection
 
     @contextmanager

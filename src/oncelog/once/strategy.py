@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
+from oncelog.client.arguments import shown
 from oncelog.once.database import Database, Transaction
 from oncelog.once.outcome import DONE, Mark, Outcome
 from oncelog.types import TopicPartition
@@ -82,3 +83,12 @@ class Strategy(ABC):
     @abstractmethod
     def bind(self, database: Database, scope: str) -> Guard:
         """Ready to work: creates the tables that it needs."""
+
+
+def check_strategy(given: object) -> None:
+    """Raises TypeError for what cannot be bound to a database. None is the default."""
+    if given is None or (not isinstance(given, type) and callable(getattr(given, "bind", None))):
+        return
+    if isinstance(given, type) and issubclass(given, Strategy):
+        raise TypeError(f"strategy is the class {given.__name__}: make an object of it, once.{given.__name__}(...)")
+    raise TypeError(f"strategy is an object such as once.MessageTable() or once.DatabaseOffsets(), not {shown(given)}")

@@ -14,7 +14,7 @@ from oncelog.once.database import Database, Transaction
 from oncelog.once.errors import BadEffect
 from oncelog.once.message_table import MessageTable
 from oncelog.once.outcome import DONE, Mark, Outcome
-from oncelog.once.strategy import DEFAULT_SCOPE, Effect, Guard, Record, Strategy
+from oncelog.once.strategy import DEFAULT_SCOPE, Effect, Guard, Record, Strategy, check_strategy
 from oncelog.types import TopicPartition
 
 Perform = Callable[[Transaction, list[Record]], object]
@@ -34,6 +34,7 @@ class Worker:
         objection = objection_to(effect, ("connection", "record"))
         if objection is not None:
             raise BadEffect(f"the effect: {objection}")
+        check_strategy(strategy)
         self.database = Database.of(database)
         self.scope = scope
         self.guard: Guard = (strategy or MessageTable()).bind(self.database, scope)

@@ -17,6 +17,11 @@ from oncelog.types import NO_LEADER_EPOCH, TopicPartition
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
 
+_FIELDS = frozenset(
+    {"topic", "partition", "offset", "key", "value", "headers", "timestamp", "timestamp_ms", "leader_epoch"}
+)
+"""What a record has, and neither a list of them nor a table."""
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:
@@ -83,3 +88,14 @@ def _concatenated(one: Batch, other: Batch) -> pa.Table:
     import pyarrow as pa
 
     return pa.concat_tables([one.content, other.content])
+
+
+def hint_at_batches(error: AttributeError, content: Any) -> str | None:
+    """For a function that was written for one record, and is called with many."""
+    if error.obj is not content or error.name not in _FIELDS:
+        return None
+    if isinstance(content, list):
+        return f"the function is called with a list of records; write `for record in records: ... record.{error.name}`"
+    return (
+        f'with tables=True the function is called with a pyarrow.Table; its columns are such as table["{error.name}"]'
+    )

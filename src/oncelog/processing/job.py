@@ -55,7 +55,7 @@ class Job:
         self._check_functions()
         self._check_topics()
         if not self.group or not self.transactional_id:
-            raise InvalidConfig("group and transactional_id are names that are not empty")
+            raise InvalidConfig("group and transactional_id must not be empty")
         if self.batch_records < 1 or self.workers < 1 or self.max_failures_in_a_row < 1:
             raise InvalidConfig("batch_records, workers and max_failures_in_a_row begin at 1")
         if self.batch_ms < 0 or self.retries < 0:

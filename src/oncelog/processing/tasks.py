@@ -10,7 +10,9 @@ from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from typing import Any
 
+from oncelog.client import foreign_calls
 from oncelog.client.failure_run import MAX_FAILURES_IN_A_ROW
+from oncelog.client.hinting import explained
 from oncelog.consumer.async_consumer import AsyncConsumer
 from oncelog.processing.ends import Ends
 from oncelog.processing.job import BATCH_MS, BATCH_RECORDS, RETRIES, Job, Servers, Source
@@ -23,6 +25,7 @@ SENT_AT_ONCE = 5_000
 """So many outputs are sent before their results are awaited: a loop must not fill the line of a producer."""
 
 
+@explained(foreign_calls.PROCESS)
 async def process_async(
     source: Source,
     function: Callable[[Any], Any],

@@ -12,7 +12,9 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Any
 
+from oncelog.client import foreign_calls
 from oncelog.client.failure_run import MAX_FAILURES_IN_A_ROW
+from oncelog.client.hinting import explained
 from oncelog.consumer.consumer import Consumer
 from oncelog.processing.ends import Ends
 from oncelog.processing.job import BATCH_MS, BATCH_RECORDS, RETRIES, Job, Servers, Source
@@ -25,6 +27,7 @@ JOIN_S = 0.5
 """How often the caller looks up while its workers work, so that signals reach it."""
 
 
+@explained(foreign_calls.PROCESS)
 def process(
     source: Source,
     function: Callable[[Any], Any],

@@ -36,8 +36,9 @@ from oncelog.client.failure_run import FailureRun
 from oncelog.client.membership.backoff import Backoff
 from oncelog.client.occasional import OccasionalWarning
 from oncelog.client.transaction_errors import AbortNeeded, TransactionError
-from oncelog.errors import UnknownTopicOrPartition
-from oncelog.processing.batch import Batch, batch_of_records, batch_of_table
+from oncelog.errors import KafkaError, UnknownTopicOrPartition
+from oncelog.printable import counted
+from oncelog.processing.batch import Batch, batch_of_records, batch_of_table, hint_at_batches
 from oncelog.processing.ends import Ends
 from oncelog.processing.job import Job
 from oncelog.processing.outputs import checked_table, dead_letter, listed, place_of
@@ -60,6 +61,8 @@ CLOSE_AFTER_FAILURE_S = 5.0
 whoever has the transactional id next."""
 DEFAULT_LIMIT_MS = 60_000
 """How long no broker may be there while the end of the topics is to be reached, if the consumer does not say."""
+LOOK_S = 5.0
+"""How long the beginning waits to hear whether the target exists."""
 FIRST_PAUSE_MS, LONGEST_PAUSE_MS = 50, 2_000
 """Between attempts of what failed."""
 
@@ -123,6 +126,7 @@ class Worker:
     def run(self) -> Steps[None]:
         for producer in self._producers:
             yield from self._insist(producer.init_transactions)
+        yield from self._look_for_target()
         yield lambda: self._consumer.subscribe(
             self._job.source,
             on_assigned=self._on_assigned,
@@ -131,6 +135,21 @@ class Worker:
         while not self._shell.is_stopping() and not (self._ends and self._ends.are_reached):
             yield from self._round()
         yield from self._land()
+
+    def _look_for_target(self) -> Steps[None]:
+        """A target that does not exist may be a mistake, and brokers create it without a word."""
+        target, ask = self._job.target, getattr(self._consumer, "partitions_for_topic", None)
+        if target is None or ask is None or self._number:
+            return
+        with suppress(ConsumerTimedOut, KafkaError):  # what is wrong with it the first record tells
+            found = yield partial(ask, target, LOOK_S)
+            if found is None:
+                logger.warning(
+                    "process(): the target %r does not exist: the first result creates it, if the broker has"
+                    " auto.create.topics.enable; create it with `oncelog topics create %s` to choose its partitions",
+                    target,
+                    target,
+                )
 
     def _round(self) -> Steps[None]:
         batch = yield from self._gather()
@@ -159,8 +178,14 @@ class Worker:
             yield from self._go_back(batch)
 
     def _transform(self, content: Any) -> Steps[Any]:
-        returned = yield lambda: self._job.function(content)
-        return checked_table(returned) if self._job.tables else listed(returned)
+        try:
+            returned = yield lambda: self._job.function(content)
+            return checked_table(returned) if self._job.tables else listed(returned)
+        except AttributeError as error:
+            hint = hint_at_batches(error, content)
+            if hint is None:
+                raise
+            raise TypeError(f"{error}: {hint}") from error
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
@@ -479,5 +504,8 @@ def count_of(outputs: Any) -> int:
 def blaming(error: Exception, batch: Batch) -> Exception:
     """The error, with a note of what was being processed."""
     places = ", ".join(f"{place} from offset {offset}" for place, offset in sorted(batch.firsts.items()))
-    error.add_note(f"while processing {batch.size} records of {places}: nothing of them is visible, nor committed")
+    error.add_note(
+        f"while processing {counted(batch.size, 'record')} of {places}: nothing of them is visible, and no"
+        " offset was committed"
+    )
     return error
