@@ -6,7 +6,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from oncelog.client.blocking import BlockingClient
-from oncelog.errors import NONE, error_for_code
+from oncelog.errors import (
+    NONE,
+    GroupIdNotFound,
+    ResourceNotFound,
+    TransactionalIdNotFound,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+    error_for_code,
+)
 from oncelog.types import IsolationLevel, TopicPartition
 from oncelog.wire.api import ApiKey
 from oncelog.wire.codec import Message
@@ -15,6 +23,11 @@ EARLIEST_OFFSET = -2
 LATEST_OFFSET = -1
 
 _CONSUMER_REPLICA_ID = -1
+_ABSENT = {
+    one.code
+    for one in (UnknownTopicOrPartition, UnknownTopicId, GroupIdNotFound, TransactionalIdNotFound, ResourceNotFound)
+}
+"""What these say, in the words of Kafka's table of errors too, is that there is no such thing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,4 +97,6 @@ def raise_error(result: Message, name: str, kind: str) -> None:
     if code == NONE:
         return
     said = result.get("error_message") or error_for_code(code).message
+    if code in _ABSENT and name not in said:
+        raise error_for_code(code, f"{kind} {name!r} does not exist")
     raise error_for_code(code, said if name in said else f"{kind} {name!r}: {said}")
