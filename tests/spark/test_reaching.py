@@ -30,3 +30,13 @@ def test_an_address_where_nobody_is_fails(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(reaching, "REACH_S", 0.3)
     with pytest.raises(BrokersUnreachable, match="no broker answers"):
         reaching.reached({"bootstrap.servers": f"127.0.0.1:{refusing_port()}"})
+
+
+def test_who_waits_is_told_what_for(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(reaching, "REACH_S", 0.3)
+    monkeypatch.setattr(reaching, "TELL_S", 0.0)
+    with pytest.raises(BrokersUnreachable):
+        reaching.reached({"bootstrap.servers": f"127.0.0.1:{refusing_port()}"})
+    (told,) = [record.getMessage() for record in caplog.records if record.name == reaching.__name__]
+    assert "no broker answers" in told
+    assert "trying again for up to " in told
