@@ -195,7 +195,7 @@ def test_async_producer(settings: dict[str, str], rows: dict[str, Row]) -> None:
 
 PREPARED = r"what Producer\.prepare\(\) returned, a PreparedTransaction, is wanted"
 ADMIN: dict[str, Row] = {
-    "create_topic(5)": (lambda a: a.create_topic(5), r"the name of the topic is a text \(str\), not 5"),
+    "create_topic(5)": (lambda a: a.create_topic(5), r"the name of the topic is a string, not 5"),
     'create_topic(partitions="3")': (lambda a: a.create_topic("t", partitions="3"), "partitions is a whole number"),
     'create_topic(replication_factor="3")': (
         lambda a: a.create_topic("t", replication_factor="3"),
@@ -207,21 +207,21 @@ ADMIN: dict[str, Row] = {
     ),
     "create_topic(configs={key: None})": (
         lambda a: a.create_topic("t", configs={"retention.ms": None}),
-        r"the config retention\.ms is a text, a number, true or false, or a list",
+        r"the config retention\.ms is a string, a number, true or false, or a list",
     ),
-    "delete_topic(None)": (lambda a: a.delete_topic(None), "the name of the topic is a text"),
-    "describe_topic(None)": (lambda a: a.describe_topic(None), "the name of the topic is a text"),
+    "delete_topic(None)": (lambda a: a.delete_topic(None), "the name of the topic is a string"),
+    "describe_topic(None)": (lambda a: a.describe_topic(None), "the name of the topic is a string"),
     'create_partitions("t", "3")': (lambda a: a.create_partitions("t", "3"), "total_count is a whole number"),
     'describe_configs("tpic", "t")': (
         lambda a: a.describe_configs("tpic", "t"),
         r'resource_type is a ResourceType, or one of "topic", "broker", "group"',
     ),
-    'describe_configs("topic", 5)': (lambda a: a.describe_configs("topic", 5), "the name of the topic is a text"),
+    'describe_configs("topic", 5)': (lambda a: a.describe_configs("topic", 5), "the name of the topic is a string"),
     "alter_configs(assign=[])": (
         lambda a: a.alter_configs("topic", "t", assign=["x"]),
         "assign is a mapping of keys to values",
     ),
-    "alter_configs(remove=5)": (lambda a: a.alter_configs("topic", "t", remove=5), "remove are texts"),
+    "alter_configs(remove=5)": (lambda a: a.alter_configs("topic", "t", remove=5), "remove is a string or a list"),
     "describe_client_quotas(5)": (lambda a: a.describe_client_quotas(5), "an entity is a mapping such as"),
     "alter_client_quotas(5)": (lambda a: a.alter_client_quotas(5), "an entity is a mapping such as"),
     'alter_client_quotas(assign={key: "1"})': (
@@ -240,19 +240,19 @@ ADMIN: dict[str, Row] = {
     'list_lags({tp: "5"})': (lambda a: a.list_lags({ORDERS: "5"}), "an offset is a whole number"),
     'delete_records({tp: "6"})': (lambda a: a.delete_records({ORDERS: "6"}), "an offset is a whole number"),
     'delete_records({"orders": 6})': (lambda a: a.delete_records({"orders": 6}), PARTITION),
-    "list_groups(states=5)": (lambda a: a.list_groups(states=5), "states are texts"),
-    "describe_group(None)": (lambda a: a.describe_group(None), "group_id is a text"),
-    "list_group_offsets(5)": (lambda a: a.list_group_offsets(5), "group_id is a text"),
+    "list_groups(states=5)": (lambda a: a.list_groups(states=5), "states is a string or a list"),
+    "describe_group(None)": (lambda a: a.describe_group(None), "group_id is a string"),
+    "list_group_offsets(5)": (lambda a: a.list_group_offsets(5), "group_id is a string"),
     'alter_group_offsets("g", [])': (lambda a: a.alter_group_offsets("g", [5]), "offsets to commit are a mapping"),
     'delete_group_offsets("g", "t")': (lambda a: a.delete_group_offsets("g", "t"), PARTITION),
-    "delete_group(None)": (lambda a: a.delete_group(None), "group_id is a text"),
-    'remove_static_members("g", 5)': (lambda a: a.remove_static_members("g", 5), "instance_ids are texts"),
+    "delete_group(None)": (lambda a: a.delete_group(None), "group_id is a string"),
+    'remove_static_members("g", 5)': (lambda a: a.remove_static_members("g", 5), "instance_ids is a string or a list"),
     'describe_producers("orders")': (lambda a: a.describe_producers("orders"), PARTITION),
-    "list_transactions(states=5)": (lambda a: a.list_transactions(states=5), "states are texts"),
-    "describe_transactions(5)": (lambda a: a.describe_transactions(5), "transactional_ids are texts"),
+    "list_transactions(states=5)": (lambda a: a.list_transactions(states=5), "states is a string or a list"),
+    "describe_transactions(5)": (lambda a: a.describe_transactions(5), "transactional_ids is a string or a list"),
     "find_hanging_transactions(5)": (lambda a: a.find_hanging_transactions(5), PARTITION),
     "abort_hanging(tp, None)": (lambda a: a.abort_hanging(ORDERS, None, 0, 0), "producer_id is a whole number"),
-    "fence_producers(5)": (lambda a: a.fence_producers(5), "transactional_ids are texts"),
+    "fence_producers(5)": (lambda a: a.fence_producers(5), "transactional_ids is a string or a list"),
     "end_transaction(5)": (lambda a: a.end_transaction(5, commit=True), PREPARED),
     "end_transaction(timeout)": (
         lambda a: a.end_transaction(PreparedTransaction("shop", 1, 0), commit=True, timeout="1"),

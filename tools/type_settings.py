@@ -103,9 +103,17 @@ def _declared(name: str, kind: str) -> list[str]:
     parts = kind.split(" | ")
     return [
         f"    {name}: (",
-        *(f"        {'| ' if number else ''}{part}" for number, part in enumerate(parts)),
+        *(line for number, part in enumerate(parts) for line in _part(f"        {'| ' if number else ''}{part}")),
         "    )",
     ]
+
+
+def _part(line: str) -> list[str]:
+    """As the formatter breaks a list of names that is too long for one line."""
+    if len(line) <= WIDTH:
+        return [line]
+    head, _, names = line.removesuffix("]").partition("[")
+    return [f"{head}[", *(f"            {name}," for name in names.split(", ")), "        ]"]
 
 
 def _documented(text: str) -> list[str]:

@@ -198,7 +198,7 @@ def test_a_successor_hides_the_outcome(admin: Admin, open_one: Open, is_modern: 
     admin.end_transaction(prepared(producer), commit=commit, timeout=PATIENCE_S)
     take_over(producer)
     for wish in (True, False):
-        with pytest.raises(OutcomeForgotten, match="nobody knows how it ended") as caught:
+        with pytest.raises(OutcomeForgotten, match="how it ended is not known") as caught:
             admin.end_transaction(prepared(producer), commit=wish, timeout=PATIENCE_S)
         assert caught.value.described is not None
         assert caught.value.described.producer_epoch == producer.epoch + 2

@@ -47,7 +47,7 @@ def test_json(at_broker: Run, client_id: str) -> None:
     [
         (("alter", "--client-id", "web", "-o", "producer_byte_rate=-5"), "must be greater than 0 (INVALID_REQUEST)"),
         (("alter", "--client-id", "web", "-o", "producer_rate=5"), "producer_rate (INVALID_REQUEST)"),
-        (("alter", "--user", "", "-o", "producer_byte_rate=5"), "the user is a text that is not empty"),
+        (("alter", "--user", "", "-o", "producer_byte_rate=5"), "the user must not be empty"),
     ],
 )
 def test_mistakes(at_broker: Run, words: tuple[str, ...], said: str) -> None:

@@ -138,7 +138,7 @@ def test_without_pyspark_one_line_says_how_to_get_it(
     ("words", "expected"),
     [
         (["gone.toml"], "oncelog: gone.toml: No such file or directory"),
-        (["latin.toml"], "oncelog: latin.toml is not a text in UTF-8"),
+        (["latin.toml"], "oncelog: latin.toml is not a text file in UTF-8"),
     ],
 )
 def test_a_file_that_cannot_be_read(oncelog_command: Run, folder: Path, words: list[str], expected: str) -> None:

@@ -110,7 +110,7 @@ def test_a_members_settings_need_a_group(name: str) -> None:
 @pytest.mark.parametrize("name", ["group_id", "group_instance_id", "group_remote_assignor"])
 @pytest.mark.parametrize("value", ["", "  ", 7])
 def test_an_empty_name_is_none(name: str, value: Any) -> None:
-    assert "a text that is not empty, or left out" in refusal(**{"group_id": "g", name: value})
+    assert "a non-empty string, or left out" in refusal(**{"group_id": "g", name: value})
 
 
 class OwnAssignor:
@@ -264,3 +264,10 @@ def test_keys_that_people_bring_along(key: str, remedy: str) -> None:
     with pytest.raises(InvalidConfig) as caught:
         ConsumerConfig.of({"bootstrap.servers": "a:1", key: "1"})
     assert remedy in caught.value.message
+
+
+def test_the_shortest_session_leaves_room_for_a_heartbeat() -> None:
+    assert "session.timeout.ms is a whole number of milliseconds of at least 2, not 1" in refusal(
+        group_id="g", session_timeout_ms=1
+    )
+    assert ConsumerConfig.of("localhost:9092", group_id="g", session_timeout_ms=2).heartbeat_interval_ms == 1

@@ -79,7 +79,7 @@ def test_acks_alone_decides_about_idempotence(given: object, acks: int) -> None:
     assert config.enable_idempotence is (acks == ACKS_ALL)
 
 
-@pytest.mark.parametrize(("acks", "harm"), [(1, "a leader that fails may take acknowledged"), (0, "nobody hears")])
+@pytest.mark.parametrize(("acks", "harm"), [(1, "a leader that fails may take acknowledged"), (0, "does not confirm")])
 def test_less_than_all_acks_is_told_of_once_unless_it_is_meant(
     acks: int, harm: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -372,8 +372,8 @@ def test_compression(given: dict[str, Any], codec: int, level: int | None) -> No
 def test_a_transactional_id_is_a_name_and_needs_idempotence() -> None:
     assert made(transactional_id="me").transactional_id == "me"
     assert made(transactional_id=None).transactional_id is None
-    assert "a text that is not empty" in refusal(transactional_id="")
-    assert "a text that is not empty" in refusal(transactional_id=7)
+    assert "a non-empty string" in refusal(transactional_id="")
+    assert "a non-empty string" in refusal(transactional_id=7)
     assert "transactional.id needs idempotence" in refusal(transactional_id="me", acks=1)
     assert "transactional.id needs idempotence" in refusal(transactional_id="me", enable_idempotence=False)
     assert "use Producer.prepare()" in refusal(transaction_two_phase_commit_enable=True)
@@ -399,3 +399,16 @@ def test_what_does_not_exist_yet_is_refused_clearly() -> None:
 )
 def test_an_unknown_key_names_the_nearest_or_what_other_clients_call_it(key: str, remedy: str) -> None:
     assert refusal(**{key: 1}) == f"unknown setting {key}{remedy}"
+
+
+def test_what_librdkafka_calls_ours_is_among_the_names() -> None:
+    assert ProducerConfig.of("localhost:9092", partitioner="murmur2_random").partitioner == "murmur2"
+    assert ProducerConfig.of("localhost:9092", partitioner="RANDOM").partitioner == "sticky"
+    said = refusal(partitioner="murmur")
+    assert "murmur2_random, random, or a function of" in said
+    assert said.endswith("not 'murmur'; did you mean murmur2?")
+
+
+@pytest.mark.parametrize("name", ["retries", "linger_ms", "batch_size"])
+def test_a_negative_number_is_told_the_least(name: str) -> None:
+    assert "of at least 0, not -1" in refusal(**{name: -1})

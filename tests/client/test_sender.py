@@ -213,7 +213,7 @@ class TestRetriesHaveAPauseAndABound:
         assert 5 <= started.counters.requests_sent - before <= 20, "pauses grow from 100 ms to a second"
         warned = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
         assert len(warned) == 1
-        assert f"1 records for {TOPIC}-0 are not stored after 5 attempts" in warned[0]
+        assert f"1 record for {TOPIC}-0 not stored after 5 attempts" in warned[0]
 
     @pytest.mark.parametrize("code", [45, 59])
     def test_of_numbers_that_are_given_anew_each_time(self, code: int) -> None:
@@ -441,7 +441,7 @@ class TestTime:
         started.pass_time(started.config.delivery_timeout_ms + 200, healthy=True)
         assert isinstance(sent.error, DeliveryTimedOut)
         assert not sent.error.may_be_written
-        assert "1 records for t-0 were not acknowledged within delivery.timeout.ms (4000)" in str(sent.error)
+        assert "1 record for t-0 not acknowledged within delivery.timeout.ms (4000)" in str(sent.error)
         assert "partition 0 of topic 't' has no leader: its broker is down" in str(sent.error)
 
     def test_retries_are_bounded_if_the_user_says_so(self) -> None:

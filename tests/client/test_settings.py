@@ -93,7 +93,7 @@ def test_values_of_the_type_and_texts_are_understood(key: str, given: object, va
 @pytest.mark.parametrize(
     ("key", "given", "said"),
     [
-        ("linger_ms", -1, "linger.ms is a whole number of milliseconds, not -1"),
+        ("linger_ms", -1, "linger.ms is a whole number of milliseconds of at least 0, not -1"),
         ("linger_ms", 0.5, "linger.ms is a whole number of milliseconds, not 0.5"),
         ("linger_ms", "5ms", "linger.ms is a whole number of milliseconds, not '5ms'"),
         ("linger_ms", True, "linger.ms is a whole number of milliseconds, not True"),
@@ -107,8 +107,8 @@ def test_values_of_the_type_and_texts_are_understood(key: str, given: object, va
         ("is_on", None, "is.on is true or false, not None"),
         ("colour", "gren", "colour is one of red, GREEN, not 'gren'; did you mean GREEN?"),
         ("colour", 7, "colour is one of red, GREEN, not 7"),
-        ("name_of_it", 7, "name.of.it is a text, not 7"),
-        ("maybe", 7, "maybe is a text, not 7"),
+        ("name_of_it", 7, "name.of.it is a string, not 7"),
+        ("maybe", 7, "maybe is a string, not 7"),
     ],
 )
 def test_other_values_are_refused_with_what_is_allowed(key: str, given: object, said: str) -> None:
@@ -136,7 +136,7 @@ def test_an_unknown_key_is_refused_with_the_remedy(key: str, said: str) -> None:
 
 
 def test_a_key_that_is_no_text_is_refused() -> None:
-    with pytest.raises(InvalidConfig, match=r"^unknown setting 7: keys are texts"):
+    with pytest.raises(InvalidConfig, match=r"^unknown setting 7: keys are strings"):
         read({"bootstrap.servers": "a", 7: 1})
 
 
@@ -162,3 +162,23 @@ def test_an_address_that_is_no_text_is_refused() -> None:
 def test_what_is_allowed_reads_well() -> None:
     assert Number(0).allowed == "a whole number"
     assert Number(1, MAX_INT).allowed == "a whole number of at least 1"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("http://127.0.0.1:9092", "write HOST:PORT without http://"),
+        ("kafka://a:1,b:2", "write HOST:PORT without kafka://"),
+        ("PLAINTEXT://", "write HOST:PORT without PLAINTEXT://"),
+        ("SSL://a:9093", "a listener with SSL, but this client speaks PLAINTEXT only"),
+        ("sasl_ssl://a:9093", "a listener with SASL_SSL, but this client speaks PLAINTEXT only"),
+    ],
+)
+def test_an_address_is_no_url(given: str, said: str) -> None:
+    with pytest.raises(InvalidConfig) as caught:
+        parse_servers(given)
+    assert said in caught.value.message
+
+
+def test_a_listener_as_a_broker_names_it_is_an_address() -> None:
+    assert parse_servers("PLAINTEXT://a:1,plaintext://[::1]:2/") == (("a", 1), ("::1", 2))

@@ -151,7 +151,7 @@ def test_metadata_that_is_gone(folder: Path) -> None:
     with pytest.raises(OncelogError, match="oncelog doctor"):
         open_broker(folder)
     done = "\n".join(repair_all(folder))
-    assert "adopted topic orders, with records kept for ever" in done
+    assert "adopted topic orders, with records kept forever" in done
     assert losses(folder) == []
     broker = open_broker(folder)
     assert {topic.name: topic.id for topic in broker.controller.state.topics.values()} == ids

@@ -136,7 +136,7 @@ def test_a_good_end_without_spark(capsys: pytest.CaptureFixture[str]) -> None:
         (replace(GOOD, stored=DOUBLED), Tally(), "log, demo-0: demo/demo-0/1 is stored again"),
         (replace(GOOD, processed=DOUBLED), Tally(), "payments, demo-0: demo/demo-0/1 is stored again"),
         (replace(GOOD, processed_plainly=CLEAN), Tally(), "a reader of uncommitted records saw nothing wrong"),
-        (GOOD, Tally(failures=["demo/demo-0/1: timed out"]), "1 records could not be sent"),
+        (GOOD, Tally(failures=["demo/demo-0/1: timed out"]), "1 record could not be sent"),
         (replace(GOOD, stored_plainly=CLEAN), Tally(), "without idempotence nothing went wrong"),
         (replace(GOOD, booked_plainly=CLEAN), Tally(), "with automatic commits nothing went wrong"),
         (

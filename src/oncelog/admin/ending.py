@@ -128,7 +128,7 @@ class Ending:
         wanted, and never will."""
         if found is None:
             raise OutcomeForgotten(
-                f"nobody knows how {self.name} ended: the coordinator has forgotten the transactional id, as it does "
+                f"how {self.name} ended is not known: the coordinator has forgotten the transactional id, as it does "
                 "after transactional.id.expiration.ms; only its records can tell (read_committed)",
                 None,
             )
@@ -154,7 +154,7 @@ class Ending:
 
     def _forgotten(self, found: TransactionDescription) -> OutcomeForgotten:
         return OutcomeForgotten(
-            f"{self.name} is over, and nobody knows how it ended: {_place(found)}. It was aborted, unless it was "
+            f"{self.name} is over, and how it ended is not known: {_place(found)}. It was aborted, unless it was "
             "committed before that; only its records can tell (read_committed)",
             found,
         )

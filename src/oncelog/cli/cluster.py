@@ -18,8 +18,8 @@ MAX_NAMED = 20
 
 EPILOG = """\
 "answers" is asked of each broker at the address that it gives to clients (advertised.listeners): where it says no while
-the broker runs, clients cannot reach it either. A partition is offline when no broker leads it: nobody can write to it
-or read from it. It is under-replicated when a replica lags behind or its broker is gone.
+the broker runs, clients cannot reach it either. A partition is offline when no broker leads it: it cannot be written to
+or read from. It is under-replicated when a replica lags behind or its broker is gone.
 
 Feature levels are what the brokers agreed on; transaction.version=2 is Kafka's newer protocol of transactions,
 group.version=1 the newer one of consumer groups.

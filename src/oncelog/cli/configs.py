@@ -17,7 +17,7 @@ SECRET = "(secret)"
 
 EPILOG = """\
 KIND is topic, broker, group, user or client-id; NAME is a topic, a broker's node id, a group, a user or a client id.
-Without a NAME, broker means all brokers, and user and client-id mean whoever has no limits of their own.
+Without a NAME, broker means all brokers, and user and client-id mean those without limits of their own.
 
 Only what differs from the defaults is described, unless --all is given. The source says who set a value: the topic, the
 brokers while they run (dynamic), or their configuration file (static). What users and client ids have are limits, such

@@ -104,4 +104,4 @@ class _Member:
         if self._uncommitted:
             count = self._uncommitted
             records = "the last record" if count == 1 else f"the last {count:,} records"
-            note(f"{records} may be read again by the group: nobody has heard that their offsets are committed")
+            note(f"{records} may be read again by the group: the commit of their offsets was not confirmed")

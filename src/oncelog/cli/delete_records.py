@@ -8,6 +8,7 @@ from oncelog.admin import ALL_RECORDS, Admin, OffsetSpec
 from oncelog.cli.options import add_yes, client_config, moment, not_negative
 from oncelog.cli.output import confirm, print_json, print_table
 from oncelog.errors import OffsetOutOfRange, OncelogError
+from oncelog.printable import counted
 from oncelog.types import NO_OFFSET, TopicPartition
 
 EPILOG = """\
@@ -52,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
         before = _before(admin, args, partitions, first, end)
         count = sum((end[one] if offset == ALL_RECORDS else offset) - first[one] for one, offset in before.items())
         where = ", ".join(map(str, partitions)) if args.partitions else f"all partitions of {args.topic}"
-        confirm(f"delete up to {count:,} records from {where}", yes=args.yes)
+        confirm(f"delete up to {counted(count, 'record')} from {where}", yes=args.yes)
         low = admin.delete_records(before)
     if args.json:
         print_json([{**one._asdict(), "first_offset": low[one], "was": first[one]} for one in partitions])
@@ -66,7 +67,7 @@ def _partitions(admin: Admin, args: argparse.Namespace) -> list[TopicPartition]:
     there = [partition.index for partition in admin.describe_topic(args.topic).partitions]
     for index in args.partitions or ():
         if index not in there:
-            raise OncelogError(f"topic {args.topic!r} has {len(there)} partitions, and no partition {index}")
+            raise OncelogError(f"topic {args.topic!r} has {counted(len(there), 'partition')}, and no partition {index}")
     return [TopicPartition(args.topic, index) for index in sorted(set(args.partitions or there))]
 
 

@@ -144,7 +144,7 @@ class Crew(Lifetime):
         for process in self._processes.values():
             code = process.poll()
             if code is not None:
-                raise self._failure(f"ended with exit code {code} although nobody killed it")
+                raise self._failure(f"ended with exit code {code} although it was not killed")
 
     def _failure(self, what: str) -> MemberFailed:
         return MemberFailed(f"{self._what} {what}; it said:\n{self._said()}")

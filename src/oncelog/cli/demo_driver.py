@@ -98,7 +98,7 @@ class Driver(Lifetime):
             return True
         said = self._log.read_bytes()[self._log_begin :]
         if SLOW_START not in said or self._slow_starts == MAX_SLOW_STARTS:
-            raise self._failure(f"ended with exit code {code} although nobody killed it")
+            raise self._failure(f"ended with exit code {code} although it was not killed")
         self._slow_starts += 1
         self.kill()
         self.start()

@@ -12,6 +12,7 @@ from rich.table import Table
 from oncelog.audit.account import AuditReport, Counts
 from oncelog.cli import audit_table
 from oncelog.faults import Report
+from oncelog.printable import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +171,7 @@ def _print_verdict(verdict: str, is_clean: bool, console: Console) -> None:
 
 def complaints(evidence: Evidence, tally: Tally) -> Iterator[str]:
     if tally.failures:
-        yield f"{len(tally.failures):,} records could not be sent, first {tally.failures[0]}"
+        yield f"{counted(len(tally.failures), 'record')} could not be sent, first {tally.failures[0]}"
     if evidence.stored_plainly.clean:
         yield "without idempotence nothing went wrong either: this run proves nothing"
     if evidence.processed_plainly.clean:

@@ -233,5 +233,5 @@ def _repair(path: str, found: list[Diagnosis], args: argparse.Namespace) -> list
 
 def _agreed(question: str) -> bool:
     if not sys.stdin.isatty():
-        raise OncelogError("--repair asks before each repair, and there is nobody to ask; add --yes to repair all")
+        raise OncelogError("--repair asks before each repair, which needs a terminal; add --yes to repair all")
     return agreed(question)

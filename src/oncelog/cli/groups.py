@@ -53,7 +53,7 @@ examples:
 Lag is what is left to read: records, without markers and, for readers of committed records, aborted ones. Where more
 than a few megabytes are left it is a bound, as in "<= 5000", unless --exact reads all of it.
 
-Offsets can be changed and groups deleted while nobody reads: stop the group's consumers first.
+Offsets can be changed and groups deleted only while the group has no members: stop the group's consumers first.
 """
 
 Subparsers = argparse._SubParsersAction

@@ -35,7 +35,7 @@ def client_config(args: argparse.Namespace, **own: Any) -> dict[str, Any]:
 
 
 def add_yes(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--yes", action="store_true", help="do not ask (without a terminal nobody is asked)")
+    parser.add_argument("--yes", action="store_true", help="do not ask (without a terminal nothing is asked)")
 
 
 def positive(text: str) -> int:

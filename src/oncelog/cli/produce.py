@@ -16,6 +16,7 @@ from oncelog.client.config import ClientConfig
 from oncelog.client.producer_config import ProducerConfig
 from oncelog.client.records import RecordMetadata
 from oncelog.client.settings import kinds_of
+from oncelog.printable import counted
 from oncelog.producer.producer import Producer
 from oncelog.types import NO_OFFSET, TopicPartition
 
@@ -184,14 +185,16 @@ class Stored:
             self.last_offsets[metadata.partition] = metadata.offset
         if self._visible and time.monotonic() - self._shown >= PROGRESS_EVERY_S:
             self._shown = time.monotonic()
-            show_progress(f"{self.records:,} records stored")
+            show_progress(f"{counted(self.records, 'record')} stored")
 
     def tell_interrupted(self) -> None:
         if self.records < self.sent:
-            note(f"{self.records:,} of {self.sent:,} records are stored; of the others nobody has heard")
+            rest = counted(self.sent - self.records, "record")
+            sent = counted(self.sent, "record")
+            note(f"{self.records:,} of {sent} confirmed as stored; {rest} may or may not be stored")
 
     def finish(self, topic: str) -> None:
         if self._visible:
             seconds = time.monotonic() - self._began
             clear_progress()
-            detail(f"{self.records:,} records stored in {topic} ({seconds:.1f} s)")
+            detail(f"{counted(self.records, 'record')} stored in {topic} ({seconds:.1f} s)")

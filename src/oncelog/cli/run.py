@@ -178,7 +178,7 @@ def _read(args: argparse.Namespace) -> Reading:
         with open(args.file, encoding="utf-8") as file:
             text = file.read()
     except UnicodeDecodeError:
-        raise OncelogError(f"{args.file} is not a text in UTF-8") from None
+        raise OncelogError(f"{args.file} is not a text file in UTF-8") from None
     overrides = [*args.overrides, *([("pipeline.master", args.master)] if args.master else [])]
     document = read_document(text, args.file, overrides)
     return read_leniently(document, folder=_folder(args), bootstrap_servers=args.bootstrap_server)

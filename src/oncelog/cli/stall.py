@@ -40,7 +40,8 @@ class StallWatch:
         if now_s - self._since_s < STALL_S or (self._told_at_s is not None and now_s - self._told_at_s < REPEAT_S):
             return None
         self._told_at_s = now_s
-        return f"{stored:,} of {sent:,} records are stored; nothing for {now_s - self._since_s:.0f} s"
+        records = "record is" if sent == 1 else "records are"
+        return f"{stored:,} of {sent:,} {records} stored; nothing for {now_s - self._since_s:.0f} s"
 
     @property
     def is_stalled(self) -> bool:

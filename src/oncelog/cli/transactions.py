@@ -20,7 +20,7 @@ A producer with a transactional id writes in transactions: all of it becomes vis
 or nothing. Its coordinator ends a transaction that stays open for longer than its timeout. Readers of committed
 records wait before the first open transaction of a partition.
 
-A transaction hangs when a partition has it open and its coordinator knows nothing of that: nobody will ever end it,
+A transaction hangs when a partition has it open and its coordinator knows nothing of it: it will never end,
 and readers wait forever. Find it, and abort it in that partition.
 
 examples:
@@ -71,7 +71,7 @@ def add_parser(subparsers: Subparsers[argparse.ArgumentParser]) -> None:
 
 def _add_find_hanging(actions: Subparsers[argparse.ArgumentParser]) -> None:
     finding = actions.add_parser(
-        "find-hanging", help="transactions that are open in partitions, and that nobody will end"
+        "find-hanging", help="transactions that are open in partitions, and that will never end"
     )
     finding.add_argument("--broker", type=not_negative, metavar="N", help="only partitions that this broker leads")
     finding.add_argument("--topic", metavar="T", help="only this topic")

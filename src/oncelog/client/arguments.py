@@ -112,7 +112,7 @@ def limit(given: Any, name: str = "max_records") -> int | None:
 def a_text(given: Any, name: str) -> str:
     """Whatever it says: that is for the broker to judge."""
     if not isinstance(given, str):
-        raise TypeError(f"{name} is a text (str), not {shown(given)}")
+        raise TypeError(f"{name} is a string, not {shown(given)}")
     return given
 
 
@@ -120,7 +120,7 @@ def text(given: Any, name: str) -> str:
     """A name that is not empty."""
     found = a_text(given, name)
     if not found:
-        raise ValueError(f"{name} is a text that is not empty")
+        raise ValueError(f"{name} must not be empty")
     return found
 
 
@@ -129,7 +129,7 @@ def texts(given: Any, name: str) -> list[str]:
     if isinstance(given, str):
         return [text(given, name)]
     if isinstance(given, bytes) or not isinstance(given, Iterable):
-        raise TypeError(f"{name} are texts (str), such as a list of them; not {shown(given)}")
+        raise TypeError(f"{name} is a string or a list of strings, not {shown(given)}")
     return [text(one, f"each of {name}") for one in given]
 
 
@@ -146,7 +146,7 @@ def topics(given: Any) -> frozenset[str] | re.Pattern[str]:
     wanted = 'names or a pattern, such as ["orders"] or "^orders-.*"'
     if isinstance(given, re.Pattern):
         if not isinstance(given.pattern, str):
-            raise TypeError(f"a pattern of topics is one of text (str), not {shown(given)}")
+            raise TypeError(f"a pattern of topics is one of strings, not bytes: {shown(given)}")
         return given
     if isinstance(given, str):
         return _pattern(given) if given.startswith("^") else frozenset([topic_name(given)])
@@ -198,7 +198,7 @@ def _config_text(key: str, given: Any) -> str:
         return str(given)
     if isinstance(given, list | tuple) and all(isinstance(one, str) for one in given):
         return ",".join(given)
-    raise TypeError(f"the config {key} is a text, a number, true or false, or a list of texts; not {shown(given)}")
+    raise TypeError(f"the config {key} is a string, a number, true or false, or a list of strings; not {shown(given)}")
 
 
 # --- partitions and offsets -------------------------------------------------------------------------------------------
@@ -261,7 +261,7 @@ def offset(given: Any) -> OffsetAndMetadata:
         except TypeError:
             raise TypeError(f"{_OFFSET}, not {shown(given)}") from None
         if not isinstance(found.metadata, str | None):
-            raise TypeError(f"the metadata of an offset is a text (str), not {shown(found.metadata)}")
+            raise TypeError(f"the metadata of an offset is a string, not {shown(found.metadata)}")
         epoch = -1 if found.leader_epoch is None else whole_number(found.leader_epoch, "the leader epoch of an offset")
         found = OffsetAndMetadata(whole_number(found.offset, "an offset"), found.metadata or "", epoch)
     else:

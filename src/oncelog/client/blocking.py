@@ -34,6 +34,7 @@ from oncelog.errors import (
     UnknownTopicOrPartition,
     error_for_code,
 )
+from oncelog.printable import clause
 from oncelog.types import TopicPartition
 from oncelog.wire.api import ApiKey
 from oncelog.wire.primitives import MalformedMessage
@@ -275,7 +276,10 @@ class BlockingClient:
                     where = f"asking {address[0]}:{address[1]} instead"
                     self._reachability.failed(Node(0, *failed), reason, where, _now_ms())
                 return address
-        texts = [f"{host}:{port}: {reason}" for (host, port), reason in failures.items()]
+        texts = [
+            reason if reason.startswith(f"{host}:{port} ") else f"{host}:{port}: {reason}"
+            for (host, port), reason in failures.items()
+        ]
         if self._was_connected:
             raise ConnectionLost(f"no broker answers any more ({'; '.join(texts)})")
         raise BrokersUnreachable(
@@ -379,7 +383,7 @@ class BlockingClient:
                 is_news = not is_told and now - began >= PATIENCE_S
                 is_told = is_told or is_news
                 level = logging.WARNING if is_news else logging.DEBUG
-                logger.log(level, "%s; trying again for up to %.0f s", error, deadline - now)
+                logger.log(level, "%s; trying again for up to %.0f s", clause(error), deadline - now)
                 self._metadata = None
                 time.sleep(backoff_ms / 1000)
                 backoff_ms = min(2 * backoff_ms, self.config.retry_backoff_max_ms)

@@ -82,7 +82,7 @@ _MS_PER = {"days": 86_400_000, "hours": 3_600_000, "minutes": 60_000, "seconds":
 
 @dataclass(frozen=True, slots=True)
 class GroupIdKind:
-    allowed: str = "a text that is not empty"
+    allowed: str = "a non-empty string"
 
     def parse(self, key: str, given: Any) -> str:
         if not isinstance(given, str) or not given.strip():
@@ -232,7 +232,7 @@ class ConsumerConfig:
     partition_assignment_strategy: Annotated[tuple[Any, ...], AssignorsKind()] = ("range", "cooperative-sticky")
     """With `group.protocol=classic`: how partitions are shared, in the order of preference. All members must have one
     in common."""
-    session_timeout_ms: Annotated[int, milliseconds(1, MAX_INT)] = 45_000
+    session_timeout_ms: Annotated[int, milliseconds(2, MAX_INT)] = 45_000
     """With `group.protocol=classic`: after this time without a heartbeat the group takes a member for dead."""
     heartbeat_interval_ms: Annotated[int, milliseconds(1, MAX_INT)] = 3_000
     """With `group.protocol=classic`: how often a member says that it lives."""
@@ -373,7 +373,8 @@ def _check_numbers(config: ConsumerConfig) -> None:
             value, limit = getattr(config, name), getattr(config, bound)
             if value + least_more > limit:
                 name, bound = dotted(name), dotted(bound)
+                lower = f", or lower {name} to at most {limit - least_more}" if limit - least_more >= 1 else ""
                 raise InvalidConfig(
-                    f"{name} ({value}) is {more} {bound} ({limit}): raise {bound} to at least {value + least_more},"
-                    f" or lower {name} to at most {limit - least_more}"
+                    f"{name} ({value}) is {more} {bound} ({limit}): raise {bound} to at least"
+                    f" {value + least_more}{lower}"
                 )

@@ -6,6 +6,7 @@ Counts only; what a failure is, and where its record goes, others decide.
 from __future__ import annotations
 
 from oncelog.errors import OncelogError
+from oncelog.printable import counted
 
 MAX_FAILURES_IN_A_ROW = 10
 """By default. A mistake (a table that is not there, a service that is away) would otherwise move a whole topic into
@@ -60,7 +61,7 @@ class FailureRun:
 
 
 def _counted(count: int) -> str:
-    return f"{count} record" if count == 1 else f"{count} records"
+    return counted(count, "record")
 
 
 def _named(places: list[str]) -> str:

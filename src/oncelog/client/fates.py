@@ -32,6 +32,7 @@ from oncelog.errors import (
     NotEnoughReplicas,
     error_for_code,
 )
+from oncelog.printable import clause, counted
 from oncelog.records.model import MAX_BASE_OFFSET
 from oncelog.types import NO_OFFSET, NO_TIMESTAMP
 from oncelog.wire.produce import ProducedPartition
@@ -199,14 +200,14 @@ class Fates:
         left_ms = max(0, batch.created_ms + self._config.delivery_timeout_ms - now_ms)
         self._warning.give(
             now_ms,
-            "%s: %d records for %s-%d are not stored after %d attempts: %s; they are sent again in %d ms, for another"
+            "%s: %s for %s-%d not stored after %s: %s; trying again in %d ms, for another"
             " %.1f s at most (delivery.timeout.ms)",
             self._config.client_id,
-            batch.record_count,
+            counted(batch.record_count, "record"),
             queue.topic,
             queue.index,
-            batch.attempts,
-            error,
+            counted(batch.attempts, "attempt"),
+            clause(error),
             backoff_ms,
             left_ms / 1000,
         )
@@ -218,10 +219,10 @@ class Fates:
             why = f"the answer was id {event.body['producer_id']}, epoch {event.body['producer_epoch']}"
         self._warning.give(
             now_ms,
-            "%s: no broker gives a producer id after %d attempts: %s; asking again in %d ms, nothing is sent before",
+            "%s: no broker gives a producer id after %s: %s; asking again in %d ms, nothing is sent before",
             self._config.client_id,
-            attempts,
-            why,
+            counted(attempts, "attempt"),
+            clause(why),
             backoff_ms,
         )
 

@@ -56,7 +56,7 @@ class TopicMetadata:
 def no_such_partition(topic: TopicMetadata, index: int) -> str:
     """For people: how many there are."""
     count = len(topic.partitions)
-    there = "1 partition (0)" if count == 1 else f"{count} partitions (0 to {count - 1})"
+    there = "1 partition (0)" if count == 1 else f"{count:,} partitions (0 to {count - 1})"
     return f"topic {topic.name!r} has {there}, and no partition {index}"
 
 

@@ -113,7 +113,7 @@ class InterceptorsKind:
 
 @dataclass(frozen=True, slots=True)
 class TransactionalIdKind:
-    allowed: str = "a text that is not empty"
+    allowed: str = "a non-empty string"
 
     def parse(self, key: str, given: Any) -> str:
         if not isinstance(given, str) or not given:
@@ -145,7 +145,7 @@ class PathKind:
 
 
 PARTITIONERS = NameOr(
-    Choice(("murmur2", "round_robin", "sticky", *KEY_HASHES), _PARTITIONER_ALIASES),
+    Choice(("murmur2", "round_robin", "sticky", *KEY_HASHES, "murmur2_random", "random"), _PARTITIONER_ALIASES),
     own="a function of (topic, key, value, number of partitions) that returns a partition",
     takes=("topic", "key", "value", "number of partitions"),
 )
@@ -219,8 +219,8 @@ class ProducerConfig:
     """Where a record without a partition goes. `murmur2`: by its key, as Kafka's clients do; without one, to a
     partition that is kept for a batch. `round_robin`: by its key; without one, to the next partition. `sticky`: to a
     partition that is kept for a batch, whatever the key. `consistent_random`, confluent-kafka's default, and
-    `consistent`, `fnv1a`, `fnv1a_random` are librdkafka's: a key goes where it has always gone. `partitioner.class` is
-    understood too."""
+    `consistent`, `fnv1a`, `fnv1a_random` are librdkafka's: a key goes where it has always gone. Its
+    `murmur2_random` is `murmur2` here, its `random` is `sticky`. `partitioner.class` is understood too."""
     partitioner_ignore_keys: Flag = False
     """Choose as if no record had a key. `sticky` implies it, and so does Kafka's `RoundRobinPartitioner`."""
     partitioner_adaptive_partitioning_enable: Flag = True
@@ -383,7 +383,7 @@ def _tell_of_acks(client_id: str | None, acks: int) -> None:
     """Once for each client, however many producers it makes. Kafka says it as well."""
     harm = "retries may duplicate and reorder records, and a leader that fails may take acknowledged ones with it"
     if acks == ACKS_NONE:
-        harm = "nobody hears what is stored, and a connection that breaks may lose and reorder records"
+        harm = "the broker does not confirm what it stored, and a connection that breaks may lose and reorder records"
     logger.warning(
         "%s: acks is %d, so idempotence is off: %s. Leave acks out to have it, or set enable.idempotence=false as well"
         " if that is meant",

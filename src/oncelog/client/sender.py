@@ -29,6 +29,7 @@ from oncelog.client.producer_errors import DeliveryFailed, DeliveryTimedOut, Pro
 from oncelog.client.transaction.core import TransactionCore
 from oncelog.client.transaction.model import TransactionSettings
 from oncelog.errors import NONE, UnknownTopicOrPartition, UnsupportedVersion, error_for_code
+from oncelog.printable import counted
 from oncelog.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 from oncelog.wire.api import ApiKey
 from oncelog.wire.codec import Message
@@ -397,7 +398,7 @@ class SenderCore:
         elif not self._cluster.is_connected:
             waited = f"no broker is reachable ({self.network.why_unreachable()})"
         return DeliveryTimedOut(
-            f"{batch.record_count} records for {queue.topic}-{queue.index} were not acknowledged within"
+            f"{counted(batch.record_count, 'record')} for {queue.topic}-{queue.index} not acknowledged within"
             f" delivery.timeout.ms ({self._config.delivery_timeout_ms}): {waited}",
             may_be_written=batch.may_be_written,
         )

@@ -62,8 +62,10 @@ class Number:
 
     def parse(self, key: str, given: Any) -> int:
         number = _whole(given)
-        if number is None or number < self.low:
+        if number is None:
             raise refused(key, given, self.allowed)
+        if number < self.low:
+            raise refused(key, given, f"{self.noun} of at least {self.low}" if self.low == 0 else self.allowed)
         if number > self.high:
             raise refused(key, given, f"{self.noun} of at most {self.high}")
         return number
@@ -102,7 +104,7 @@ class BooleanKind:
 
 @dataclass(frozen=True, slots=True)
 class TextKind:
-    allowed: str = "a text"
+    allowed: str = "a string"
 
     def parse(self, key: str, given: Any) -> str:
         if not isinstance(given, str):
@@ -122,13 +124,18 @@ class Choice:
         return f"one of {', '.join(self.names)}"
 
     def parse(self, key: str, given: Any) -> str:
+        return self.parse_or(key, given, self.allowed)
+
+    def parse_or(self, key: str, given: Any, allowed: str) -> str:
+        """Of a setting that may be something else as well."""
         text = str(given).strip()
         by_lower = {name.lower(): name for name in self.names}
-        name = self.also.get(text) or by_lower.get(text.lower())
-        if name is None:
+        name = by_lower.get(text.lower(), text)
+        name = self.also.get(name, name)
+        if name not in self.names and name not in self.also:
             near = nearest(text.lower(), by_lower)
             hint = f"; did you mean {by_lower[near]}?" if near else ""
-            raise InvalidConfig(f"{key} is {self.allowed}, not {given!r}{hint}")
+            raise InvalidConfig(f"{key} is {allowed}, not {given!r}{hint}")
         return name
 
 
@@ -154,10 +161,7 @@ class NameOr:
             return self._fitting(key, given, given, "", self.takes)
         if not isinstance(given, str):
             raise refused(key, given, self.allowed)
-        try:
-            return self.choice.parse(key, given)
-        except InvalidConfig as error:
-            raise InvalidConfig(f"{error.message}; or give {self.own}") from None
+        return self.choice.parse_or(key, given, self.allowed)
 
     def _fitting(self, key: str, given: Any, called: Any, method: str, arguments: tuple[str, ...]) -> Any:
         """Those of other libraries are called with something else."""
@@ -262,7 +266,7 @@ class _Keys:
 
     def _name_of(self, key: Any) -> str:
         if not isinstance(key, str):
-            raise InvalidConfig(f"unknown setting {key!r}: keys are texts such as bootstrap.servers")
+            raise InvalidConfig(f"unknown setting {key!r}: keys are strings such as bootstrap.servers")
         name = key.replace(".", "_")
         name = self.also.get(name, name)
         if name in self.names:
@@ -297,6 +301,17 @@ def _address(given: Any) -> tuple[str, int]:
     if not isinstance(given, str):
         raise InvalidConfig(f"{given!r} is not the address of a broker; write HOST:PORT")
     text = given.strip()
+    scheme, is_url, rest = text.partition("://")
+    if is_url:
+        rest = rest.split("/")[0]
+        if scheme.upper() == "PLAINTEXT" and rest:
+            return _address(rest)  # as Kafka names listeners
+        if scheme.upper() in ("SSL", "SASL_PLAINTEXT", "SASL_SSL"):
+            raise InvalidConfig(
+                f"{text!r} names a listener with {scheme.upper()}, but this client speaks PLAINTEXT only, without TLS"
+                " or SASL: connect to a PLAINTEXT listener of the broker"
+            )
+        raise InvalidConfig(f"{text!r} is not the address of a broker; write HOST:PORT without {scheme}://")
     host, colon, port = text.rpartition(":")
     if not colon or text.endswith("]") or (":" in host and not host.startswith("[")):
         host, port = text, str(DEFAULT_PORT)  # no port, or an IPv6 address without brackets

@@ -17,6 +17,7 @@ from oncelog.client import standard_futures
 from oncelog.client.delivery import Delivery, NotDeliveredYet, Waiter
 from oncelog.client.partitioner import NO_PARTITION
 from oncelog.client.producer_errors import DeliveryFailed
+from oncelog.printable import counted
 from oncelog.records.model import Buffer
 
 MAX_FAILURES_TOLD = 3  # in an error's message; all of them are in its `failures`
@@ -61,7 +62,7 @@ class TableFailed(DeliveryFailed):
         more = f"; and {len(failures) - len(told)} more" if len(failures) > len(told) else ""
         may_be_written = any(getattr(failure.error, "may_be_written", False) for failure in failures)
         super().__init__(
-            f"{failed} of {failed + delivered.row_count} rows were not delivered: {'; '.join(told)}{more}",
+            f"{failed:,} of {counted(failed + delivered.row_count, 'row')} were not delivered: {'; '.join(told)}{more}",
             may_be_written=may_be_written,
         )
         self.delivered = delivered

@@ -82,15 +82,25 @@ class ProducerSettings(TypedDict, total=False):
     """Lower is faster, higher is smaller. By default `3`."""
 
     partitioner: (
-        Literal["murmur2", "round_robin", "sticky", "consistent", "consistent_random", "fnv1a", "fnv1a_random"]
+        Literal[
+            "murmur2",
+            "round_robin",
+            "sticky",
+            "consistent",
+            "consistent_random",
+            "fnv1a",
+            "fnv1a_random",
+            "murmur2_random",
+            "random",
+        ]
         | str
         | Callable[..., int]
     )
     """Where a record without a partition goes. `murmur2`: by its key, as Kafka's clients do; without one, to a
     partition that is kept for a batch. `round_robin`: by its key; without one, to the next partition. `sticky`: to a
     partition that is kept for a batch, whatever the key. `consistent_random`, confluent-kafka's default, and
-    `consistent`, `fnv1a`, `fnv1a_random` are librdkafka's: a key goes where it has always gone. `partitioner.class` is
-    understood too. By default `murmur2`."""
+    `consistent`, `fnv1a`, `fnv1a_random` are librdkafka's: a key goes where it has always gone. Its `murmur2_random` is
+    `murmur2` here, its `random` is `sticky`. `partitioner.class` is understood too. By default `murmur2`."""
 
     partitioner_ignore_keys: bool
     """Choose as if no record had a key. `sticky` implies it, and so does Kafka's `RoundRobinPartitioner`. By default
@@ -165,7 +175,17 @@ class ProducerSettings(TypedDict, total=False):
     missing. By default `oncelog-spool-positions`."""
 
     partitioner_class: (
-        Literal["murmur2", "round_robin", "sticky", "consistent", "consistent_random", "fnv1a", "fnv1a_random"]
+        Literal[
+            "murmur2",
+            "round_robin",
+            "sticky",
+            "consistent",
+            "consistent_random",
+            "fnv1a",
+            "fnv1a_random",
+            "murmur2_random",
+            "random",
+        ]
         | str
         | Callable[..., int]
     )

@@ -59,5 +59,5 @@ def deserializer_for(chosen: str | Deserialize | Deserializer, part: str) -> Cal
     method = getattr(chosen, "deserialize", chosen)
     assert callable(method)
     if iscoroutinefunction(method):
-        raise InvalidConfig(f"{part}.deserializer {chosen!r} is asynchronous: nobody would await what it returns")
+        raise InvalidConfig(f"{part}.deserializer {chosen!r} is asynchronous, and is not awaited: give a plain one")
     return (lambda topic: chosen) if method is chosen else partial(partial, method)

@@ -29,6 +29,7 @@ from oncelog.log.leader_epochs import FILE_NAME as LEADER_EPOCHS_FILE
 from oncelog.log.segment_files import LOG_SUFFIX, file_path
 from oncelog.log.storage import Storage
 from oncelog.named_tuple import NamedTuple
+from oncelog.printable import counted
 from oncelog.records.batch import decode_records
 
 SKIPPED_PRODUCER_IDS = 1000 * BLOCK_SIZE
@@ -133,7 +134,7 @@ def adopt(
             topic_id = next((each.topic_id for each in mine if each.topic_id is not None), None) or new_id()
             for record in _new_topic(name, topic_id):
                 found.state.replay(record)
-            adopted.append(f"topic {name}, with records kept for ever until it is configured again")
+            adopted.append(f"topic {name}, with records kept forever until it is configured again")
         topic = topics[name]
         epochs = {each.partition: each.leader_epoch for each in mine if each.topic_id in (None, topic.id)}
         missing = [index for index in range(max(epochs, default=-1) + 1) if index not in topic.partitions]
@@ -166,7 +167,7 @@ def rebuild(
     storage.sync_directory(directory)
     done = [f"wrote {directory}/{snapshot.file_name}"]
     if old:
-        files = "1 file" if len(old) == 1 else f"{len(old)} files"
+        files = counted(len(old), "file")
         done.append(f"kept {files} there as *.{stamp}{DAMAGED_SUFFIX}")
     return done
 

@@ -21,7 +21,7 @@ from oncelog.types import TopicPartition
 
 class Whose(Enum):
     OURS = "a partition that the metadata knows"
-    LEFTOVER = "nobody's any more"
+    LEFTOVER = "not in use any more"
     DOUBTFUL = "the metadata neither knows its topic nor that it was deleted"
 
 

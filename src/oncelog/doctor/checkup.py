@@ -218,10 +218,15 @@ def _check_notes(storage: Storage, path: str, directory: str, noted: Noted, *, i
     bad = check_log(storage, directory).bad
     if bad is not None and not bad.good_after and not is_refused:
         problem = f"{bad.size_bytes} bytes at its end are not a whole batch"
-        yield _note(bad.path, problem, "they are cut off: after a crash, this is a write that nobody was told of")
+        yield _note(bad.path, problem, "they are cut off: after a crash, this is a write that was never acknowledged")
     for name in storage.list_directory(path):
         if name.endswith(STRAY_SUFFIX):
-            yield _note(f"{path}/{name}", "a partition that nobody knew, set aside", "left alone", "remove it, or not")
+            yield _note(
+                f"{path}/{name}",
+                "a partition that the metadata did not know, set aside",
+                "left alone",
+                "remove it, or not",
+            )
 
 
 def _note(path: str, problem: str, consequence: str, remedy: str = "nothing") -> Diagnosis:

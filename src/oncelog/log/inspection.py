@@ -104,7 +104,7 @@ def inspect_partition(
         found.append(_mended(f"{directory}/{offset:020d}.snapshot", "it is damaged, or not the one written here"))
     if log.recovery.truncated_bytes:
         cut = f"{log.recovery.truncated_bytes} bytes after offset {log.log_end_offset - 1} are not a whole batch"
-        consequence = "they are cut off: after a crash, this is a write that nobody was told of"
+        consequence = "they are cut off: after a crash, this is a write that was never acknowledged"
         found.append(Finding(directory, cut, consequence, Severity.NOTE, "nothing"))
     if verify_batches:
         survey = survey_partition(

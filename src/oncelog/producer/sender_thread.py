@@ -18,6 +18,7 @@ from typing import Protocol
 from oncelog.client.producer_errors import ProducerClosed
 from oncelog.client.selecting import SelectingDriver
 from oncelog.client.sockets import monotonic_ms
+from oncelog.printable import counted
 from oncelog.producer.spooling import Spooling
 
 QUIET_EXIT_S = 1.0  # how long the end of the program is held up before that is explained
@@ -155,7 +156,7 @@ def _explain(senders: Iterable[SenderThread]) -> None:
             logger.warning(
                 "%s: still closing: %s for %s, for %.0f s at most; %s",
                 sender.thread.name,
-                "1 record waits" if count == 1 else f"{count:,} records wait",
+                f"{counted(count, 'record')} {'waits' if count == 1 else 'wait'}",
                 awaited,
                 max(0, left_ms) / 1000,
                 "what is not sent by then stays in the spool" if sender.spooling else "Ctrl-C gives up on what waits",

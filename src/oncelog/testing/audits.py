@@ -9,6 +9,7 @@ from oncelog.audit.account import Audit, AuditReport, Counts
 from oncelog.audit.ids import RecordId
 from oncelog.cli.audit import HOW_TO_NUMBER, ISOLATION, audit_client, carried_id, ledger_of_topic, observe_topic
 from oncelog.errors import InvalidConfig
+from oncelog.printable import counted
 from oncelog.records.kernel import ConsumerRecord
 
 IdOf = Callable[[ConsumerRecord], tuple[str, int] | None]
@@ -43,7 +44,7 @@ class AuditedTopic:
         if not counts.clean:
             return f"{self._sums()} (sent {counts.sent}, stored {counts.stored})"
         if stored is not None and counts.stored != stored:
-            return f"{counts.stored} records with an id are stored instead of {stored}"
+            return f"{counted(counts.stored, 'record')} with an id instead of {stored}"
         if counts.stored or stored == 0:
             return None
         if counts.unnumbered:

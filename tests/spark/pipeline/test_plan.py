@@ -22,7 +22,7 @@ def test_the_plan_tells_what_flows_where_and_whether_once() -> None:
         "  step split: python a:b(source)\n    good -> value string\n    bad -> v int, w int",
         "  sink f: bad -> parquet files in /home/me/out",
         "    exactly-once: the folder lists the files of each batch once; readers must be Spark, or use that list",
-        "  sink t: good -> topic paid at broker:9092, made with 1 partitions if missing",
+        "  sink t: good -> topic paid at broker:9092, made with 1 partition if missing",
         "    exactly-once: a batch becomes visible by Kafka transactions (billing.t-*) that are decided once",
     ]
     event = json.loads(json.dumps(plan_event(pipeline, columns)))

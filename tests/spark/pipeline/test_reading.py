@@ -130,7 +130,7 @@ def with_sink(lines: str) -> str:
         (with_head('triger = "once"\n'), '4: [pipeline] "triger": did you mean "trigger"?'),
         (with_head("sprak.ui.enabled = false\n"), '4: [pipeline] "sprak.ui.enabled": did you mean "spark.ui.enabled"?'),
         (with_head('trigger = "daily"\n'), '4: [pipeline] "trigger" is "available-now", "once" or'),
-        (with_head("master = 5\n"), '4: [pipeline] "master" is a text, not 5'),
+        (with_head("master = 5\n"), '4: [pipeline] "master" is a string, not 5'),
         (with_source(SOURCE + 'startingOfset = "x"\n'), '6: [source] "startingOfset": did you mean "startingOffsets"?'),
         (with_source(SOURCE + 'assign = "x"\n'), "5: [source] a topic source"),
         (with_source(SOURCE + 'startingOffsets = "soon"\n'), "6: [source] "),

@@ -83,7 +83,7 @@ class Checker:
             place = self._picture.place_of[value]
             # Whoever filled a partition that the history never writes to did not keep one.
             if self._picture.partition_at(place) in self._written_to:
-                self._findings.add(Kind.PHANTOM, f"{value!r} at {self._picture.name(place)} was sent by nobody")
+                self._findings.add(Kind.PHANTOM, f"{value!r} at {self._picture.name(place)} was never sent")
 
     def _tally(self) -> Tally:
         transactions = (operation for operation in self._kept if operation.is_transaction)

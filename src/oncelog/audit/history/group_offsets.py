@@ -87,7 +87,7 @@ class GroupOffsets:
             elif read.offset != NO_OFFSET and earliest.get(read.offset, NEVER) > read.completed:
                 self._findings.add(
                     Kind.PHANTOM_OFFSET_COMMIT,
-                    f"{read.operation} found offset {read.offset} of {_name(course)}, which nobody had committed",
+                    f"{read.operation} found offset {read.offset} of {_name(course)}, which was not committed",
                 )
 
     def _judge_consumed(self, course: Course, commits: Sequence[_Commit]) -> None:

@@ -34,9 +34,9 @@ class Kind(StrEnum):
 
 
 MEANINGS: Mapping[Kind, str] = {
-    Kind.LOST_WRITE: "acknowledged and committed, and readers came past it, but nobody ever read it",
+    Kind.LOST_WRITE: "acknowledged and committed, and readers read past it, but it was never read",
     Kind.DUPLICATE: "one value stands at two places",
-    Kind.PHANTOM: "a value was read that nobody sent there",
+    Kind.PHANTOM: "a value was read that was never sent there",
     Kind.ABORTED_READ: "a read_committed reader saw a value whose transaction did not commit",
     Kind.TORN_TRANSACTION: "a part of a transaction can be read, another part cannot",
     Kind.INCONSISTENT_OFFSET: "one offset holds two values",

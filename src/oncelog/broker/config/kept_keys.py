@@ -14,7 +14,7 @@ from oncelog.broker.config.broker_keys import BROKER_KEYS
 from oncelog.broker.config.definition import ConfigKey, ConfigType, UpdateMode, Validator, Value, at_least, one_of
 
 LISTENER_PREFIX = "listener.name."
-NO_EFFECT = "Kept for whoever asks; has no effect in this broker."
+NO_EFFECT = "Accepted and reported back; has no effect in this broker."
 MIB = 1 << 20
 BUFFER_MIN = 512 * 1024
 

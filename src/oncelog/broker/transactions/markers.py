@@ -56,7 +56,7 @@ def write_marker(
     topic, index = topic_partition
     try:
         if outcome.producer_id < 0 or outcome.producer_epoch < 0:
-            raise InvalidRequest(f"producer {outcome.producer_id} with epoch {outcome.producer_epoch} is nobody")
+            raise InvalidRequest(f"producer {outcome.producer_id} with epoch {outcome.producer_epoch} is not valid")
         log = broker.partition(topic, index)
         stable_offset, end_offset = log.last_stable_offset, log.log_end_offset
         log.append_marker(

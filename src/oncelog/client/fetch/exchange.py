@@ -38,6 +38,7 @@ from oncelog.errors import (
     UnsupportedVersion,
     error_for_code,
 )
+from oncelog.printable import clause, counted
 from oncelog.records.model import MAX_OFFSET
 from oncelog.types import NO_LEADER_EPOCH, NO_OFFSET
 from oncelog.wire.api import ApiKey
@@ -440,7 +441,7 @@ class Exchange:
     def _go_to_replica(self, state: PartitionState, node_id: int, now_ms: int) -> None:
         if not self._network.knows(node_id):
             self._metadata.mark_stale()
-            self._pause(state, now_ms, f"its leader sends us to broker {node_id}, which nobody knows")
+            self._pause(state, now_ms, f"its leader sends us to broker {node_id}, which is not in the metadata")
             return
         state.read_replica = node_id
         state.read_replica_until_ms = now_ms + self._settings.read_replica_ms
@@ -478,11 +479,11 @@ class Exchange:
         if state.attempts >= UNUSUAL_ATTEMPTS:
             self._warning.give(
                 now_ms,
-                "%s cannot be read at offset %d after %d attempts: %s; asking again in %d ms",
+                "%s cannot be read at offset %d after %s: %s; asking again in %d ms",
                 state.partition,
                 state.fetch_offset,
-                state.attempts,
-                why,
+                counted(state.attempts, "attempt"),
+                clause(why),
                 pause_ms,
             )
 

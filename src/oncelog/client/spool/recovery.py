@@ -146,7 +146,7 @@ class SpoolReader:
         self.obsolete = [journals.journal_path(self._directory, number) for number in numbers]
         if not numbers:
             if has_records:
-                logger.error("%s has records and no journal: nobody knows what became of them", self._directory)
+                logger.error("%s has records and no journal: whether they were delivered is not known", self._directory)
             return not has_records
         self.last_journal = numbers[-1]
         path = self.obsolete[-1]
@@ -212,7 +212,7 @@ class SpoolReader:
         is_older = (self.last_journal, self._journal.end) < self._note
         if is_older or unknown:
             logger.error(
-                "%s/%020d.journal is older than the records (%s): nobody knows what became of them",
+                "%s/%020d.journal is older than the records (%s): whether those were delivered is not known",
                 self._directory, self.last_journal, ", ".join(unknown) or f"they know of {self._note}",
             )  # fmt: skip
         return is_older or bool(unknown)

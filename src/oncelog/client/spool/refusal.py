@@ -12,6 +12,7 @@ from oncelog.client.spool.errors import SpoolFateUnknown
 from oncelog.client.spool.fate import Unknown
 from oncelog.client.spool.ranges import EntryRanges
 from oncelog.client.spool.recovery import Recovery
+from oncelog.printable import counted
 from oncelog.types import TopicPartition
 
 MAX_NAMED = 5
@@ -37,7 +38,7 @@ def refusal(directory: str, unknown: Iterable[Unknown], found: Recovery, entries
         named.append(_in_words(partition, reason, list(ranges), gone, found, entries))
     damages = [str(one) for one in found.damages]
     lost = bool(found.lost)
-    what = f"{readable} records" if readable else "none, as none of them can be read"
+    what = counted(readable, "record") if readable else "none, as none of them can be read"
     parts = [
         f"records that an earlier run left in {directory} may or may not be stored: {_shortened(named, 'partitions')}.",
         "Nothing was sent or changed." if entries.is_untouched or not damages else "Nothing was sent.",

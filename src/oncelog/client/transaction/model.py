@@ -61,11 +61,11 @@ WHY_NOT_BEGIN = {
     Phase.NEW: "call init_transactions() first",
     Phase.OPEN: "the transaction that was begun is open; commit() or abort() it first",
     Phase.ENDING: "the last transaction is being ended; wait for commit() or abort()",
-    Phase.PREPARED: "the last transaction is prepared for somebody else to end; close this producer",
+    Phase.PREPARED: "the last transaction is prepared, and another process ends it; close this producer",
 }
 WHY_NOT_OPEN = {
     Phase.NEW: "call init_transactions() and begin() first",
     Phase.READY: "no transaction was begun; call begin() first",
     Phase.ENDING: "the transaction is being ended already",
-    Phase.PREPARED: "the transaction is prepared for somebody else to end; close this producer",
+    Phase.PREPARED: "the transaction is prepared, and another process ends it; close this producer",
 }

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from oncelog.printable import counted
 from oncelog.spark.pipeline.columns import Columns
 from oncelog.spark.pipeline.values import BOOTSTRAP, EXACTLY_ONCE, Pipeline, Sink, Source, SqlStep, Step
 
@@ -111,7 +112,11 @@ def _target_text(sink: Sink) -> str:
     match sink.type:
         case "topic":
             topic = "the topics that rows name" if sink.topic is None else f"topic {sink.topic}"
-            made = f", made with {sink.create_partitions} partitions if missing" if sink.create_partitions else ""
+            made = (
+                f", made with {counted(sink.create_partitions, 'partition')} if missing"
+                if sink.create_partitions
+                else ""
+            )
             return f"{topic} at {sink.options[BOOTSTRAP]}{made}"
         case "table":
             return f"table {sink.options.get('table', '?')}"

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from oncelog.printable import counted
 from oncelog.spark.watch.lag import offsets_behind_of_all
 from oncelog.spark.watch.queries import written_rows
 
@@ -38,7 +39,7 @@ class Progress:
 
     def line(self) -> str:
         lag = "" if self.lag is None else f", lag {self.lag:,}"
-        rows = "" if self.rows is None else f"{self.rows:,} rows, {self.rows_per_second:,.0f} rows/s, "
+        rows = "" if self.rows is None else f"{counted(self.rows, 'row')}, {self.rows_per_second:,.0f} rows/s, "
         return (
             f"{self.sink}: batch {self.batch}, read {self.rows_read:,}, {rows}"
             f"took {self.duration_ms:,} ms (write {self.write_ms:,}, commit {self.commit_ms:,}){lag}"

@@ -18,11 +18,11 @@ from oncelog.spark.table.settings import KNOWN as TABLE_OPTIONS
 
 
 class Kind(Enum):
-    TEXT = "a text"
+    TEXT = "a string"
     NUMBER = "a whole number above 0"
     FLAG = "true or false"
-    NAMES = "a text or a list of texts"
-    OPTION = "a text, a number, true or false, or a list of texts"
+    NAMES = "a string or a list of strings"
+    OPTION = "a string, a number, true or false, or a list of strings"
     ANY = "any value"
 
 

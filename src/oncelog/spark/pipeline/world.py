@@ -17,6 +17,7 @@ from oncelog.admin import Admin
 from oncelog.client.config import ClientConfig
 from oncelog.client.settings import nearest
 from oncelog.errors import OncelogError, TopicAlreadyExists
+from oncelog.printable import counted
 from oncelog.spark.checkpoint import Checkpoint
 from oncelog.spark.options import CLIENT_PREFIX
 from oncelog.spark.pipeline.document import Problem
@@ -45,7 +46,7 @@ def prepare(pipeline: Pipeline) -> list[str]:
     made = []
     for sink in pipeline.sinks:
         if sink.topic is not None and sink.create_partitions is not None and _create(sink, sink.topic):
-            made.append(f"topic {sink.topic} with {sink.create_partitions} partitions")
+            made.append(f"topic {sink.topic} with {counted(sink.create_partitions, 'partition')}")
     if _is_local(pipeline.checkpoint):
         os.makedirs(pipeline.checkpoint, exist_ok=True)
         with open(os.path.join(pipeline.checkpoint, OWNER_FILE), "w") as file:

@@ -113,7 +113,7 @@ def after_look(decided: Decided, attempt: Prepared, seen: Seen) -> Fate:
         case Seen.UNSETTLED:
             raise NotFinished(f"{_name(decided, attempt)} is over, but readers wait before it for another transaction")
         case Seen.GONE:
-            raise _gone(decided, attempt, "nothing of it is in the log, so nobody can tell whether it was committed")
+            raise _gone(decided, attempt, "nothing of it is in the log, so whether it was committed cannot be told")
 
 
 def after_salvage(decided: Decided, copies: Iterable[tuple[Copy, Prepared]]) -> Decided:
