@@ -4,6 +4,7 @@ without one."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -212,7 +213,7 @@ def test_spare_records_go_with_their_partition(shop: Shop) -> None:
 
     def effect(connection: Any, record: Any) -> None:
         if len(failures) < 2:
-            consumer.plan.append(lambda: consumer.give(OTHER) if len(failures) == 1 else consumer.take_away(OTHER))
+            consumer.plan.append(partial(consumer.take_away if failures else consumer.give, OTHER))
             raise busy(failures)
         shop.book(connection, record)
 

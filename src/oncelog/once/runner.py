@@ -339,16 +339,18 @@ class Runner:
                 return
 
     def _rest(self, backoff: Backoff) -> None:
-        """Wait, but keep polling: a consumer that does not poll is put out of its group."""
-        until = time.monotonic() + backoff.next_s(random.random())
+        """Wait, but keep polling, at least once: a consumer that does not poll is put out of its group."""
+        left_s = backoff.next_s(random.random())
+        until = time.monotonic() + left_s
         self._footing.pause_all()
         try:
-            while not self._stopping.is_set() and (left_s := until - time.monotonic()) > 0:
+            while not self._stopping.is_set() and left_s > 0:
                 try:
                     polled = self._consumer.poll(min(left_s, POLL_S), max_records=self._batch_size)
                     self._hand.spare += polled  # not in one line: polling may drop what was spare before
                 except (WokenUp, RecordDeserializationError):
                     self._stopping.wait(min(left_s, POLL_S))  # of a new partition; it will be said again
+                left_s = until - time.monotonic()
         finally:
             self._footing.resume_all()
 
