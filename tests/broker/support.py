@@ -20,7 +20,7 @@ from oncelog.broker.fetch_view import FetchView
 from oncelog.broker.group_commit import GroupCommit
 from oncelog.broker.off_loop import OffLoop
 from oncelog.broker.purgatory import FetchPurgatory
-from oncelog.broker.request import Answer, Peer, Pending, Piecewise
+from oncelog.broker.request import Answer, Peer, Pending, Piecewise, Stepwise, Wait
 from oncelog.broker.state import BrokerState
 from oncelog.log.storage import Storage
 from oncelog.types import TopicPartition
@@ -179,14 +179,17 @@ class Later:
         pending.on_complete = complete
 
 
-def made(dispatcher: Dispatcher, header: RequestHeader, answer: Answer) -> Answer:
-    """The answer, made to its end if it comes in pieces."""
-    if not isinstance(answer, Piecewise):
-        return answer
-    making = dispatcher.make(header, answer)
-    while (message := making.step()) is None:
-        pass
-    return message
+def made(dispatcher: Dispatcher, header: RequestHeader, answer: Answer, steps: list[object] | None = None) -> Answer:
+    """The answer, made to its end if it comes in pieces or takes steps, each of which is noted. Nothing of it may have
+    to be waited for."""
+    while isinstance(answer, Piecewise | Stepwise):
+        making = dispatcher.make(header, answer) if isinstance(answer, Piecewise) else answer
+        while (result := making.step()) is None or isinstance(result, Wait):
+            assert result is None or result.is_over, "a step waits for what does not come"
+            if steps is not None:
+                steps.append(making)
+        answer = result
+    return answer
 
 
 def watching(purgatory: FetchPurgatory, *partitions: TopicPartition) -> FetchView:

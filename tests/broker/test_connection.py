@@ -15,7 +15,7 @@ import pytest
 from oncelog.broker import connection
 from oncelog.broker.connection import KafkaConnection
 from oncelog.broker.held_answers import MAX_HELD_BYTES, HeldAnswers
-from oncelog.broker.request import Answer, Pending, Piecewise
+from oncelog.broker.request import Answer, Pending, Piecewise, Stepwise, Wait
 from oncelog.broker.unfinished_frames import UnfinishedFrames
 from oncelog.broker.workbench import SLICE_S, Workbench
 from oncelog.wire.api import ApiKey
@@ -108,7 +108,15 @@ class Dispatcher:
                 raise element
             return element
 
-        return SimpleNamespace(step=step)
+        return Stepwise(from_steps(step))
+
+
+def from_steps(step: Callable[[], Any]) -> Any:
+    while True:
+        answer = step()
+        if answer is not None:
+            return answer
+        yield None
 
 
 class Server:
@@ -302,6 +310,76 @@ def test_a_long_answer_for_nobody_is_not_made(server: Server, connect: Connect) 
     client.transport.close()
     server.loop.turn()
     assert len(server.workbench) == 0
+
+
+def test_an_answer_that_takes_steps_waits_for_others_on_the_way(server: Server, connect: Connect) -> None:
+    client, other = connect(), connect()
+    wait, made, pending = Wait(), list[str](), Pending()
+
+    def steps() -> Any:
+        made.append("begun")
+        yield wait
+        made.append("goes on")
+        yield None
+        return pending
+
+    server.dispatcher.answers = [Stepwise(steps()), Piecewise({}, "x", iter([[b"other"]])), [b"behind"]]  # type: ignore[list-item]
+    client.send()
+    other.send()
+    client.send()
+    while server.loop.soon:
+        server.loop.turn()
+    assert (made, len(server.workbench)) == (["begun"], 0)  # nobody waits for it
+    assert other.received() == b"other"
+    wait.end()
+    while server.loop.soon:
+        server.loop.turn()
+    assert made == ["begun", "goes on"]
+    assert client.received() == b""
+    pending.complete(Stepwise(from_steps(lambda: [b"late"])))
+    while server.loop.soon:
+        server.loop.turn()
+    assert client.received() == b"latebehind"
+
+
+def test_steps_for_nobody_are_given_up(server: Server, connect: Connect) -> None:
+    client = connect()
+    ended: list[str] = []
+
+    def steps() -> Any:
+        try:
+            yield wait
+        finally:
+            ended.append("steps")
+
+    wait = Wait()
+    server.dispatcher.answers = [Stepwise(steps(), lambda: ended.append("told"))]
+    client.send()
+    server.loop.turn()
+    client.close()
+    assert ended == ["steps", "told"]
+    wait.end()
+    while server.loop.soon:
+        server.loop.turn()
+    assert len(server.workbench) == 0
+
+
+def test_a_large_request_is_answered_before_the_next_one_is_looked_at(server: Server, connect: Connect) -> None:
+    """What was made of each of them would be in memory at once."""
+    clients = [connect() for _ in range(3)]
+    served_by_then: list[int] = []
+
+    def steps() -> Any:
+        served_by_then.append(server.dispatcher.served)
+        yield None
+        return [b"answer"]
+
+    server.dispatcher.answers = [Stepwise(steps()) for _ in range(3)]
+    for client in clients:
+        client.arrive(named(ApiKey.METADATA, connection.LARGE_REQUEST_BYTES + 1))
+    while server.loop.soon:
+        server.loop.turn()
+    assert served_by_then == [1, 2, 3]
 
 
 def test_answers_behind_one_that_is_to_come_are_bounded(server: Server, connect: Connect) -> None:

@@ -20,6 +20,25 @@ class Loop:
             call()
 
 
+def test_what_comes_of_a_step_is_next() -> None:
+    loop, done = Loop(), []
+    bench = Workbench(loop.call_soon)
+
+    def first() -> bool:
+        bench.add(lambda: bool(done.append("its work")), goes_on=True)
+        done.append("first")
+        return False
+
+    bench.add(first)
+    bench.add(lambda: bool(done.append("other")))
+    while loop.soon:
+        loop.turn()
+    assert done == ["first", "its work", "other"]
+    bench.add(lambda: bool(done.append("alone")), goes_on=True)
+    loop.turn()
+    assert done[-1] == "alone"
+
+
 def test_one_step_in_each_turn_of_the_loop_and_one_work_after_the_other() -> None:
     loop, done = Loop(), []
     bench = Workbench(loop.call_soon)

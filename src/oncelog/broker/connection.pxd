@@ -21,6 +21,7 @@ cdef class KafkaConnection:
     cdef long long _noted_bytes
     cdef bint _is_unfinished
     cdef bint _on_workbench
+    cdef dict _in_work
     cdef long long _waiting_bytes
     cdef bint _goes_on
     cdef double _began_s

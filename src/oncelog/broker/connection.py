@@ -17,7 +17,20 @@ from typing import TYPE_CHECKING
 from oncelog.broker.answer_line import AnswerLine, Place
 from oncelog.broker.outbox import Outbox
 from oncelog.broker.quota.meter import Meter
-from oncelog.broker.request import NO_REPLY, Answer, Chunks, CloseConnection, NoReply, Peer, Pending, Piecewise, Silent
+from oncelog.broker.request import (
+    NO_REPLY,
+    Answer,
+    Chunks,
+    CloseConnection,
+    Late,
+    NoReply,
+    Peer,
+    Pending,
+    Piecewise,
+    Silent,
+    Stepwise,
+    Wait,
+)
 from oncelog.broker.unfinished_frames import MIN_COUNTED_BYTES
 from oncelog.broker.workbench import SLICE_S
 from oncelog.errors import KafkaStorageError
@@ -72,7 +85,9 @@ class KafkaConnection:
         self._began_s = 0.0
         """When the last request began to be served."""
         self._on_workbench = False
-        """A request of its waits for its turn there, or its answer is being made."""
+        """A request of its waits for its turn there."""
+        self._in_work: dict[Making | Stepwise, None] = {}
+        """Answers that are being made there."""
         self._waiting_bytes = 0
         """Of the request that waits for its turn, or that holds the connection while it is worked on."""
         self._goes_on = False
@@ -96,6 +111,9 @@ class KafkaConnection:
             if pending.abandon is not None:
                 pending.abandon()
         self._timers.clear()
+        for work in self._in_work:
+            work.abandon()
+        self._in_work.clear()
         if self._peer.view is not None:
             self._server.dispatcher.left(self._peer)
         if self._muting is not None:
@@ -180,7 +198,7 @@ class KafkaConnection:
         return self._transport is not None and not self._is_leaving and not self._transport.is_closing()
 
     def _is_saturated(self) -> bool:
-        is_busy = self._on_workbench or self._holding is not None
+        is_busy = self._on_workbench or len(self._in_work) > 0 or self._holding is not None
         return is_busy or self._line.is_full() or self._write_blocked or self._muting is not None
 
     def _fail(self, error: Exception) -> None:
@@ -247,8 +265,8 @@ class KafkaConnection:
             if answer.holds_connection:
                 self._waiting_bytes = len(frame)
             self._await(header, answer, self._line.reserve(), self._began_s)
-        elif isinstance(answer, Piecewise):
-            self._make(header, self._server.dispatcher.make(header, answer), self._line.reserve(), self._began_s)
+        elif isinstance(answer, Piecewise | Stepwise):
+            self._make(header, answer, self._line.reserve(), self._began_s)
         else:
             return True
         return False
@@ -264,7 +282,7 @@ class KafkaConnection:
             self._send(chunks)
 
     def _await(self, header: RequestHeader, pending: Pending, place: Place, began_s: float) -> None:
-        def completed(answer: Message | Chunks | Piecewise | Silent) -> None:
+        def completed(answer: Late) -> None:
             timer = self._timers.pop(pending, None)
             if timer is not None:
                 timer.cancel()
@@ -275,8 +293,8 @@ class KafkaConnection:
             if isinstance(answer, CloseConnection):
                 self.hang_up(answer.value)
                 return
-            if isinstance(answer, Piecewise):
-                self._make(header, self._server.dispatcher.make(header, answer), place, began_s)
+            if isinstance(answer, Piecewise | Stepwise):
+                self._make(header, answer, place, began_s)
                 return
             self._server.answered(header, time.perf_counter() - began_s)
             self._fill(place, header, answer)
@@ -290,31 +308,50 @@ class KafkaConnection:
             timer = self._server.loop.call_later(delay_s, pending.expire)
         self._timers[pending] = timer
 
-    def _make(self, header: RequestHeader, making: Making, place: Place, began_s: float) -> None:
+    def _make(self, header: RequestHeader, answer: Piecewise | Stepwise, place: Place, began_s: float) -> None:
         """One at a time: what is still to be made takes memory as well."""
-        self._on_workbench = True
+        server = self._server
+        work = answer if isinstance(answer, Stepwise) else server.dispatcher.make(header, answer)
+        self._in_work[work] = None
 
         def step() -> bool:
             if not self._is_open():
                 return False
             until_s = time.perf_counter() + SLICE_S
             try:
-                answer = making.step()
-                while answer is None and time.perf_counter() < until_s:
-                    answer = making.step()
+                made = work.step()
+                while made is None and time.perf_counter() < until_s:
+                    made = work.step()
+                if isinstance(made, Wait):
+                    made.when_over(again)
+                elif made is not None:
+                    self._in_work.pop(work, None)
+                    self._made(header, made, place, began_s)
             except EncodedTooLarge as error:
                 self.hang_up(str(error))
                 return False
             except Exception as error:
                 self._fail(error)
                 return False
-            if answer is not None:
-                self._on_workbench = False
-                self._server.answered(header, time.perf_counter() - began_s)
-                self._fill(place, header, answer)
-            return answer is None
+            return made is None
 
-        self._server.workbench.add(step)
+        def again() -> None:
+            server.workbench.add(step)
+
+        server.workbench.add(step, goes_on=True)
+
+    def _made(self, header: RequestHeader, answer: Answer, place: Place, began_s: float) -> None:
+        """What the steps have come to, which may take more of them, or time."""
+        if isinstance(answer, Piecewise | Stepwise):
+            self._make(header, answer, place, began_s)
+            return
+        if isinstance(answer, Pending):
+            self._await(header, answer, place, began_s)
+            if self._reading_paused:
+                self._server.loop.call_soon(self._serve_held)
+            return
+        self._server.answered(header, time.perf_counter() - began_s)
+        self._fill(place, header, answer)
 
     def _fill(self, place: Place, header: RequestHeader, answer: Message | Chunks | Silent) -> None:
         chunks: Chunks | None = [] if isinstance(answer, NoReply | CloseConnection) else self._framed(header, answer)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from oncelog.broker.request import Answer, Chunks, Peer, Piecewise, Request
+from oncelog.broker.request import Answer, Chunks, Peer, Piecewise, Request, Stepwise
 from oncelog.broker.request_bounds import check_size, max_elements, name_once
 from oncelog.errors import KafkaError, KafkaStorageError, UnknownServerError
 from oncelog.log.storage import is_out_of_descriptors
@@ -138,6 +138,9 @@ class Dispatcher:
             throttle_ms = meter.served()
             if tells_throttle(request.api_key):
                 message["throttle_time_ms"] = throttle_ms
+        elif isinstance(answer, Stepwise) and tells_throttle(request.api_key) and request.api_key != ApiKey.FETCH:
+            throttled = {"throttle_time_ms": meter.served()}
+            answer.amend = lambda late: late.update(throttled)
         return answer
 
     def _load(self, api_key: int) -> Handler:
@@ -188,6 +191,9 @@ class Making:
         self._metrics.count_errors(self._api_name, element)
         self._encoded.append(element)
         return None
+
+    def abandon(self) -> None:
+        """Nobody is left to read it."""
 
 
 @cache

@@ -4,6 +4,7 @@ A handler returns one of
 - a `Message` (cold APIs): dispatch encodes it by the API's schema;
 - `Chunks` (hot APIs): the encoded body, in pieces, some of which may still lie in a segment file;
 - `Piecewise`: a `Message` one array of which is made element by element, while others are served;
+- `Stepwise`: any of these, which takes many steps to come to, while others are served;
 - a `Pending`: the answer comes later, when data arrives, a flush ends or a deadline passes;
 - `NO_REPLY`: the protocol wants no answer (`acks=0`);
 - `CLOSE`: it wants none and has no other way to say that something went wrong: the connection ends.
@@ -12,7 +13,7 @@ A handler returns one of
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
@@ -100,7 +101,7 @@ class Pending:
     deadline_ms: int | None = None
     expire: Callable[[], None] | None = None
     abandon: Callable[[], None] | None = None
-    on_complete: Callable[[Message | Chunks | Piecewise | Silent], None] | None = None
+    on_complete: Callable[[Late], None] | None = None
     amend: Callable[[Message], None] | None = None
     """What the handler adds to an answer that somebody else completes."""
     holds_connection: bool = False
@@ -126,14 +127,14 @@ class Pending:
             self.complete(answer)
             return
 
-        def completed(of_other: Message | Chunks | Piecewise | Silent) -> None:
+        def completed(of_other: Late) -> None:
             self.abandon = None
             self.complete(of_other)
 
         answer.on_complete = completed
         self.abandon = answer.abandon
 
-    def complete(self, answer: Message | Chunks | Piecewise | Silent) -> None:
+    def complete(self, answer: Late) -> None:
         assert self.on_complete is not None, "completed before the connection took it over"
         if self.has_failed:
             return
@@ -154,10 +155,82 @@ class Piecewise:
     """None between two of them: an element that takes long is not ready yet."""
 
 
+class Wait:
+    """What steps cannot go on without: a flush, or the answer of somebody else."""
+
+    __slots__ = ("_go_on", "is_over")
+
+    def __init__(self) -> None:
+        self.is_over = False
+        self._go_on: Callable[[], None] | None = None
+
+    def end(self) -> None:
+        self.is_over = True
+        if self._go_on is not None:
+            self._go_on()
+
+    def when_over(self, go_on: Callable[[], None]) -> None:
+        if self.is_over:
+            go_on()
+        else:
+            self._go_on = go_on
+
+
+AnswerSteps = Generator[Wait | None, None, "Answer"]
+"""Work of which every step is short; what it returns is the answer. It raises nothing but bugs."""
+
+
+class Stepwise:
+    """An answer that takes long to come to: whoever sends it takes one step after the other, a few milliseconds of them
+    in each round of the loop, and serves others in between. Until then nothing else of its client is looked at."""
+
+    __slots__ = ("_abandoned", "_steps", "amend")
+
+    def __init__(self, steps: AnswerSteps, abandoned: Callable[[], None] | None = None) -> None:
+        """`abandoned` is told if the client goes before the end; the steps may not even have begun by then."""
+        self._steps = steps
+        self._abandoned = abandoned
+        self.amend: Callable[[Message], None] | None = None
+        """What is added to an answer that is a message."""
+
+    def step(self) -> Answer | Wait | None:
+        """The answer after the last step; what to wait for before the next one, if there is something."""
+        try:
+            return next(self._steps)
+        except StopIteration as end:
+            answer: Answer = end.value
+        if self.amend is not None:
+            if isinstance(answer, Stepwise | Pending):
+                answer.amend = self.amend
+            elif isinstance(answer, dict):
+                self.amend(answer)
+        return answer
+
+    def abandon(self) -> None:
+        self._steps.close()
+        if self._abandoned is not None:
+            self._abandoned()
+
+
+def awaited(pending: Pending) -> tuple[Wait, list[Late]]:
+    """For steps that need somebody's answer: what to wait for, and where the answer is then."""
+    wait, came = Wait(), list[Late]()
+
+    def completed(answer: Late) -> None:
+        came.append(answer)
+        wait.end()
+
+    pending.on_complete = completed
+    return wait, came
+
+
 Silent = Literal[NoReply.NO_REPLY] | CloseConnection
 """How a request with `acks=0` ends, or one that the broker has failed at."""
 
-Answer = Message | Chunks | Piecewise | Pending | Silent
+Late = Message | Chunks | Piecewise | Stepwise | Silent
+"""What comes of a `Pending`."""
+
+Answer = Late | Pending
 
 
 def promised(request: Request, begin: Callable[[Callable[[Callable[[], Answer]], None]], None]) -> Answer:

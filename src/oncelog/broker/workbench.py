@@ -23,21 +23,29 @@ class Workbench:
     def __init__(self, call_soon: Callable[[Callable[[], None]], object]) -> None:
         self._call_soon = call_soon
         self._waiting: deque[Step] = deque()
+        self._is_at_it = False
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def add(self, step: Step) -> None:
+    def add(self, step: Step, *, goes_on: bool = False) -> None:
+        """`goes_on`: it comes of the step that is under way, and is next: who has begun ends before others begin, for
+        what was made so far takes memory."""
+        if goes_on and self._is_at_it:
+            self._waiting.insert(1, step)
+            return
         self._waiting.append(step)
         if len(self._waiting) == 1:
             self._call_soon(self._turn)
 
     def _turn(self) -> None:
+        self._is_at_it = True
         try:
             goes_on = self._waiting[0]()
         except Exception:
             logger.exception("bug: a step at the workbench failed")
             goes_on = False
+        self._is_at_it = False
         if not goes_on:
             self._waiting.popleft()
         if self._waiting:

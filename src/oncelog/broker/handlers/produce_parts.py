@@ -12,8 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from oncelog.broker.request import Answer, Chunks, CloseConnection, Pending, Piecewise, Request, Silent
-from oncelog.wire.codec import Message
+from oncelog.broker.request import Answer, CloseConnection, Late, Pending, Request
 from oncelog.wire.produce import ProducedPartition, ProducedTopic, ProduceRequest, ProduceTopic
 
 if TYPE_CHECKING:
@@ -128,7 +127,7 @@ class InParts:
         if not isinstance(answer, Pending):
             return False
 
-        def completed(answered: Message | Chunks | Piecewise | Silent) -> None:
+        def completed(answered: Late) -> None:
             self._part_in_hand = None
             if isinstance(answered, CloseConnection):
                 self._pending.complete(answered)
