@@ -300,7 +300,7 @@ def test_a_consumer_of_many_partitions(desk: Desk) -> None:
     fetch = [{"topic": "wide", "partitions": [{"partition": index, "fetch_offset": 0} for index in range(300)]}]
     body = {"max_wait_ms": 500, "min_bytes": 1, "max_bytes": 1000, "topics": fetch, "session_epoch": 0}
     frame = encode_request(ApiKey.FETCH, 12, 1, "test", encode("FetchRequest", 12, body))
-    _, answer = desk.dispatcher.dispatch(memoryview(bytearray(frame))[4:], NOW_MS)
+    answer = made(desk.dispatcher, *desk.dispatcher.dispatch(memoryview(bytearray(frame))[4:], NOW_MS))
     assert isinstance(answer, Pending)
     assert desk.broker.purgatory.watched_partitions == desk.broker.fetch_sessions.kept_partitions == 300
 

@@ -8,7 +8,7 @@ with time; it dies with the process and never decides what the log has decided.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from oncelog.coordinator.absence import NO_ABSENCE, Absence
 from oncelog.coordinator.classic.group import ClassicGroup, State
@@ -152,19 +152,29 @@ class GroupCoordinator:
         return unknown
 
     def _list(self, body: Message, caller: Caller, now_ms: int) -> Effects:
+        groups = [group for group in self.listing(body) if group is not None]
+        return answer(caller, {"error_code": NONE, "groups": groups})
+
+    def listing(self, body: Message) -> Iterator[Message | None]:
+        """What the answer to a ListGroups tells of each group, as it is when its turn comes; None for one that is not
+        asked for, or gone by then. Groups may come and go meanwhile."""
         states = {state.lower() for state in body["states_filter"]}
         types = {group_type.lower() for group_type in body["types_filter"]}
-        groups = [
-            {
+        for group_id in list(self._groups):
+            group = self._groups.get(group_id)
+            if (
+                group is None
+                or (states and group.state_name.lower() not in states)
+                or (types and group.group_type not in types)
+            ):
+                yield None
+                continue
+            yield {
                 "group_id": group.group_id,
                 "protocol_type": group.protocol_type,
                 "group_state": group.state_name,
                 "group_type": group.group_type,
             }
-            for group in self._groups.values()
-            if (not states or group.state_name.lower() in states) and (not types or group.group_type in types)
-        ]
-        return answer(caller, {"error_code": NONE, "groups": groups})
 
     # The log
 

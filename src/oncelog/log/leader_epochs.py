@@ -145,11 +145,15 @@ class LeaderEpochCache:
         if self._entries and self._entries[-1].start_offset >= end_offset:
             self._write(cut_end(self._entries, end_offset))
 
-    def truncate_from_start(self, start_offset: int) -> None:
-        """Forget epochs that ended at or before `start_offset`; the one in force there now begins there."""
+    def truncate_from_start(self, start_offset: int) -> bool:
+        """Forget epochs that ended at or before `start_offset`; the one in force there now begins there. Whether the
+        file was written: not only for the latter, which opening the log finds by itself."""
         cut = cut_start(self._entries, start_offset)
-        if tuple(cut) != self._entries:
-            self._write(cut)
+        if len(cut) == len(self._entries):
+            self._set(cut)
+            return False
+        self._write(cut)
+        return True
 
     def clear(self) -> None:
         if self._entries:

@@ -688,8 +688,8 @@ class PartitionLog:
         self.producers.on_log_start_offset(offset)
         self._tell_change()
         try:
-            self.leader_epochs.truncate_from_start(offset)
-            self._unsynced.written(self.leader_epochs.path)
+            if self.leader_epochs.truncate_from_start(offset):
+                self._unsynced.written(self.leader_epochs.path)
         except OSError as error:
             logger.warning("%s keeps more epochs than it needs: %s", self.topic_partition, error)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from oncelog.coordinator.effects import Caller, Effects, Reply, no_effects
@@ -44,9 +44,12 @@ class ScriptedCoordinator:
     def _answer(self, api_key: ApiKey, body: Message) -> Message:
         if api_key == ApiKey.DESCRIBE_GROUPS:
             return {"groups": [{"group_id": group_id, "group_state": "Stable"} for group_id in body["groups"]]}
-        if api_key == ApiKey.LIST_GROUPS:
-            return {"groups": [{"group_id": group} for group in dict.fromkeys(key[0] for key in self.committed)]}
         return {"error_code": 0}
+
+    def listing(self, body: Message) -> Iterator[Message | None]:
+        yield None
+        for group in dict.fromkeys(key[0] for key in self.committed):
+            yield {"group_id": group}
 
     def release(self) -> Effects:
         """Everybody who waits is answered."""

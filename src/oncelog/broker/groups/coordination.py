@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from oncelog.broker.config.group_keys import GROUP_KEYS, HEARTBEAT_INTERVAL, SESSION_TIMEOUT
+from oncelog.broker.coordinated.in_steps import Told, answered, offsets_told, until_durable
 from oncelog.broker.coordinated.places import place_of
 from oncelog.broker.coordinated.ticket import Gathering, Ticket
 from oncelog.broker.coordinated.topic import CoordinatedTopic
 from oncelog.broker.coordinated.writing import as_client_knows
 from oncelog.broker.groups.answers import MANY_GROUPS, NO_PLACE, refusal
 from oncelog.broker.groups.partition import CoordinatedPartition
-from oncelog.broker.request import Answer, Request
+from oncelog.broker.request import Answer, AnswerSteps, Pending, Request, Stepwise
 from oncelog.broker.transaction_entry import Refused, enter, entry_of_offset_commit, has_entered
 from oncelog.controller.lane import Steps
 from oncelog.controller.state import ConfigResource, ControllerState, ResourceType
@@ -126,8 +127,46 @@ class Coordination(CoordinatedTopic[CoordinatedPartition]):
         partition.ask_in_transaction(request, ticket, now_ms)
         self._arm(partition, now_ms)
 
-    def serve_many(self, request: Request) -> Answer:
-        """Each group's answer from its coordinator, put together."""
+    def serve_many(self, request: Request, amend: Callable[[Message], None] | None = None) -> Answer:
+        """Each group's answer from its coordinator, put together. Of several groups each is a step: one may have a
+        thousand members. `amend` is what the handler adds to the answers."""
+        asked = request.body[MANY_GROUPS[request.api_key].asked]
+        if len(asked) > 1:
+            return Stepwise(self._many(request, asked, amend))
+        answer = self._few(request)
+        if amend is not None:
+            if isinstance(answer, Pending):
+                answer.amend = amend
+            elif isinstance(answer, dict):
+                amend(answer)
+        return answer
+
+    def _many(self, request: Request, asked: list[Any], amend: Callable[[Message], None] | None) -> AnswerSteps:
+        """One group after the other; what is told of it is encoded at once."""
+        shape = MANY_GROUPS[request.api_key]
+        told = Told(self._broker.metrics, request, shape.answered)
+        topic = self._state.topics.get(OFFSETS_TOPIC)
+        count = 0 if topic is None else len(topic.partitions)
+        places: set[int] = set()
+        for one in asked if count else ():
+            places.add(place_of(shape.id_of(one), count))
+            yield None
+        may_load = self._may_load(places)
+        for one in asked:
+            body = {**request.body, shape.asked: [one]}
+            answer = yield from answered(self._few(request._replace(body=body), may_load=may_load))
+            if not isinstance(answer, dict):
+                return answer
+            if amend is not None:
+                amend(answer)
+            for group in answer[shape.answered]:
+                if request.api_key == ApiKey.OFFSET_FETCH:
+                    yield from offsets_told(self._broker.metrics, request, group, shape.answered)
+                told.add(group)
+                yield None
+        return {shape.answered: told.encoded}
+
+    def _few(self, request: Request, *, may_load: bool = True) -> Answer:
         shape = MANY_GROUPS[request.api_key]
         body: Message = request.body
         try:
@@ -136,26 +175,40 @@ class Coordination(CoordinatedTopic[CoordinatedPartition]):
             return self._refused(Ticket(request.api_key, request.version, body), error)
         parts = shape.split(body, lambda group_id: place_of(group_id, count))
         gathering = Gathering(lambda answers: shape.merge(body, answers))
-        may_load = self._may_load(parts)
+        may_load = may_load and self._may_load(parts)
         for index, part in parts.items():
             ticket = Ticket(request.api_key, request.version, part)
             gathering.add(ticket)
             self._ask_part(request, index, part, ticket, may_load=may_load)
         return gathering.result()
 
-    def serve_all(self, request: Request) -> Answer:
+    def list_groups(self, request: Request) -> Answer:
         """What all coordinators know, put together. The partitions that hold nothing have nothing to say."""
         unloaded = list(self._unloaded())
         if not self._may_load(unloaded):
             self._load_in_background()
             error = CoordinatorLoadInProgress(f"{len(unloaded)} partitions of {OFFSETS_TOPIC} are being loaded")
             return self._refused(Ticket(request.api_key, request.version, request.body), error)
-        gathering = Gathering(_merge_listings)
-        for index in [*self._partitions, *(index for index in unloaded if index not in self._partitions)]:
-            ticket = Ticket(request.api_key, request.version, request.body)
-            gathering.add(ticket)
-            self._ask_part(request, index, request.body, ticket)
-        return gathering.result()
+        return Stepwise(self._listed(request, [*dict.fromkeys([*self._partitions, *unloaded])]))
+
+    def _listed(self, request: Request, indexes: list[int]) -> AnswerSteps:
+        """One group after the other: there may be very many, and only their encoded form is held."""
+        told = Told(self._broker.metrics, request, "groups")
+        ticket = Ticket(request.api_key, request.version, request.body)
+        for index in indexes:
+            try:
+                partition = self._partition(index)
+                yield None
+                for group in partition.coordinator.listing(request.body):
+                    if group is not None:
+                        told.add(group)
+                    yield None
+                yield from until_durable(self._broker, partition.log)
+            except KafkaError as error:
+                return self._refused(ticket, error)
+            if self._partitions.get(index) is not partition:
+                return self._refused(ticket, NotCoordinator("it was given up while its groups were told"))
+        return {"groups": told.encoded}
 
     def _ask_part(self, request: Request, index: int, body: Message, ticket: Ticket, *, may_load: bool = True) -> None:
         try:
@@ -211,13 +264,6 @@ def _listing(coordinator: GroupCoordinator) -> list[Message]:
         except RuntimeError:  # the groups changed while they were walked through
             continue
     return []
-
-
-def _merge_listings(answers: list[Message]) -> Message:
-    for answer in answers:
-        if answer.get("error_code"):
-            return answer
-    return {"groups": [group for answer in answers for group in answer["groups"]]}
 
 
 def group_settings(broker: BrokerState) -> GroupSettings:

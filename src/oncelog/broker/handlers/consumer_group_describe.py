@@ -25,4 +25,4 @@ API_KEY = ApiKey.CONSUMER_GROUP_DESCRIBE
 def handle(broker: BrokerState, request: Request) -> Answer:
     if not serves_consumer_protocol(broker):
         return refusal(API_KEY, request.version, request.body, UnsupportedVersion())
-    return with_operations(request, broker.coordination.serve_many(request))
+    return broker.coordination.serve_many(request, with_operations(request))

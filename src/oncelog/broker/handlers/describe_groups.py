@@ -6,10 +6,11 @@ that does not exist with GROUP_ID_NOT_FOUND, where older ones show it as dead. T
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from oncelog.broker.handlers.authorized_operations import GROUP_OPERATIONS
-from oncelog.broker.request import Answer, Pending, Request
+from oncelog.broker.request import Answer, Request
 from oncelog.wire.api import ApiKey
 from oncelog.wire.codec import Message
 
@@ -20,17 +21,12 @@ API_KEY = ApiKey.DESCRIBE_GROUPS
 
 
 def handle(broker: BrokerState, request: Request) -> Answer:
-    return with_operations(request, broker.coordination.serve_many(request))
+    return broker.coordination.serve_many(request, with_operations(request))
 
 
-def with_operations(request: Request, answer: Answer) -> Answer:
-    """Tell what the client may do with each group that could be described, if it asked."""
-    if request.body["include_authorized_operations"]:
-        if isinstance(answer, Pending):
-            answer.amend = _add_operations
-        elif isinstance(answer, dict):
-            _add_operations(answer)
-    return answer
+def with_operations(request: Request) -> Callable[[Message], None] | None:
+    """Tells what the client may do with each group that could be described, if it asked."""
+    return _add_operations if request.body["include_authorized_operations"] else None
 
 
 def _add_operations(answer: Message) -> None:

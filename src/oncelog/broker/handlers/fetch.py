@@ -16,13 +16,14 @@ replication.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
 
 from oncelog.broker.fetch_view import NO_SESSION, CachedPartition, FetchContext, FetchView, TopicKey
 from oncelog.broker.purgatory import WaitingFetch
-from oncelog.broker.request import Answer, Chunks, Pending, Request
+from oncelog.broker.request import Answer, AnswerSteps, Chunks, Late, Pending, Request, Stepwise
 from oncelog.errors import (
+    FetchSessionIdNotFound,
     KafkaError,
     KafkaStorageError,
     OffsetOutOfRange,
@@ -58,6 +59,16 @@ MAX_COLD_BYTES = 4 * 1024 * 1024
 """What one request may make the broker verify of what it has not read since its start: two milliseconds, or sixteen if
 the batches are tiny. Partitions beyond that have nothing to say this time."""
 
+MAX_READ_AT_ONCE: Final = 500
+"""Partitions that are looked at without a look at the clock: some milliseconds. More of them are, in steps of"""
+PARTITIONS_PER_STEP: Final = 50
+
+MAX_TOLD_AT_ONCE: Final = 2_000
+"""Partitions of which a full answer tells that there is nothing new: a millisecond."""
+
+MAX_OPENED_AT_ONCE: Final = 50
+"""Logs of partitions that nobody has used so far: some milliseconds, for each becomes hundreds of objects."""
+
 Answers = list[tuple[CachedPartition, FetchedPartition]]
 """Of those that are not at their end."""
 
@@ -66,21 +77,35 @@ Aborted = list[tuple[int, int]]
 
 
 def handle(broker: BrokerState, request: Request) -> Answer:
+    named = 0
+    for topic in request.body.topics:
+        named += len(topic.partitions)
+    if named > MAX_TOLD_AT_ONCE:
+        return Stepwise(_begun(broker, request))  # what it names is long enough for a step of its own
+    return _answer(broker, request)
+
+
+def _begun(broker: BrokerState, request: Request) -> AnswerSteps:
+    yield None
+    return _answer(broker, request)
+
+
+def _answer(broker: BrokerState, request: Request) -> Answer:
     try:
         fetch = _Fetch(broker, request)
     except KafkaError as error:
         return refusal(broker, request.version, error)
-    answers = fetch.read()
-    if fetch.can_wait and not fetch.is_satisfied_by(answers):
-        return fetch.wait(answers)
-    hold_ms = fetch.hold_ms(answers)
-    return fetch.encode(answers) if hold_ms == 0 else fetch.hold(request.now_ms + hold_ms)
+    return fetch.read_and(fetch.answer_or_wait)
 
 
 def refusal(broker: BrokerState, version: int, error: KafkaError) -> Chunks:
     """The answer to a fetch that failed as a whole."""
     broker.metrics.fetch_failed(error)
     return encode_fetch_response(version, FetchResponse([], error_code=error.code, session_id=NO_SESSION))
+
+
+class _ManyUnopened(Exception):
+    """More logs must be opened than the loop may do at once."""
 
 
 class _Fetch:
@@ -112,19 +137,81 @@ class _Fetch:
         self._topic_name = ""
         self._nothing = nothing_encoder(self._version, self._committed_only)
         self._view.begin((self._version, self._committed_only))
+        self._is_interrupted = False
 
-    def read(self) -> Answers:
+    def read_and(self, end: Callable[[Answers], Answer]) -> Answer:
+        """What `end` makes of what there is: in steps, if there is much to look at or to tell."""
+        if not self._is_long():
+            try:
+                return end(self._read())
+            except _ManyUnopened:
+                pass
+        self._view.finish = self._interrupt
+        return Stepwise(self._steps(end), self._abandon)
+
+    def _is_long(self) -> bool:
+        view = self._view
+        return len(view.due) > MAX_READ_AT_ONCE or (self._context.is_full and view.count > MAX_TOLD_AT_ONCE)
+
+    def _steps(self, end: Callable[[Answers], Answer]) -> AnswerSteps:
+        """What changes meanwhile is due again, and looked at once more unless there is something to tell of it already:
+        nothing may be missed by a fetch that then waits for changes."""
+        answers: Answers = []
+        self._begin_reading(may_open=None)
+        due = self._view.to_read()
+        while len(due) > PARTITIONS_PER_STEP:
+            for start in range(0, len(due), PARTITIONS_PER_STEP):
+                self._topic = None  # it may have been deleted since
+                self._read_each(due[start : start + PARTITIONS_PER_STEP], answers)
+                yield None
+                if self._is_interrupted:
+                    return refusal(
+                        self._broker, self._version, FetchSessionIdNotFound("its session went on without it")
+                    )
+            seen = {cached for cached, _ in answers}
+            due = [cached for cached in self._view.to_read() if cached not in seen]
+        self._topic = None
+        self._read_each(due, answers)
+        self._view.finish = None
+        return end(answers)
+
+    def _interrupt(self) -> None:
+        """The session's next fetch has come, or its end, while this one is under way: it has the view from now on."""
+        self._is_interrupted = True
+        self._view.finish = None
+
+    def _abandon(self) -> None:
+        """Its client is gone in the middle of it."""
+        if not self._is_interrupted:
+            self._view.finish = None
+            self._broker.sessionless.ended(self._view)
+
+    def answer_or_wait(self, answers: Answers) -> Answer:
+        if self.can_wait and not self.is_satisfied_by(answers):
+            return self.wait(answers)
+        hold_ms = self.hold_ms(answers)
+        return self.encode(answers) if hold_ms == 0 else self.hold(self._now_ms + hold_ms)
+
+    def _read(self) -> Answers:
+        """Raises _ManyUnopened."""
+        self._begin_reading(may_open=MAX_OPENED_AT_ONCE)
+        return self._read_each(self._view.to_read(), [])
+
+    def _begin_reading(self, may_open: int | None) -> None:
+        self._remaining = self._max_bytes
+        self._cold_bytes = MAX_COLD_BYTES
+        self._lacks_descriptors = False
+        self._topic = None  # it may have been deleted since
+        self._found_data = False
+        self._may_open = may_open
+
+    def _read_each(self, due: Sequence[CachedPartition], answers: Answers) -> Answers:
         """One slice per partition that is due, in the order of the view, until `max_bytes` are reached.
 
         The first partition with data always gives at least one batch, however large, or a reader with a small limit
         would stand still forever."""
-        answers: Answers = []
-        remaining = self._max_bytes
-        self._cold_bytes = MAX_COLD_BYTES
-        self._lacks_descriptors = False
-        self._topic = None  # it may have been deleted since
-        found_data = False
-        for cached in self._view.to_read():
+        remaining, found_data = self._remaining, self._found_data
+        for cached in due:
             answer = self._read_partition(cached, max(0, remaining), not found_data)
             if answer is None:
                 continue
@@ -134,6 +221,7 @@ class _Fetch:
                 found_data = found_data or answer.records.size_bytes > 0
             self._view.untold.pop(cached, None)  # what was seen before is outdated
             answers.append((cached, answer))
+        self._remaining, self._found_data = remaining, found_data
         return answers
 
     @property
@@ -172,12 +260,22 @@ class _Fetch:
 
     def _later(self, deadline_ms: int, leave: Callable[[], None]) -> tuple[Pending, Callable[[], None]]:
         """An answer that comes at the deadline, or when the second of the pair is called: with what there is then.
-        `leave` takes the fetch from where it waits."""
+        `leave` takes the fetch from where it waits. Whoever needs the view has it at once: a long answer is not made
+        then, and the client begins anew."""
 
         def finish() -> None:
             leave()
             self._view.finish = None
-            pending.complete(self._answer())
+            pending.complete(self._late_answer())
+
+        def give_way() -> None:
+            if not self._is_long():
+                finish()
+                return
+            leave()
+            self._view.finish = None
+            error = FetchSessionIdNotFound("its session went on without it")
+            pending.complete(refusal(self._broker, self._version, error))
 
         def abandon() -> None:
             leave()
@@ -185,17 +283,17 @@ class _Fetch:
             self._broker.sessionless.ended(self._view)
 
         pending = Pending(deadline_ms, expire=finish, abandon=abandon)
-        self._view.finish = finish
+        self._view.finish = give_way
         return pending, finish
 
     def _is_hidden(self, partition: TopicPartition) -> bool:
         log = self._broker.logs.logs.get(partition)
         return log is not None and log.last_stable_offset < log.high_watermark
 
-    def _answer(self) -> Chunks:
+    def _late_answer(self) -> Late:
         """What there is by now. Must not raise: it runs inside whatever woke the fetch, such as a producer's append."""
         try:
-            return self.encode(self.read())
+            return self.read_and(self.encode)  # type: ignore[return-value]  # no other one to wait for
         except Exception:
             logger.exception("bug: a waiting fetch failed")
             return refusal(self._broker, self._version, UnknownServerError("the broker failed; its log says why"))
@@ -230,6 +328,7 @@ class _Fetch:
                 partition = TopicPartition(self._topic_name, requested.index)
             log = self._logs.get(partition)
             if log is None or log.offline:
+                self._count_opened()
                 log = self._broker.partition(self._topic_name, requested.index)
             if requested.current_leader_epoch != NO_LEADER_EPOCH:
                 self._broker.check_leader_epoch(self._topic_name, requested.index, requested.current_leader_epoch)
@@ -248,6 +347,12 @@ class _Fetch:
         except KafkaError as error:
             self._broker.metrics.fetch_failed(error)
             return failed_partition(requested.index, error)
+
+    def _count_opened(self) -> None:
+        if self._may_open is not None:
+            self._may_open -= 1
+            if self._may_open < 0:
+                raise _ManyUnopened
 
     def _find_topic(self, topic: TopicKey) -> None:
         name = topic.name if topic.topic_id is None else self._broker.topic_name(topic.topic_id)

@@ -18,4 +18,4 @@ API_KEY = ApiKey.LIST_GROUPS
 
 
 def handle(broker: BrokerState, request: Request) -> Answer:
-    return broker.coordination.serve_all(request)
+    return broker.coordination.list_groups(request)

@@ -15,10 +15,11 @@ from collections import Counter
 from collections.abc import Callable, Hashable
 from enum import IntEnum
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
+from oncelog.broker.dispatch import api_name, response_schema
 from oncelog.broker.off_loop import INLINE_BYTES
-from oncelog.broker.request import Answer, Pending, Request
+from oncelog.broker.request import Answer, AnswerSteps, Pending, Request, Stepwise, Wait
 from oncelog.errors import InvalidRequest, KafkaError, KafkaStorageError, UnsupportedVersion
 from oncelog.log.partition_log import PartitionLog
 from oncelog.log.segment import StoredBatch, search_batch
@@ -26,12 +27,15 @@ from oncelog.records import compression, frames
 from oncelog.records.model import HEADER_SIZE
 from oncelog.types import NO_LEADER_EPOCH, NO_OFFSET, NO_TIMESTAMP, IsolationLevel, TopicPartition
 from oncelog.wire.api import ApiKey
-from oncelog.wire.codec import Message
+from oncelog.wire.codec import Message, encoded_elements
 
 if TYPE_CHECKING:
     from oncelog.broker.state import BrokerState
 
 API_KEY = ApiKey.LIST_OFFSETS
+
+MAX_AT_ONCE: Final = 200
+"""Partitions that are answered without a look at the clock: some milliseconds, where their logs must be opened."""
 
 
 class SpecialTimestamp(IntEnum):
@@ -87,11 +91,33 @@ class _LookUps:
         self._is_answered = False
 
     def answer(self) -> Answer:
+        if len(self._times_asked) > MAX_AT_ONCE:
+            return Stepwise(self._steps())
         self._go_on()
         if self._is_answered:
             return self._message()
         self._pending = Pending(abandon=self._abandon, holds_connection=True)
         return self._pending
+
+    def _steps(self) -> AnswerSteps:
+        """Of many partitions each is a step; what was found for it is encoded at once."""
+        encoded = {
+            name: encoded_elements(response_schema(API_KEY), self._request.version, "topics", "partitions")
+            for name in self._answers
+        }
+        for (name, _), partition in self._asked:
+            while (must_wait := self._ask(name, partition)) is not None:
+                wait, came = Wait(), list[tuple[Any, KafkaError | None]]()
+                self._broker.off_loop.run(must_wait.work, partial(_note, wait, came))
+                yield wait
+                if not self._learns(must_wait.key, name, partition, *came[0]):
+                    break
+            for answer in self._answers[name]:
+                self._broker.metrics.count_errors(api_name(API_KEY), answer)
+                encoded[name].append(answer)
+            self._answers[name].clear()
+            yield None
+        return {"topics": [{"name": name, "partitions": found} for name, found in encoded.items()]}
 
     def _abandon(self) -> None:
         self._is_abandoned = True
@@ -110,6 +136,13 @@ class _LookUps:
 
     def _look_up(self, name: str, partition: Message) -> bool:
         """Whether it is answered; else it will be, and the rest after it."""
+        must_wait = self._ask(name, partition)
+        if must_wait is not None:
+            self._broker.off_loop.run(must_wait.work, partial(self._ended, must_wait.key, name, partition))
+        return must_wait is None
+
+    def _ask(self, name: str, partition: Message) -> _MustWait | None:
+        """Answers it, unless something must be done elsewhere first."""
         index = partition["partition_index"]
         try:
             times_asked = self._times_asked[name, index]
@@ -117,8 +150,7 @@ class _LookUps:
                 raise InvalidRequest(f"partition {index} of {name} is asked for {times_asked} times")
             timestamp, offset, epoch = self._find(name, partition)
         except _MustWait as wait:
-            self._broker.off_loop.run(wait.work, partial(self._ended, wait.key, name, partition))
-            return False
+            return wait
         except KafkaError as error:
             if isinstance(error, KafkaStorageError):
                 error = self._broker.want_of_descriptors.to_client(error, self._request.now_ms)
@@ -127,7 +159,7 @@ class _LookUps:
             self._answers[name].append(
                 {"partition_index": index, "timestamp": timestamp, "offset": offset, "leader_epoch": epoch}
             )
-        return True
+        return None
 
     def _ended(
         self, key: Hashable, name: str, partition: Message, found: tuple[int, int] | None, error: KafkaError | None
@@ -142,14 +174,19 @@ class _LookUps:
     ) -> None:
         if self._is_abandoned:
             return
+        if not self._learns(key, name, partition, found, error) or self._look_up(name, partition):
+            self._go_on()
+
+    def _learns(
+        self, key: Hashable, name: str, partition: Message, found: tuple[int, int] | None, error: KafkaError | None
+    ) -> bool:
+        """Whether the question can be asked again; else it is answered with the error."""
         if error is not None:
             self._answers[name].append({"partition_index": partition["partition_index"], "error_code": error.code})
-            self._go_on()
-            return
+            return False
         self._broker.timestamp_lookups.remember(key, found)
         self._known[key] = found
-        if self._look_up(name, partition):
-            self._go_on()
+        return True
 
     def _find(self, name: str, partition: Message) -> Found:
         broker, request = self._broker, self._request
@@ -206,6 +243,11 @@ class _LookUps:
             return False
         self._inline_left -= cost
         return True
+
+
+def _note(wait: Wait, came: list[tuple[Any, KafkaError | None]], found: Any, error: KafkaError | None) -> None:
+    came.append((found, error))
+    wait.end()
 
 
 def _readable_end(log: PartitionLog, isolation_level: int) -> int:

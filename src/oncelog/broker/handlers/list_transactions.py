@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from oncelog.broker.request import Answer, Request
+from oncelog.broker.coordinated.in_steps import Told, answered
+from oncelog.broker.request import Answer, AnswerSteps, Request, Stepwise
 from oncelog.coordinator.transactions.listing import list_transactions
 from oncelog.wire.api import ApiKey
 from oncelog.wire.codec import Message
@@ -22,13 +23,18 @@ API_KEY = ApiKey.LIST_TRANSACTIONS
 def handle(broker: BrokerState, request: Request) -> Answer:
     nothing = list_transactions({}, request.body, request.version, request.now_ms)
 
-    def merge(answers: list[Message]) -> Message:
-        for answer in (nothing, *answers):
-            if answer["error_code"]:
-                return answer
-        return {
-            **nothing,
-            "transaction_states": [state for answer in answers for state in answer["transaction_states"]],
-        }
+    return nothing if nothing["error_code"] else Stepwise(_in_steps(broker, request, nothing))
 
-    return broker.transactions.serve_all(request, merge)
+
+def _in_steps(broker: BrokerState, request: Request, nothing: Message) -> AnswerSteps:
+    """One coordinator after the other; what it tells is encoded at once."""
+    told = Told(broker.metrics, request, "transaction_states")
+    for asked in broker.transactions.ask_each(request):
+        answer = yield from answered(asked)
+        if not isinstance(answer, dict) or answer["error_code"]:
+            return answer
+        for state in answer["transaction_states"]:
+            told.add(state)
+            yield None
+        yield None
+    return {**nothing, "transaction_states": told.encoded}

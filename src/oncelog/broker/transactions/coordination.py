@@ -7,7 +7,7 @@ for every coordinated topic.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
@@ -120,21 +120,19 @@ class TransactionCoordination(CoordinatedTopic[TransactionPartition]):
             self._ask(request, partition, ticket)
         return gathering.result()
 
-    def serve_all(self, request: Request, merge: Callable[[list[Message]], Message]) -> Answer:
-        """What all coordinators know, put together. The partitions that hold nothing have nothing to say."""
-        gathering = Gathering(merge)
+    def ask_each(self, request: Request) -> Iterator[Answer]:
+        """The answers of all coordinators, one after the other. Partitions that hold nothing have nothing to say."""
         unloaded = list(self._unloaded())
         may_load = self._may_load(unloaded)
         for index in sorted({*self._partitions, *unloaded}):
             ticket = Ticket(request.api_key, request.version, request.body)
-            gathering.add(ticket)
             try:
                 partition = self._partition(index, may_load=may_load)
             except KafkaError as error:
-                ticket.settle(_refused(ticket, error))
+                yield _refused(ticket, error)
                 continue
             self._ask(request, partition, ticket)
-        return gathering.result()
+            yield ticket.result(_nobody_reads)
 
     def _ask(self, request: Request, partition: TransactionPartition, ticket: Ticket) -> None:
         now_ms = self._timers.now_ms()
