@@ -27,6 +27,7 @@ from oncelog.broker.lookout import LOOK_S
 from oncelog.broker.off_loop import INLINE_BYTES
 from oncelog.broker.server import (
     MAX_TOLD_PER_PERIOD,
+    REFUSED_PERIOD_MS,
     CannotListen,
     DataFolderInUse,
     Server,
@@ -583,6 +584,21 @@ def test_what_an_operator_can_do_nothing_about_is_told_to_who_debugs(
             shell.tell("closing", "somebody", "max.connections reached")
     levels = [record.levelname for record in caplog.records]
     assert levels == ["DEBUG"] * 2 * MAX_TOLD_PER_PERIOD + ["INFO"] * MAX_TOLD_PER_PERIOD
+
+
+def test_connections_that_find_no_descriptor_are_one_line(shell: Server, caplog: pytest.LogCaptureFixture) -> None:
+    """Their clients try again, hundreds of times in a second."""
+    now_ms = 0
+    shell.now_ms = lambda: now_ms  # type: ignore[method-assign]
+    for _ in range(243):
+        shell._out_of_descriptors(("10.0.0.1", 40_000))
+    now_ms = REFUSED_PERIOD_MS
+    shell._out_of_descriptors(("10.0.0.2", 40_000))
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == 2
+    assert "10.0.0.1" in told[0]
+    assert "242 more" in told[1]
+    assert shell.metrics.connections_refused == 244
 
 
 def test_a_step_that_fails_comes_again(shell: Server, caplog: pytest.LogCaptureFixture) -> None:

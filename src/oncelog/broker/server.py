@@ -36,6 +36,7 @@ from oncelog.broker.state import BrokerState
 from oncelog.broker.steady_time import SteadyTime
 from oncelog.broker.unfinished_frames import UnfinishedFrames
 from oncelog.broker.workbench import SLICE_S, Workbench
+from oncelog.client.occasional import OccasionalWarning
 from oncelog.clock import wall_ms
 from oncelog.errors import OncelogError
 from oncelog.log.folder_lock import FolderInUse, FolderLock
@@ -64,6 +65,8 @@ client copies one part while the next is being sent."""
 TELLING_PERIOD_S = 10.0
 MAX_TOLD_PER_PERIOD = 50
 """Closed connections that are logged one by one in a period; the others are only counted."""
+REFUSED_PERIOD_MS = 60_000
+"""One line in it tells of connections that found no descriptor, with their number: who connects in vain tries again."""
 LOCK_CHECK_INTERVAL_MS = 10_000
 SWITCH_INTERVAL_S = 0.0005
 """How long a compacting thread may keep the interpreter from the loop; Python's own 5 ms would show in every p99."""
@@ -123,6 +126,7 @@ class Server:
         self._telling_until_s = 0.0
         self._told = self._untold = 0
         self._lookout = Lookout()
+        self._refusals = OccasionalWarning(logger, REFUSED_PERIOD_MS)
 
     @property
     def config(self) -> BrokerConfig:
@@ -149,7 +153,7 @@ class Server:
 
     def _out_of_descriptors(self, peer: object) -> None:
         self.metrics.connections_refused += 1
-        self.tell("refusing", peer, OUT_OF_DESCRIPTORS)
+        self._refusals.give(self.now_ms(), "refusing the connection of %s: %s", peer, OUT_OF_DESCRIPTORS)
 
     def forget(self, connection: KafkaConnection) -> None:
         self._connections.discard(connection)
