@@ -98,6 +98,10 @@ class BrokerMetrics:
             latency = self.latency[api] = Latency()
         latency.observe(elapsed_ms)
 
+    @property
+    def answered_count(self) -> int:
+        return sum(latency.count for latency in self.latency.values())
+
     def throttled(self, quota: str, throttle_ms: int) -> None:
         self.throttles[quota] += 1
         self.throttled_ms[quota] += throttle_ms

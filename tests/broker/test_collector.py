@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from oncelog.broker.collector import MAX_KEPT, MIN_BLOCKS, OVERDUE, Collector
+
+NEW = 16_000
+"""Python begins a full pass when so many new objects live, with the broker's threshold and its own ones."""
+GROWN = MAX_KEPT + NEW
+
+
+class FakeHeap:
+    def __init__(self) -> None:
+        self.old = 0
+        self.frozen = 0
+        self.garbage = 0
+        """Of the frozen ones, in circles."""
+        self.walked: list[int] = []
+
+    def get_threshold(self) -> tuple[int, int, int]:
+        return 700, 10, 10
+
+    def set_threshold(self, young: int, middle: int, oldest: int, /) -> None:
+        assert (young, middle) == (700, 10)
+
+    def freeze(self) -> None:
+        self.frozen, self.old = self.frozen + self.old, 0
+
+    def unfreeze(self) -> None:
+        self.frozen, self.old = 0, self.frozen + self.old
+
+    def collect(self) -> int:
+        self.walked.append(self.old)
+        freed, self.garbage = self.garbage, 0
+        self.old -= freed
+        return freed
+
+    def blocks(self) -> int:
+        """As if every object were one."""
+        return self.frozen + self.old
+
+    def get_objects(self, generation: int | None = None) -> list[Any]:
+        assert generation == 2
+        return [None] * self.old
+
+
+def grow(heap: FakeHeap, collector: Collector, count: int) -> None:
+    """So many more objects live."""
+    while count > 0:
+        step = min(count, NEW)
+        heap.old += step
+        count -= step
+        heap.walked.append(heap.old)
+        collector.passed("start", {"generation": 2})
+        collector.passed("stop", {"generation": 2})
+
+
+def test_no_pass_walks_through_more_than_a_bound_however_much_lives() -> None:
+    heap = FakeHeap()
+    collector = Collector(heap, heap.blocks)
+    collector.begin()
+    grow(heap, collector, 900_000)
+    assert max(heap.walked) <= GROWN
+    assert heap.frozen > 800_000
+
+
+def test_younger_generations_and_beginnings_are_no_reason() -> None:
+    heap = FakeHeap()
+    collector = Collector(heap, heap.blocks)
+    heap.old = 2 * MAX_KEPT
+    for phase, generation in (("stop", 0), ("stop", 1), ("start", 2)):
+        collector.passed(phase, {"generation": generation})
+    assert heap.frozen == 0
+
+
+def test_frozen_garbage_is_found_in_a_quiet_moment_once_it_may_be_much() -> None:
+    heap = FakeHeap()
+    collector = Collector(heap, heap.blocks)
+    collector.begin()
+    grow(heap, collector, MIN_BLOCKS // 2)
+    passes = len(heap.walked)
+    collector.tidy(served=1)
+    collector.tidy(served=1)
+    assert len(heap.walked) == passes  # not yet
+    grow(heap, collector, MIN_BLOCKS)
+    heap.garbage = MIN_BLOCKS
+    collector.tidy(served=2)
+    assert heap.garbage  # somebody was served just now
+    collector.tidy(served=2)
+    assert not heap.garbage
+    assert heap.blocks() == MIN_BLOCKS // 2
+
+
+def test_where_no_quiet_moment_comes_it_is_found_all_the_same() -> None:
+    heap = FakeHeap()
+    collector = Collector(heap, heap.blocks)
+    collector.begin()
+    grow(heap, collector, OVERDUE * MIN_BLOCKS)
+    heap.garbage = MIN_BLOCKS
+    collector.tidy(served=1)
+    assert heap.garbage
+    grow(heap, collector, 1)
+    collector.tidy(served=2)
+    assert not heap.garbage
+
+
+def test_what_lives_is_not_looked_at_again_before_there_is_twice_as_much() -> None:
+    heap = FakeHeap()
+    collector = Collector(heap, heap.blocks)
+    grow(heap, collector, 2 * MIN_BLOCKS)
+    collector.begin()
+    grow(heap, collector, 2 * MIN_BLOCKS)
+    passes = len(heap.walked)
+    for _ in range(100):
+        collector.tidy(served=0)
+    assert len(heap.walked) == passes
+
+
+@pytest.fixture
+def thawed() -> Iterator[None]:
+    thresholds = gc.get_threshold()
+    yield
+    gc.set_threshold(*thresholds)
+    gc.unfreeze()  # nothing of this test stays; what was collected before all tests does
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 14), reason="its collector walks through a part at a time by itself")
+def test_the_collector_of_python_takes_part(thawed: None) -> None:
+    collector = Collector(gc, sys.getallocatedblocks)
+    walked: list[int] = []
+
+    def passes(phase: str, info: dict[str, int]) -> None:
+        if phase == "start" and info["generation"] == 2:
+            walked.append(sum(len(gc.get_objects(generation=each)) for each in range(3)))
+
+    gc.set_threshold(700, 10, 10)
+    collector.begin()
+    callbacks = [passes, collector.passed]
+    gc.callbacks.extend(callbacks)
+    try:
+        alive = [[[]] for _ in range(200_000)]
+    finally:
+        for callback in callbacks:
+            gc.callbacks.remove(callback)
+    assert len(alive) == 200_000
+    assert len(walked) > 3
+    assert max(walked) <= GROWN + 10_000  # what is young comes on top
