@@ -10,9 +10,9 @@ STAMP := $(VENV)/.installed
 # Bytecode is kept, whatever the shell says: tests start hundreds of processes, and each would compile what it imports.
 export PYTHONDONTWRITEBYTECODE :=
 
-# Deterministic tests keep a core busy; real ones wait about as much as they compute.
+# Deterministic tests keep a core busy; real ones wait for brokers and clients two thirds of their time.
 CORES := $(shell nproc 2>/dev/null || sysctl -n hw.ncpu)
-WORKERS ?= $(shell expr $(CORES) + 1)
+WORKERS ?= $(shell expr 2 \* $(CORES) + 1)
 STRICT ?=
 
 .PHONY: setup demo check test bench lint style types deterministic conformance faults pythons native collected classes parts clean
