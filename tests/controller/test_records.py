@@ -8,7 +8,9 @@ import pytest
 
 from oncelog.controller.records import (
     IGNORED,
+    DamagedMetadata,
     MetadataRecord,
+    NewerMetadata,
     NewPartitions,
     RecordType,
     UnreadableMetadata,
@@ -83,6 +85,25 @@ def test_what_is_ignored_need_not_be_understood(record_type: RecordType) -> None
 )
 def test_what_cannot_be_understood_is_said_so(value: bytes) -> None:
     with pytest.raises(UnreadableMetadata):
+        decode_record(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        (b"\x02\x0c\x00", NewerMetadata),
+        (b"\x01\x1d\x00", NewerMetadata),
+        (b"\x01\x0c\x09", NewerMetadata),
+        (b"\x01\x06\x00", DamagedMetadata),
+        (b"\x00\x01\x00\x00", DamagedMetadata),
+        (b"plain", DamagedMetadata),
+        (b"\x01plain", DamagedMetadata),
+        (b"", DamagedMetadata),
+        (b"\xff" * 20, DamagedMetadata),
+    ],
+)
+def test_only_what_may_be_of_a_newer_version_is_said_to_be(value: bytes, kind: type[UnreadableMetadata]) -> None:
+    with pytest.raises(kind):
         decode_record(value)
 
 

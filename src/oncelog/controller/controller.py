@@ -21,11 +21,11 @@ from oncelog.controller.end_offset_checkpoint import EndOffsetCheckpoint, read_n
 from oncelog.controller.features import METADATA_VERSION, missing_features
 from oncelog.controller.identity import Identity, check_noted
 from oncelog.controller.lane import InSlices, Lane, RunInThread, Steps, guarded, tell_all
-from oncelog.controller.metadata_log import METADATA_PARTITION, MetadataLog
+from oncelog.controller.metadata_log import METADATA_PARTITION, MetadataLog, check_metadata, replay_all
 from oncelog.controller.producer_ids import RESERVE_AT, ProducerIds, reserve_block
 from oncelog.controller.quorum_state import read_quorum_state
-from oncelog.controller.records import DamagedMetadata, MetadataRecord, RecordType
-from oncelog.controller.snapshot import BOOTSTRAP_FILE, DamagedSnapshot, decode_snapshot
+from oncelog.controller.records import DamagedMetadata, MetadataRecord, NewerMetadata, RecordType, UnreadableMetadata
+from oncelog.controller.snapshot import BOOTSTRAP_FILE, decode_snapshot
 from oncelog.controller.state import ControllerState, Outcome
 from oncelog.controller.takeover import check_known_folders, check_quorum, check_servable, elections
 from oncelog.controller.topics import MAX_PARTITIONS_PER_REQUEST
@@ -93,8 +93,7 @@ class Controller:
     ) -> Controller:
         """Raises UnreadableMetadata, UnservableMetadata and KafkaStorageError."""
         try:
-            state, log, foreign_epoch = cls._load(storage, data_directory, identity, now_ms)
-            first_records = _first_records(storage, data_directory, state, identity)
+            state, log, foreign_epoch, first_records = cls._load(storage, data_directory, identity, now_ms)
         except DamagedMetadata as error:
             raise DamagedMetadata(f"{error}. {see_doctor(data_directory)}") from error
         log.settle(now_ms)
@@ -105,7 +104,8 @@ class Controller:
     @staticmethod
     def _load(
         storage: Storage, data_directory: str, identity: Identity, now_ms: int
-    ) -> tuple[ControllerState, MetadataLog, int]:
+    ) -> tuple[ControllerState, MetadataLog, int, list[MetadataRecord]]:
+        """Nothing is written before all of it was judged."""
         directory = f"{data_directory}/{METADATA_PARTITION}"
         noted = read_noted(storage, data_directory)
         check_noted(identity, noted.identity, data_directory)
@@ -113,21 +113,27 @@ class Controller:
         quorum = read_quorum_state(storage, directory, is_ours=is_ours)
         check_quorum(quorum, identity.node_id)
         state = ControllerState()
-        durable_end = EndOffsetCheckpoint(storage, data_directory, identity)
-        log = MetadataLog.open(
+        checked = check_metadata(
             storage,
             directory,
             state,
-            now_ms,
-            durable_end=durable_end,
             noted=noted.end,
             was_stopped_cleanly=storage.exists(f"{data_directory}/{CLEAN_SHUTDOWN_FILE}"),
-            last_epoch=quorum.leader_epoch,
         )
         check_known_folders(
-            storage, data_directory, state, log.removed_topics, metadata_end_offset=log.end_offset, is_whole=is_ours
+            storage,
+            data_directory,
+            state,
+            checked.removed_topics,
+            metadata_end_offset=checked.log.end_offset,
+            is_whole=is_ours,
         )
         check_servable(state, identity)
+        first_records = _first_records(storage, data_directory, state, identity)
+        durable_end = EndOffsetCheckpoint(storage, data_directory, identity)
+        log = MetadataLog.open(
+            storage, directory, checked, now_ms, durable_end=durable_end, last_epoch=quorum.leader_epoch
+        )
         foreign_epoch = noted.latest_foreign_epoch(log.last_epoch)
         if foreign_epoch != noted.foreign_epoch:
             logger.info(
@@ -137,7 +143,7 @@ class Controller:
             )
         durable_end.foreign_epoch = foreign_epoch
         elected_in = quorum.epoch_within(log.last_epoch) if is_ours else quorum.leader_epoch
-        return state, log, max(foreign_epoch, elected_in)
+        return state, log, max(foreign_epoch, elected_in), first_records
 
     def _begin(self, first_records: list[MetadataRecord], now_ms: int) -> None:
         """Make the metadata complete, and this node the leader of every partition."""
@@ -311,10 +317,11 @@ def _first_records(
     is_new = METADATA_VERSION not in state.features
     try:
         prepared = decode_snapshot(storage.read_all(path)) if is_new and storage.exists(path) else []
-    except DamagedSnapshot as error:
+        planned = ControllerState()
+        replay_all(prepared, planned)
+    except NewerMetadata as error:
+        raise NewerMetadata(f"{path}: {error}") from error
+    except UnreadableMetadata as error:
         raise DamagedMetadata(f"{path}: {error}") from error
-    planned = ControllerState()
-    for record in prepared:
-        planned.replay(record)
     check_servable(planned, identity)
     return prepared + missing_features({**state.features, **planned.features})

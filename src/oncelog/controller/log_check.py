@@ -9,13 +9,15 @@ nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 
 from oncelog.controller.end_offset_checkpoint import FILE_NAME as END_OFFSET_FILE
 from oncelog.controller.end_offset_checkpoint import DurableEnd
 from oncelog.controller.records import DamagedMetadata
 from oncelog.controller.snapshot import SnapshotId
+from oncelog.log.batch_scan import scan_batches
 from oncelog.log.segment_files import LOG_SUFFIX, offset_of
-from oncelog.log.storage import Storage
+from oncelog.log.storage import File, Storage
 from oncelog.named_tuple import NamedTuple
 from oncelog.records import kernel
 from oncelog.records.batch import MAGIC, BatchHeader
@@ -57,10 +59,11 @@ def check_log(storage: Storage, directory: str) -> CheckedLog:
     checked = CheckedLog(start, start, None, None)
     for number, name in enumerate(names):
         path = f"{directory}/{name}"
+        with closing(storage.open(path)) as file:
+            checked, good_bytes, why = _check_file(checked, path, file)
+            if good_bytes == file.size and not why:
+                continue
         data = storage.read_all(path)
-        checked, good_bytes, why = _check_file(checked, path, data)
-        if good_bytes == len(data) and not why:
-            continue
         after = good_batches(path, data, good_bytes + 1 if data else 0)
         for following in names[number + 1 :]:
             after += good_batches(f"{directory}/{following}", storage.read_all(f"{directory}/{following}"))
@@ -86,16 +89,15 @@ def good_batches(path: str, data: bytes, position: int = 0) -> list[FoundBatch]:
     return found
 
 
-def _check_file(before: CheckedLog, path: str, data: bytes) -> tuple[CheckedLog, int, str]:
+def _check_file(before: CheckedLog, path: str, file: File) -> tuple[CheckedLog, int, str]:
     """What is known after one more file, how many of its bytes are good, and what is wrong with the next."""
     end, last, position = before.end_offset, before.last, 0
     epoch = last.header.leader_epoch if last else NO_LEADER_EPOCH
     begins = offset_of(path.rpartition("/")[2])
-    headers, scanned_bytes = kernel.scan(data, 0, len(data), True)
-    why = "" if scanned_bytes == len(data) else "a batch is cut off, or its checksum is wrong"
     if begins != end:
         return before, 0, f"it begins at offset {begins}, and {end} was expected"
-    for header in headers:
+    why = ""
+    for header in (header for step in scan_batches(file, 0, file.size, verify_crc=True) for header in step.headers):
         if header.base_offset != end:
             why = f"a batch has offset {header.base_offset}, and {end} was expected"
             break
@@ -105,6 +107,8 @@ def _check_file(before: CheckedLog, path: str, data: bytes) -> tuple[CheckedLog,
         last = FoundBatch(path, position, header)
         position += header.size_bytes
         end, epoch = header.next_offset, header.leader_epoch
+    if position < file.size:
+        why = why or "a batch is cut off, or its checksum is wrong"
     return before._replace(end_offset=end, last=last), position, why
 
 

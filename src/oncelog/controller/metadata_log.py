@@ -14,14 +14,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from uuid import UUID
 
 from oncelog.controller.end_offset_checkpoint import DurableEnd, EndOffsetCheckpoint
-from oncelog.controller.log_check import CheckedLog, check_log, check_whole
+from oncelog.controller.log_check import CheckedLog, check_log, check_whole, log_files
 from oncelog.controller.records import (
     AnyRecord,
     DamagedMetadata,
     MetadataRecord,
+    NewerMetadata,
     RecordType,
     UnreadableMetadata,
     decode_record,
@@ -31,7 +33,8 @@ from oncelog.controller.snapshot import DamagedSnapshot, SnapshotId, decode_snap
 from oncelog.controller.state import ControllerState
 from oncelog.controller.topic_names import METADATA_TOPIC
 from oncelog.controller.transactions import TransactionBuffer
-from oncelog.errors import CorruptMessage, KafkaStorageError
+from oncelog.errors import KafkaError, KafkaStorageError
+from oncelog.log.batch_scan import scan_batches
 from oncelog.log.checkpoints import CorruptCheckpoint
 from oncelog.log.config import UNLIMITED_RETENTION, LogConfig
 from oncelog.log.leader_epochs import LeaderEpochCache
@@ -40,7 +43,7 @@ from oncelog.log.producer_state import AppendOrigin
 from oncelog.log.storage import Storage, is_out_of_descriptors
 from oncelog.named_tuple import NamedTuple
 from oncelog.records import kernel
-from oncelog.records.batch import build_batch, decode_records
+from oncelog.records.batch import BatchHeader, build_batch, decode_records
 from oncelog.types import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -48,7 +51,6 @@ logger = logging.getLogger(__name__)
 METADATA_PARTITION = TopicPartition(METADATA_TOPIC, 0)
 NO_EPOCH = 0
 KEPT_SNAPSHOTS = 2
-READ_BYTES = 1 << 20
 LOG_CONFIG = LogConfig(
     segment_bytes=8 << 20,
     retention_ms=UNLIMITED_RETENTION,
@@ -89,27 +91,30 @@ class MetadataLog:
         cls,
         storage: Storage,
         directory: str,
-        state: ControllerState,
+        checked: CheckedMetadata,
         now_ms: int,
         *,
         durable_end: EndOffsetCheckpoint,
-        noted: DurableEnd | None = None,
-        was_stopped_cleanly: bool = False,
         last_epoch: int = NO_EPOCH,
     ) -> MetadataLog:
-        """Open or create the log, and replay into the empty `state` what it holds. `noted` is how much of it must be
-        there, `last_epoch` an epoch that is known to be used. Raises UnreadableMetadata, having written nothing."""
-        checked, snapshots, start_offset = check_metadata(
-            storage, directory, state, noted=noted, was_stopped_cleanly=was_stopped_cleanly
-        )
+        """Open or create the log that was found to be as `checked` says, whose state is in force from now on.
+        `last_epoch` is an epoch that is known to be used. The first to write."""
+        snapshots, last = checked.snapshots, checked.log.last
         log = PartitionLog.open(
             storage, directory, METADATA_PARTITION, LOG_CONFIG, now_ms=now_ms, clean=False, keeps_manifest=False
         )
+        if log.log_end_offset != checked.log.end_offset:
+            raise DamagedMetadata(
+                f"{directory} ends at offset {log.log_end_offset} when it is opened; its batches go on to "
+                f"{checked.log.end_offset}"
+            )
         log.advance_high_watermark(log.log_end_offset)
         used = max(last_epoch, log.leader_epochs.latest_epoch, *(snapshot.epoch for snapshot in snapshots))
         metadata_log = cls(storage, directory, log, snapshots, used + 1, durable_end)
-        metadata_log._last_epoch = checked.last.header.leader_epoch if checked.last else NO_EPOCH
-        metadata_log._replay_from(start_offset, state)
+        metadata_log._last_epoch = last.header.leader_epoch if last else NO_EPOCH
+        metadata_log.removed_topics = checked.removed_topics
+        metadata_log.has_open_transaction = checked.has_open_transaction
+        metadata_log.bytes_since_snapshot = checked.bytes_since_snapshot
         return metadata_log
 
     def settle(self, now_ms: int) -> None:
@@ -210,46 +215,14 @@ class MetadataLog:
         self._log.close(clean=True, now_ms=now_ms)
         self._durable_end.close()
 
-    def _replay_from(self, offset: int, state: ControllerState) -> None:
-        transaction = TransactionBuffer()
-        for record_offset, frame in self._read_from(offset):
-            try:
-                records = transaction.feed(decode_record(frame))
-                replay_all(records, state)
-                self.removed_topics.update(
-                    record.body["topic_id"] for record in records if record.type is RecordType.REMOVE_TOPIC
-                )
-            except UnreadableMetadata as error:
-                raise UnreadableMetadata(f"{self._directory}, offset {record_offset}: {error}") from error
-        self.has_open_transaction = transaction.is_open
-
-    def _read_from(self, offset: int) -> Iterator[tuple[int, bytes]]:
-        """The frames of all records from `offset` on, with their offsets."""
-        end = self._log.log_end_offset
-        while offset < end:
-            try:
-                data = self._log.read(offset, READ_BYTES, upper_bound=end).read_all()
-            except CorruptMessage as error:
-                raise UnreadableMetadata(str(error)) from error
-            headers, good_bytes = kernel.scan(data, 0, len(data), True)
-            if not headers:
-                raise UnreadableMetadata(f"{self._directory} is damaged at offset {offset}")
-            self.bytes_since_snapshot += good_bytes
-            position = 0
-            for header in headers:
-                batch = memoryview(data)[position : position + header.size_bytes]
-                position += header.size_bytes
-                if not header.is_control:
-                    records = decode_records(batch)
-                    yield from ((record.offset, record.value or b"") for record in records if record.offset >= offset)
-                offset = max(offset, header.next_offset)
-
 
 class CheckedMetadata(NamedTuple):
     log: CheckedLog
     snapshots: list[SnapshotId]
-    start_offset: int
-    """Where the log goes on from the snapshot."""
+    removed_topics: set[UUID]
+    """Topics whose deletion the log tells of."""
+    has_open_transaction: bool
+    bytes_since_snapshot: int
 
 
 def check_metadata(
@@ -260,8 +233,8 @@ def check_metadata(
     noted: DurableEnd | None,
     was_stopped_cleanly: bool,
 ) -> CheckedMetadata:
-    """Look at all the files before anything changes them, and replay the newest whole snapshot into the empty `state`.
-    Raises UnreadableMetadata."""
+    """Look at all the files before anything changes them, and replay into the empty `state` the newest whole snapshot
+    and what the log says after it. Raises UnreadableMetadata."""
     snapshots = find_snapshots(storage, directory)
     log = check_log(storage, directory)
     began = _latest_epoch_start(storage, directory)
@@ -272,7 +245,52 @@ def check_metadata(
             f"{directory} holds offsets {log.start_offset} to {log.end_offset}, and no snapshot leads there (the best "
             f"one ends at {start_offset}): files are missing"
         )
-    return CheckedMetadata(log, snapshots, start_offset)
+    return CheckedMetadata(log, snapshots, *_replay_log(storage, directory, log, start_offset, state))
+
+
+def _replay_log(
+    storage: Storage, directory: str, log: CheckedLog, start_offset: int, state: ControllerState
+) -> tuple[set[UUID], bool, int]:
+    """The last of CheckedMetadata."""
+    transaction = TransactionBuffer()
+    removed_topics: set[UUID] = set()
+    read_bytes = 0
+    for path, header, batch in _batches(storage, directory, log):
+        if header.next_offset <= start_offset:
+            continue
+        read_bytes += header.size_bytes
+        if header.is_control:
+            continue
+        offset = header.base_offset
+        try:
+            for record in decode_records(batch):
+                offset = record.offset
+                if offset < start_offset:
+                    continue
+                records = transaction.feed(decode_record(record.value or b""))
+                replay_all(records, state)
+                removed_topics.update(each.body["topic_id"] for each in records if each.type is RecordType.REMOVE_TOPIC)
+        except UnreadableMetadata as error:
+            raise type(error)(f"{path}, offset {offset}: {error}") from error
+        except KafkaError as error:
+            raise DamagedMetadata(f"{path}, offset {offset}: {error}") from error
+    return removed_topics, transaction.is_open, read_bytes
+
+
+def _batches(storage: Storage, directory: str, log: CheckedLog) -> Iterator[tuple[str, BatchHeader, memoryview]]:
+    """All that are good. The bytes of one are overwritten by those of later ones."""
+    for name in log_files(storage, directory):
+        path = f"{directory}/{name}"
+        is_last = log.bad is not None and log.bad.path == path
+        with closing(storage.open(path)) as file:
+            end = log.bad.position if log.bad is not None and is_last else file.size
+            for step in scan_batches(file, 0, end, verify_crc=False):
+                position = 0
+                for header in step.headers:
+                    yield path, header, step.data[position : position + header.size_bytes]
+                    position += header.size_bytes
+        if is_last:
+            return
 
 
 def find_snapshots(storage: Storage, directory: str) -> list[SnapshotId]:
@@ -302,7 +320,12 @@ def _load_newest_snapshot(storage: Storage, directory: str, snapshots: list[Snap
             logger.warning("%s is not used: %s", path, error)
             snapshots.pop()
             continue
-        replay_all(records, state)
+        except NewerMetadata as error:
+            raise NewerMetadata(f"{path}: {error}") from error
+        try:
+            replay_all(records, state)
+        except DamagedMetadata as error:
+            raise DamagedMetadata(f"{path}: {error}") from error
         return snapshots[-1].end_offset
     return 0
 
@@ -312,4 +335,4 @@ def replay_all(records: Iterable[MetadataRecord], state: ControllerState) -> Non
         try:
             state.replay(record)
         except (LookupError, ValueError) as error:
-            raise UnreadableMetadata(f"a {record.type.name} record does not fit what came before it") from error
+            raise DamagedMetadata(f"a {record.type.name} record does not fit what came before it") from error

@@ -18,6 +18,11 @@ from oncelog.wire.primitives import GARBLED, in_words, read_uvarint, uvarint
 
 FRAME_VERSION = 1
 
+MAX_NEWER_FRAME_VERSION = 7
+MAX_NEWER_TYPE = 127
+MAX_NEWER_VERSION = 31
+"""What a newer version may have written; what lies beyond is text, or something else that is no metadata."""
+
 
 class UnreadableMetadata(OncelogError):
     """The metadata log holds what this version of oncelog cannot understand; it is left as it is."""
@@ -25,6 +30,10 @@ class UnreadableMetadata(OncelogError):
 
 class DamagedMetadata(UnreadableMetadata):
     """A part of the metadata that was in force is damaged or missing; the folder is left as it is."""
+
+
+class NewerMetadata(UnreadableMetadata):
+    """Well-formed, and of a version that is not known here."""
 
 
 class RecordType(IntEnum):
@@ -168,13 +177,29 @@ def decode_record(value: bytes | memoryview) -> MetadataRecord:
         type_code, position = read_uvarint(view, position)
         version, position = read_uvarint(view, position)
         if frame_version != FRAME_VERSION or type_code not in _KNOWN_TYPES:
-            raise UnreadableMetadata(
-                f"a metadata record of type {type_code} in frame version {frame_version} is unknown; "
-                "the folder was written by a newer version than this one understands"
-            )
+            raise _unknown(frame_version, type_code, version)
         record_type = RecordType(type_code)
         if record_type in _BODY_UNREAD:
             return MetadataRecord(record_type, {})
         return MetadataRecord(record_type, decode_exactly(record_type.schema, version, view, position))
-    except (*GARBLED, MalformedMessage, UnsupportedVersion) as error:
-        raise UnreadableMetadata(f"a metadata record cannot be decoded: {in_words(error)}") from error
+    except UnsupportedVersion as error:
+        what = f"a metadata record cannot be decoded: {error}"
+        raise _newer(what) if version <= MAX_NEWER_VERSION else DamagedMetadata(what) from error
+    except (*GARBLED, MalformedMessage) as error:
+        raise DamagedMetadata(f"a metadata record cannot be decoded: {in_words(error)}") from error
+
+
+def _unknown(frame_version: int, type_code: int, version: int) -> UnreadableMetadata:
+    what = f"a metadata record of type {type_code} in frame version {frame_version} is unknown"
+    is_frame = FRAME_VERSION <= frame_version <= MAX_NEWER_FRAME_VERSION and version <= MAX_NEWER_VERSION
+    is_above = frame_version > FRAME_VERSION or type_code > max(RecordType)
+    if is_frame and is_above and type_code <= MAX_NEWER_TYPE:
+        return _newer(what)
+    return DamagedMetadata(f"{what}: this is no metadata, but perhaps the log of another partition")
+
+
+def _newer(what: str) -> NewerMetadata:
+    return NewerMetadata(
+        f"{what}; the folder was written by a newer version than this one understands. Nothing was changed; start it "
+        "with a version as new as the one that wrote it"
+    )

@@ -9,7 +9,8 @@ decides to accept what is lost.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -17,7 +18,7 @@ from oncelog.controller.end_offset_checkpoint import FILE_NAME as END_OFFSET_FIL
 from oncelog.controller.end_offset_checkpoint import DurableEnd, Noted, encode_noted
 from oncelog.controller.features import missing_features
 from oncelog.controller.identity import Identity
-from oncelog.controller.log_check import FoundBatch, good_batches, log_files
+from oncelog.controller.log_check import good_batches, log_files
 from oncelog.controller.metadata_log import find_snapshots
 from oncelog.controller.producer_ids import BLOCK_SIZE, NO_BROKER, NO_BROKER_EPOCH
 from oncelog.controller.records import MetadataRecord, RecordType, UnreadableMetadata, decode_record
@@ -25,12 +26,14 @@ from oncelog.controller.snapshot import SnapshotId, decode_snapshot, encode_snap
 from oncelog.controller.state import FIRST_PARTITION_EPOCH, ControllerState, ResourceType
 from oncelog.controller.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from oncelog.controller.transactions import TransactionBuffer
+from oncelog.errors import KafkaError
+from oncelog.log.batch_scan import scan_batches
 from oncelog.log.leader_epochs import FILE_NAME as LEADER_EPOCHS_FILE
 from oncelog.log.segment_files import LOG_SUFFIX, file_path
-from oncelog.log.storage import Storage
+from oncelog.log.storage import File, Storage
 from oncelog.named_tuple import NamedTuple
 from oncelog.printable import counted
-from oncelog.records.batch import decode_records
+from oncelog.records.batch import BatchHeader, decode_records
 
 SKIPPED_PRODUCER_IDS = 1000 * BLOCK_SIZE
 """Left out above the highest id that was seen: more than a broker reserves before anybody writes with one of them."""
@@ -66,19 +69,22 @@ def salvage(storage: Storage, directory: str, noted: Noted) -> Salvaged:
     transaction = TransactionBuffer()
     for name in log_files(storage, directory):
         path = f"{directory}/{name}"
-        data = storage.read_all(path)
-        batches = good_batches(path, data)
-        unusable = len(data) - sum(batch.header.size_bytes for batch in batches)
-        if unusable:
-            found.lost.append(f"{unusable} bytes of {path} cannot be read")
-        for batch in batches:
-            found.end_offset = max(found.end_offset, batch.header.next_offset)
-            found.epoch = max(found.epoch, batch.header.leader_epoch)
-            if batch.header.base_offset >= start_offset and not batch.header.is_control:
-                _replay_batch(batch, data, transaction, found)
+        usable, lost = 0, _LostRecords(path)
+        with closing(storage.open(path)) as file:
+            for header, batch in _good_batches(storage, path, file):
+                usable += header.size_bytes
+                found.end_offset = max(found.end_offset, header.next_offset)
+                found.epoch = max(found.epoch, header.leader_epoch)
+                if header.next_offset > start_offset and not header.is_control:
+                    _replay_batch(header, batch, start_offset, transaction, found, lost)
+            if usable < file.size:
+                found.lost.append(f"{file.size - usable} bytes of {path} cannot be read")
+        found.lost += lost.in_words()
+    if noted.end is not None:
+        found.epoch = max(noted.end.epoch, found.epoch)
     if noted.end is not None and noted.end.end_offset > found.end_offset:
         found.lost.append(f"the metadata's offsets {found.end_offset} to {noted.end.end_offset - 1} are missing")
-        found.end_offset, found.epoch = noted.end.end_offset, max(noted.end.epoch, found.epoch)
+        found.end_offset = noted.end.end_offset
     return found
 
 
@@ -98,14 +104,61 @@ def _replay_snapshot(storage: Storage, directory: str, found: Salvaged) -> int:
     return 0
 
 
-def _replay_batch(batch: FoundBatch, data: bytes, transaction: TransactionBuffer, found: Salvaged) -> None:
-    view = memoryview(data)[batch.position : batch.position + batch.header.size_bytes]
-    for record in decode_records(view):
-        where = f"{batch.path}, offset {record.offset}"
+def _good_batches(storage: Storage, path: str, file: File) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """The bytes of one are overwritten by those of later ones. Only a file with damage in it is read as a whole."""
+    good_bytes = 0
+    for step in scan_batches(file, 0, file.size, verify_crc=True):
+        position = 0
+        for header in step.headers:
+            yield header, step.data[position : position + header.size_bytes]
+            position += header.size_bytes
+        good_bytes = step.end_position
+    if good_bytes < file.size:
+        data = storage.read_all(path)
+        for batch in good_batches(path, data, good_bytes):
+            yield batch.header, memoryview(data)[batch.position : batch.position + batch.header.size_bytes]
+
+
+class _LostRecords:
+    """Of one file: there may be as many as it has records, so only the first is told in full."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._first = ""
+        self._count = 0
+
+    def add(self, offset: int, why: object) -> None:
+        self._first = self._first or f"{self.path}, offset {offset}: {why}"
+        self._count += 1
+
+    def in_words(self) -> list[str]:
+        if self._count < 2:
+            return [self._first] if self._first else []
+        return [f"{self._first}; and {self._count - 1} more records of this file"]
+
+
+def _replay_batch(
+    header: BatchHeader,
+    batch: memoryview,
+    start_offset: int,
+    transaction: TransactionBuffer,
+    found: Salvaged,
+    lost: _LostRecords,
+) -> None:
+    try:
+        records = decode_records(batch)
+    except KafkaError as error:
+        lost.add(header.base_offset, error)
+        return
+    for record in records:
+        if record.offset < start_offset:
+            continue
         try:
-            _replay(transaction.feed(decode_record(record.value or b"")), found, where)
+            in_force = transaction.feed(decode_record(record.value or b""))
         except UnreadableMetadata as error:
-            found.lost.append(f"{where}: {error}")
+            lost.add(record.offset, error)
+        else:
+            _replay(in_force, found, f"{lost.path}, offset {record.offset}")
 
 
 def _replay(records: Iterable[MetadataRecord], found: Salvaged, where: str) -> None:

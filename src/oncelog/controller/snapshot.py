@@ -17,6 +17,7 @@ from typing import Any
 from oncelog.controller.producer_ids import NO_BROKER, NO_BROKER_EPOCH
 from oncelog.controller.records import (
     AnyRecord,
+    DamagedMetadata,
     MetadataRecord,
     NewPartitions,
     RecordType,
@@ -25,6 +26,7 @@ from oncelog.controller.records import (
     encode_all,
 )
 from oncelog.controller.state import ControllerState, Partition, Topic
+from oncelog.errors import KafkaError
 from oncelog.named_tuple import NamedTuple
 from oncelog.records import kernel
 from oncelog.records.batch import build_batch, decode_records
@@ -84,8 +86,11 @@ def encode_snapshot(state: ControllerState, last_timestamp_ms: int, epoch: int) 
 
 
 def decode_snapshot(data: bytes) -> list[MetadataRecord]:
-    """Raises DamagedSnapshot, and UnreadableMetadata if it is whole and has a record that cannot be understood."""
-    return [decode_record(frame) for frame in _frames(data)]
+    """Raises DamagedSnapshot, and NewerMetadata if it is whole and has a record of a newer version."""
+    try:
+        return [decode_record(frame) for frame in _frames(data)]
+    except (DamagedMetadata, KafkaError) as error:
+        raise DamagedSnapshot(f"the snapshot has right checksums and wrong contents: {error}") from error
 
 
 def _frames(data: bytes) -> list[bytes]:

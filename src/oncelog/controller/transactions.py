@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from oncelog.controller.records import MetadataRecord, RecordType, UnreadableMetadata
+from oncelog.controller.records import DamagedMetadata, MetadataRecord, RecordType
 
 
 class TransactionBuffer:
@@ -24,7 +24,7 @@ class TransactionBuffer:
         """The records that are in force now that this one was read."""
         if record.type is RecordType.BEGIN_TRANSACTION:
             if self._held is not None:
-                raise UnreadableMetadata("a metadata transaction begins inside another")
+                raise DamagedMetadata("a metadata transaction begins inside another")
             self._held = []
             return ()
         if record.type in (RecordType.END_TRANSACTION, RecordType.ABORT_TRANSACTION):
@@ -36,6 +36,6 @@ class TransactionBuffer:
 
     def _close(self, closed_by: RecordType) -> Sequence[MetadataRecord]:
         if self._held is None:
-            raise UnreadableMetadata("a metadata transaction ends that never began")
+            raise DamagedMetadata("a metadata transaction ends that never began")
         held, self._held = self._held, None
         return held if closed_by is RecordType.END_TRANSACTION else ()

@@ -24,6 +24,8 @@ _OFFSET_AND_EPOCH = struct.Struct(">hqi")
 _INT64 = struct.Struct(">q")
 
 KEY_VERSION = 0
+MAX_PLAUSIBLE_TYPE = 255
+"""Above it a type is not a newer one: the key is text, or something else that no coordinator has written."""
 
 
 class UnreadableCoordinatorRecord(OncelogError):
@@ -93,8 +95,11 @@ def decode_record(key: bytes | memoryview, value: bytes | memoryview | None) -> 
     """None for a type that is not known, as a newer or a fuller broker may have written it."""
     if len(key) < _INT16.size:
         raise UnreadableCoordinatorRecord(f"a key of {len(key)} bytes has no type")
-    record_type = _KNOWN_TYPES.get(_INT16.unpack_from(key)[0])
+    (type_number,) = _INT16.unpack_from(key)
+    record_type = _KNOWN_TYPES.get(type_number)
     if record_type is None:
+        if not 0 <= type_number <= MAX_PLAUSIBLE_TYPE:
+            raise UnreadableCoordinatorRecord("its key is none that a group coordinator writes")
         return None
     if record_type is RecordType.OFFSET_COMMIT and value is not None:
         record = _plain_offset(bytes(key), bytes(value))

@@ -18,13 +18,14 @@ from oncelog.controller.log_check import check_log
 from oncelog.controller.metadata_log import METADATA_PARTITION, check_metadata, find_snapshots
 from oncelog.controller.quorum_state import FILE_NAME as QUORUM_FILE
 from oncelog.controller.quorum_state import NO_QUORUM, QuorumState, read_quorum_state
-from oncelog.controller.records import DamagedMetadata, UnreadableMetadata
+from oncelog.controller.records import DamagedMetadata, NewerMetadata, UnreadableMetadata
 from oncelog.controller.salvage import Salvaged, salvage
 from oncelog.controller.snapshot import BOOTSTRAP_FILE, decode_snapshot
 from oncelog.controller.state import ControllerState
 from oncelog.controller.strays import Whose, has_records, noted_topic_id, whose
 from oncelog.controller.takeover import UnservableMetadata, check_known_folders, check_quorum, check_servable
 from oncelog.doctor.not_files import find_not_files
+from oncelog.doctor.readers import reader_of
 from oncelog.doctor.repairs import (
     AcceptLoss,
     RebuildMetadata,
@@ -97,7 +98,7 @@ def check_up(storage: Storage, path: str, *, deep: bool = False) -> Iterator[Dia
     elected_in = quorum.epoch_within(last_epoch) if noted.end is not None else quorum.leader_epoch
     foreign_epoch = max(noted.latest_foreign_epoch(last_epoch), elected_in)
     findings_of_partitions = inspect_data_folder(
-        storage, path, None if damage else known, foreign_epoch=foreign_epoch, verify_batches=deep
+        storage, path, None if damage else known, foreign_epoch=foreign_epoch, verify_batches=deep, reader_of=reader_of
     )
     for finding in findings_of_partitions:
         yield Diagnosis(finding, _repair_of(path, finding, findings_of_partitions, foreign_epoch))
@@ -178,6 +179,9 @@ def _diagnose_metadata(
     identity: Identity | None,
 ) -> Diagnosis:
     """What can be salvaged must be servable: rules of access, for one, would be gone from new metadata."""
+    if isinstance(damage, NewerMetadata):
+        remedy = "start it with a version as new as the one that wrote it; a repair would lose what only that one knows"
+        return Diagnosis(Finding(directory, _problem(damage, path), REFUSES, Severity.LOSS, remedy))
     can = identity is not None
     try:
         if identity is not None:
@@ -286,4 +290,4 @@ def _is_partition(storage: Storage, path: str, name: str) -> bool:
 
 def _problem(error: Exception, path: str) -> str:
     """The message of a start, without the advice to come here."""
-    return str(error).partition(" Nothing was changed; `oncelog doctor")[0].rstrip(".")
+    return str(error).partition(" Nothing was changed; ")[0].rstrip(".")

@@ -14,6 +14,7 @@ from oncelog.controller.identity import FILE_NAME as IDENTITY_FILE
 from oncelog.controller.identity import Identity, write_identity
 from oncelog.controller.salvage import DAMAGED_SUFFIX, FoundPartition, Salvaged, adopt, rebuild, skip_producer_ids
 from oncelog.controller.strays import noted_topic_id
+from oncelog.doctor.readers import reader_of
 from oncelog.errors import CorruptMessage
 from oncelog.log.batch_scan import hop_batches
 from oncelog.log.checkpoints import PARTITION_METADATA_FILE, write_topic_id
@@ -128,7 +129,8 @@ class AcceptLoss:
         return f"accept the loss of {in_words(self.lost)} in {self.topic_partition}: serve all that is left of it"
 
     def perform(self, folder: Folder) -> list[str]:
-        return accept_loss(folder.storage, folder.path, self.topic_partition, self.foreign_epoch)
+        reader = reader_of(self.topic_partition)
+        return accept_loss(folder.storage, folder.path, self.topic_partition, self.foreign_epoch, reader)
 
 
 Repair = RestoreIdentity | SetAside | RestoreTopicId | RestoreEpochs | RebuildMetadata | AcceptLoss

@@ -6,7 +6,7 @@ reads, so it may be asked about a folder that nobody should touch; no broker may
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -29,7 +29,15 @@ from oncelog.log.partition_log import PartitionLog
 from oncelog.log.partition_register import PartitionRegister
 from oncelog.log.segment_files import LOG_SUFFIX, file_path
 from oncelog.log.storage import Storage, directory_of
-from oncelog.log.survey import OffsetRange, PartitionSurvey, SegmentSurvey, in_words, survey_partition
+from oncelog.log.survey import (
+    BatchReader,
+    OffsetRange,
+    PartitionSurvey,
+    SegmentSurvey,
+    in_words,
+    named,
+    survey_partition,
+)
 from oncelog.types import TopicPartition
 
 DAMAGED_SUFFIX: Final = ".damaged"
@@ -37,6 +45,13 @@ DAMAGED_SUFFIX: Final = ".damaged"
 
 REPAIRED_SUFFIX: Final = ".repaired"
 """Of a segment that `accept_loss` writes anew, until it is complete."""
+
+
+ReaderOf = Callable[[TopicPartition], BatchReader | None]
+
+
+def _nobody_reads(_: TopicPartition) -> None:
+    """All that a broker does with the records is to hand them out."""
 
 
 class Severity(Enum):
@@ -74,9 +89,12 @@ def inspect_partition(
     log_start_offset: int | None = None,
     foreign_epoch: int = NO_FOREIGN_EPOCH,
     verify_batches: bool = False,
+    reader: BatchReader | None = None,
 ) -> list[Finding]:
     """What is wrong with one partition's folder. `clean`, `recovery_point` and `log_start_offset` are what the data
-    folder's checkpoints say of it; `verify_batches` reads every batch and checks its CRC and its offsets."""
+    folder's checkpoints say of it; `verify_batches` reads every batch and checks its CRC and its offsets, as is done
+    anyway where a `reader` does so at a start."""
+    verify_batches = verify_batches or reader is not None
     start_offset = log_start_offset or 0
     try:
         log = PartitionLog.open(
@@ -93,11 +111,16 @@ def inspect_partition(
     except OncelogError as error:
         problem = str(error).removesuffix(f". {folders.see_doctor(directory.rpartition('/')[0])}")
         survey = survey_partition(
-            storage, directory, recovery_point=recovery_point, start_offset=start_offset, foreign_epoch=foreign_epoch
+            storage,
+            directory,
+            recovery_point=recovery_point,
+            start_offset=start_offset,
+            foreign_epoch=foreign_epoch,
+            reader=reader,
         )
         return [
             _loss(directory, problem, survey.lost),
-            *(_damaged_batches(directory, survey) if verify_batches else ()),
+            *(_damaged_batches(directory, survey, reader) if verify_batches else ()),
         ]
     found = [_checked(path, what) if path == directory else _mended(path, what) for path, what in log.recovery.mended]
     for offset in log.recovery.broken_snapshots:
@@ -114,9 +137,10 @@ def inspect_partition(
             start_offset=start_offset,
             foreign_epoch=foreign_epoch,
             epochs=log.leader_epochs.entries,
+            reader=reader,
         )
         end_offset = log.log_end_offset if log.recovery.truncated_bytes else None
-        found += _damaged_batches(directory, survey, cut_from=end_offset)
+        found += _damaged_batches(directory, survey, reader, cut_from=end_offset)
     return found
 
 
@@ -144,8 +168,14 @@ def _checked(path: str, why: str) -> Finding:
     return Finding(path, why, "all of it is read and checked", Severity.REPAIRED_AT_START, "nothing: start the broker")
 
 
-def _damaged_batches(directory: str, survey: PartitionSurvey, cut_from: int | None = None) -> Iterator[Finding]:
+def _damaged_batches(
+    directory: str, survey: PartitionSurvey, reader: BatchReader | None, cut_from: int | None = None
+) -> Iterator[Finding]:
     """Segment by segment. What lies from `cut_from` on is a write that was torn."""
+    consequence = "clients that read it get CORRUPT_MESSAGE; all before and after it is served"
+    remedy = "put the file back from a backup, or accept that these offsets are lost: all others are kept"
+    if reader is not None:
+        consequence, remedy = reader.consequence, f"{remedy}. {reader.cost}"
     for segment in survey.segments:
         bad = [each for each in segment.bad if cut_from is None or each.lost.first_offset < cut_from]
         if not bad:
@@ -157,9 +187,9 @@ def _damaged_batches(directory: str, survey: PartitionSurvey, cut_from: int | No
         yield Finding(
             file_path(directory, segment.base_offset, LOG_SUFFIX),
             f"{in_words(lost)} cannot be read ({where}{others})",
-            "clients that read it get CORRUPT_MESSAGE; all before and after it is served",
+            consequence,
             Severity.LOSS,
-            "put the file back from a backup, or accept that these offsets are lost: all others are kept",
+            remedy,
             can_repair=True,
             lost=lost,
         )
@@ -177,6 +207,7 @@ def inspect_data_folder(
     *,
     foreign_epoch: int = NO_FOREIGN_EPOCH,
     verify_batches: bool = False,
+    reader_of: ReaderOf = _nobody_reads,
 ) -> list[Finding]:
     """What is wrong with the checkpoints of a data folder and with every partition in it. `known` are the partitions
     that the metadata has; None: it cannot be read, so those that the folder has are taken for all."""
@@ -201,6 +232,7 @@ def inspect_data_folder(
             log_start_offset=points[LOG_START_OFFSET_FILE].get(topic_partition),
             foreign_epoch=foreign_epoch,
             verify_batches=verify_batches,
+            reader=reader_of(topic_partition),
         )
     registered = PartitionRegister(storage, directory).load()
     was_here = points[RECOVERY_POINT_FILE].keys() if registered is None else {each[0] for each in registered}
@@ -221,7 +253,11 @@ def _lost_folder(path: str, start_offset: int, recovery_point: int) -> Finding:
 
 
 def accept_loss(
-    storage: Storage, directory: str, topic_partition: TopicPartition, foreign_epoch: int = NO_FOREIGN_EPOCH
+    storage: Storage,
+    directory: str,
+    topic_partition: TopicPartition,
+    foreign_epoch: int = NO_FOREIGN_EPOCH,
+    reader: BatchReader | None = None,
 ) -> list[str]:
     """Make what is left of a partition all there is, so that the next start serves it; what was done, in words.
 
@@ -237,9 +273,10 @@ def accept_loss(
         recovery_point=_offset_in(storage, directory, RECOVERY_POINT_FILE, topic_partition),
         start_offset=start_offset,
         foreign_epoch=foreign_epoch,
+        reader=reader,
     )
     manifest, goes_on_at = survey.manifest, survey.goes_on_at
-    done = [f"lost: {each}" for each in survey.lost]
+    done = [f"lost: {each}" for each in named(survey.lost)]
     storage.make_directory(path)
     entries = []
     for segment in survey.segments:

@@ -7,7 +7,7 @@ What is asked of a batch is `verification`'s. A lost range in a compacted log co
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Final
@@ -43,6 +43,17 @@ class OffsetRange(NamedTuple):
         return f"offsets {self.first_offset} to {self.last_offset} (up to {count} records)"
 
 
+class BatchReader(NamedTuple):
+    """Who reads all of a partition at a start, and serves nothing of it unless every batch can be understood."""
+
+    check: Callable[[BatchHeader, memoryview], None]
+    """Of a batch whose checksum is right. Raises CorruptMessage."""
+    consequence: str
+    """Of a batch that cannot be understood, or that is damaged."""
+    cost: str
+    """What is lost with such a batch."""
+
+
 class BadBytes(NamedTuple):
     """Bytes of a segment that are no batch which belongs there."""
 
@@ -64,6 +75,12 @@ class SegmentSurvey(NamedTuple):
     @property
     def good_bytes(self) -> int:
         return sum(end - start for start, end in self.good)
+
+    @property
+    def seen_offset(self) -> int:
+        """After the last batch whose offsets are known, good or bad."""
+        seen = (each.lost.last_offset + 1 for each in self.bad if each.lost.last_offset is not None)
+        return max(self.next_offset, *seen, 0)
 
     @property
     def has_gap(self) -> bool:
@@ -88,8 +105,17 @@ class PartitionSurvey:
         return self.segments[-1].next_offset if self.segments else 0
 
 
-def in_words(lost: Iterable[OffsetRange]) -> str:
-    return ", ".join(map(str, lost)) or "offsets that nothing tells of any more"
+MAX_NAMED: Final = 10
+"""Ranges that are named one by one: there may be as many as batches."""
+
+
+def named(lost: Sequence[OffsetRange]) -> list[str]:
+    more = [f"{len(lost) - MAX_NAMED} more ranges behind them"] if len(lost) > MAX_NAMED else []
+    return [*map(str, lost[:MAX_NAMED]), *more]
+
+
+def in_words(lost: Sequence[OffsetRange]) -> str:
+    return ", ".join(named(lost)) or "offsets that nothing tells of any more"
 
 
 def survey_partition(
@@ -100,9 +126,11 @@ def survey_partition(
     start_offset: int,
     foreign_epoch: int = NO_FOREIGN_EPOCH,
     epochs: tuple[EpochEntry, ...] | None = None,
+    reader: BatchReader | None = None,
 ) -> PartitionSurvey:
     """`recovery_point` and `start_offset` are what the checkpoints of the data folder say of it, 0 if nothing;
-    `foreign_epoch` is that of `Manifest.is_stale`; `epochs` are its leader epochs, if they are known for sure."""
+    `foreign_epoch` is that of `Manifest.is_stale`; `epochs` are its leader epochs, if they are known for sure. What
+    `reader` cannot understand is as bad as a wrong checksum."""
     try:
         manifest = read_manifest(storage, directory)
     except CorruptManifest:
@@ -113,14 +141,14 @@ def survey_partition(
     if epochs is None:
         epochs = _epochs(storage, directory, manifest, bases)
     segments = [
-        survey_segment(file, base_offset, end_offset, epochs)
+        _understood(file, survey_segment(file, base_offset, end_offset, epochs), reader)
         for file, base_offset, end_offset in _each_file(storage, directory, bases)
     ]
     promised = [recovery_point, start_offset]
     if manifest is not None:
         promised += [manifest.end_offset, manifest.flushed_below, manifest.log_start_offset]
         promised += [entry.base_offset for entry in manifest.segments]
-    goes_on_at = max([segments[-1].next_offset if segments else 0, *promised])
+    goes_on_at = max([segments[-1].seen_offset if segments else 0, *promised])
     first = manifest.log_start_offset if manifest is not None else start_offset
     if manifest is None and segments and start_offset > segments[-1].next_offset:
         first = segments[0].base_offset  # a start behind the end: the file that says so has no checksum
@@ -173,6 +201,43 @@ def survey_segment(
             return SegmentSurvey(base_offset, file.size, tuple(good), tuple(bad), due)
         position, header = found
         bad.append(BadBytes(damaged_at, position, problem, OffsetRange(due, header.base_offset - 1)))
+
+
+def _understood(file: File, segment: SegmentSurvey, reader: BatchReader | None) -> SegmentSurvey:
+    """The same, with what the reader does not understand among the bad. Batches side by side count as one."""
+    if reader is None:
+        return segment
+    good: list[tuple[int, int]] = []
+    bad: list[BadBytes] = []
+    next_offset = segment.base_offset
+    for start, end in segment.good:
+        for position, header, batch in _batches(file, start, end):
+            end_position = position + header.size_bytes
+            try:
+                reader.check(header, batch)
+            except CorruptMessage as error:
+                lost = OffsetRange(header.base_offset, header.next_offset - 1)
+                if bad and bad[-1].end_position == position:
+                    position, _, problem, before = bad.pop()
+                    bad.append(BadBytes(position, end_position, problem, OffsetRange(before[0], lost[1])))
+                else:
+                    bad.append(BadBytes(position, end_position, str(error), lost))
+                continue
+            next_offset = header.next_offset
+            if good and good[-1][1] == position:
+                position = good.pop()[0]
+            good.append((position, end_position))
+    every = sorted([*segment.bad, *bad], key=lambda each: each.position)
+    return segment._replace(good=tuple(good), bad=tuple(every), next_offset=next_offset)
+
+
+def _batches(file: File, start: int, end: int) -> Iterator[tuple[int, BatchHeader, memoryview]]:
+    """Of whole batches, each with its position; its bytes are overwritten by those of later ones."""
+    for step in scan_batches(file, start, end, verify_crc=False):
+        at = 0
+        for header in step.headers:
+            yield step.position + at, header, step.data[at : at + header.size_bytes]
+            at += header.size_bytes
 
 
 def _next_batch(file: File, position: int, due: int, end_offset: int | None) -> tuple[int, BatchHeader] | None:

@@ -377,12 +377,18 @@ def test_offsets_of_a_transaction_count_once_it_is_committed(desk: Desk, scripte
     assert scripted[-1].committed == {("billing", "topic-1", 0): 1}
 
 
-def test_records_that_make_no_sense_are_left_out(desk: Desk, scripted: list[ScriptedCoordinator]) -> None:
-    known_type_cut_short, unknown_type = b"\x00\x01\x00", b"\x03\x00abc"
-    rows = [(NOW_MS, key, b"\x00\x03", ()) for key in (None, known_type_cut_short, unknown_type)]
-    append_raw(desk, "billing", build_batch([*rows, row("billing", 5)]))
+def test_records_of_unknown_types_are_left_out(desk: Desk, scripted: list[ScriptedCoordinator]) -> None:
+    unknown = (NOW_MS, b"\x00\x30abc", b"\x00\x03", ())
+    append_raw(desk, "billing", build_batch([unknown, row("billing", 5)]))
     desk.ask("describe_groups", 5, {"groups": ["billing"]})
     assert scripted[-1].committed == {("billing", "orders", 0): 5}
+
+
+@pytest.mark.parametrize("key", [None, b"\x00\x01\x00", b"\x03\x00abc", b"customer 7"])
+def test_a_log_with_records_that_make_no_sense_is_not_believed(desk: Desk, key: bytes | None) -> None:
+    append_raw(desk, "billing", build_batch([(NOW_MS, key, b"\x00\x03", ()), row("billing", 5)]))
+    (answer,) = desk.ask("describe_groups", 5, {"groups": ["billing"]})["groups"]
+    assert answer["error_code"] == COORDINATOR_NOT_AVAILABLE
 
 
 def test_a_damaged_log_is_not_believed(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

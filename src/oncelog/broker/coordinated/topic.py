@@ -17,10 +17,18 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from oncelog.broker.coordinated import reading
+from oncelog.broker.coordinated.reading import UnreadableRecord
 from oncelog.controller.lane import Steps, tell_all
 from oncelog.controller.state import Outcome
 from oncelog.controller.topics import Created, NewTopic, create_topics
-from oncelog.errors import CoordinatorLoadInProgress, CoordinatorNotAvailable, KafkaError, NotCoordinator
+from oncelog.errors import (
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    CorruptMessage,
+    KafkaError,
+    NotCoordinator,
+)
+from oncelog.log.folders import see_doctor
 from oncelog.log.partition_log import PartitionLog
 from oncelog.log.storage import MAY_PASS
 from oncelog.types import TopicPartition
@@ -246,8 +254,8 @@ class CoordinatedTopic(ABC, Generic[P]):
         except Exception as error:  # damage, or a bug
             del self._partitions[index]
             self._damaged.add(index)
-            logger.exception("%s is offline for its coordinator", partition.log.topic_partition)
-            raise CoordinatorNotAvailable(f"{partition.log.topic_partition} cannot be loaded: {error}") from error
+            self._tell_damage(partition, error)
+            raise CoordinatorNotAvailable(f"{self._name}-{index} is damaged; the broker's log says where") from error
         self._pauses_ms.pop(index, None)
         now_ms = self._timers.now_ms()
         partition.loaded(now_ms)
@@ -257,6 +265,19 @@ class CoordinatedTopic(ABC, Generic[P]):
             # everybody up for longer than any step does. Once: what is frozen and dropped later is never freed.
             gc.freeze()
         self._was_loaded.add(index)
+
+    def _tell_damage(self, partition: P, error: Exception) -> None:
+        log, folder = partition.log, self._broker.config.log_dir
+        if isinstance(error, UnreadableRecord):
+            segments = [*log.segments, log.active_segment]
+            path = max((each.base_offset, each.path) for each in segments if each.base_offset <= error.offset)[1]
+            logger.error("%s has no coordinator: %s, %s. %s", log.topic_partition, path, error, see_doctor(folder))
+        elif isinstance(error, CorruptMessage):  # the log has told which file, and what to do
+            logger.error("%s has no coordinator: its log is damaged", log.topic_partition)
+        else:
+            logger.exception("bug: %s has no coordinator", log.topic_partition)
+            return
+        logger.debug("where %s could not be loaded", log.topic_partition, exc_info=error)
 
     def _loaded_partitions(self) -> list[P]:
         """May be asked from any thread."""

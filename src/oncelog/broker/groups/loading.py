@@ -5,32 +5,58 @@ coordinator must cope with it anyway, and a log of commits of the same few offse
 
 Offsets that a transaction committed count once its marker comes, unless something newer was said meanwhile. Those of
 transactions without a marker are pending, and so they are handed over at the end.
+
+A record that cannot be read ends the loading, as in Kafka, and with it the partition: a group whose offsets are missing
+would begin where it should not. A type that is not known is skipped: a newer or a fuller broker may have written it.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from itertools import islice
 
 from oncelog.broker.coordinated import reading
-from oncelog.broker.coordinated.reading import LogReading
+from oncelog.broker.coordinated.reading import LogReading, UnreadableRecord, records_of
 from oncelog.coordinator.group_coordinator import GroupCoordinator
-from oncelog.coordinator.records import UnreadableCoordinatorRecord, decode_record
+from oncelog.coordinator.records import CoordinatorRecord, UnreadableCoordinatorRecord, decode_record
+from oncelog.errors import KafkaError
 from oncelog.log.partition_log import PartitionLog
-from oncelog.records.batch import BatchHeader, decode_records, read_control_marker
+from oncelog.records.batch import BatchHeader, read_control_marker
 from oncelog.records.model import Record
 from oncelog.types import NO_PRODUCER_ID
 
-logger = logging.getLogger(__name__)
-
 NO_KEY = b""
-"""Of a record that has none: it cannot be decoded either."""
+"""`records_of` lets none through."""
+
+
+def check_batch(header: BatchHeader, batch: memoryview) -> None:
+    """Whether it could be loaded, whatever came before it. Raises UnreadableRecord."""
+    if header.is_control:
+        _is_commit(header, batch)
+        return
+    for record in records_of(header, batch):
+        _decoded(record.key or NO_KEY, record)
+
+
+def _is_commit(header: BatchHeader, batch: memoryview) -> bool | None:
+    """None: compaction has taken the marker, with all that it had ended."""
+    if not header.record_count:
+        return None
+    try:
+        return read_control_marker(batch).commit
+    except KafkaError as error:
+        raise UnreadableRecord(header.base_offset, error) from error
+
+
+def _decoded(key: bytes, record: Record) -> CoordinatorRecord | None:
+    try:
+        return decode_record(key, record.value)
+    except UnreadableCoordinatorRecord as error:
+        raise UnreadableRecord(record.offset, error) from error
 
 
 class Loading:
     def __init__(self, log: PartitionLog, coordinator: GroupCoordinator) -> None:
-        self._log = log
         self._coordinator = coordinator
         self._reading = LogReading(log)
         self._undecided: dict[int, dict[bytes, Record]] = {}
@@ -64,14 +90,15 @@ class Loading:
 
     def _take(self, header: BatchHeader, batch: memoryview) -> None:
         if header.is_control:
-            if header.record_count:  # else compaction has taken the marker, with all that it had ended
-                self._end(header.producer_id, is_commit=read_control_marker(batch).commit)
+            is_commit = _is_commit(header, batch)
+            if is_commit is not None:
+                self._end(header.producer_id, is_commit=is_commit)
         elif header.is_transactional:
             said = self._undecided.setdefault(header.producer_id, {})
-            for record in decode_records(batch):
+            for record in records_of(header, batch):
                 said[record.key or NO_KEY] = record
         else:
-            self._note(decode_records(batch))
+            self._note(records_of(header, batch))
 
     def _note(self, records: list[Record]) -> None:
         newest = self._newest
@@ -93,10 +120,6 @@ class Loading:
                     newest[key] = record
 
     def _replay(self, key: bytes, record: Record, producer_id: int = NO_PRODUCER_ID) -> None:
-        try:
-            decoded = decode_record(key, record.value)
-        except UnreadableCoordinatorRecord as error:
-            logger.error("%s, offset %d is left out: %s", self._log.topic_partition, record.offset, error)
-            return
+        decoded = _decoded(key, record)
         if decoded is not None:
             self._coordinator.replay(decoded, record.timestamp_ms, record.offset, producer_id)

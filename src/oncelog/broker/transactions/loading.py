@@ -10,26 +10,42 @@ from collections.abc import Iterator
 from itertools import islice
 
 from oncelog.broker.coordinated import reading
-from oncelog.broker.coordinated.reading import LogReading
-from oncelog.coordinator.transactions.records import decode_record
+from oncelog.broker.coordinated.reading import LogReading, UnreadableRecord, records_of
+from oncelog.coordinator.transactions.records import TransactionRecord, UnreadableTransactionRecord, decode_record
 from oncelog.coordinator.transactions.transaction_coordinator import TransactionCoordinator
-from oncelog.errors import CorruptMessage
 from oncelog.log.partition_log import PartitionLog
-from oncelog.records.batch import decode_records
+from oncelog.records.batch import BatchHeader
+from oncelog.records.model import Record
+
+
+def check_batch(header: BatchHeader, batch: memoryview) -> None:
+    """Whether it could be loaded, whatever came before it. Raises UnreadableRecord."""
+    for record in _records(header, batch):
+        _decoded(record.key or b"", record)
+
+
+def _records(header: BatchHeader, batch: memoryview) -> list[Record]:
+    return [] if header.is_control else records_of(header, batch)
+
+
+def _decoded(key: bytes, record: Record) -> TransactionRecord | None:
+    try:
+        return decode_record(key, record.value)
+    except UnreadableTransactionRecord as error:
+        raise UnreadableRecord(record.offset, error) from error
 
 
 class Loading:
     def __init__(self, log: PartitionLog, coordinator: TransactionCoordinator) -> None:
-        self._log = log
         self._coordinator = coordinator
         self._reading = LogReading(log)
-        self._unplayed: Iterator[tuple[bytes, bytes | None]] = iter(())
+        self._unplayed: Iterator[tuple[bytes, Record]] = iter(())
 
     def step(self) -> bool:
-        """Whether there is more. Raises CorruptMessage, UnreadableTransactionRecord or KafkaStorageError."""
+        """Whether there is more. Raises CorruptMessage or KafkaStorageError."""
         played = 0
-        for key, value in islice(self._unplayed, reading.STEP_RECORDS):
-            decoded = decode_record(key, value)
+        for key, record in islice(self._unplayed, reading.STEP_RECORDS):
+            decoded = _decoded(key, record)
             if decoded is not None:
                 self._coordinator.replay(decoded)
             played += 1
@@ -41,12 +57,8 @@ class Loading:
         return True
 
     def _read(self) -> None:
-        newest: dict[bytes, bytes | None] = {}
+        newest: dict[bytes, Record] = {}
         for header, batch in self._reading.read():
-            if header.is_control:
-                continue
-            for record in decode_records(batch):
-                if record.key is None:
-                    raise CorruptMessage(f"{self._log.topic_partition}, offset {record.offset}: a record without a key")
-                newest[record.key] = record.value
+            for record in _records(header, batch):
+                newest[record.key or b""] = record
         self._unplayed = iter(newest.items())

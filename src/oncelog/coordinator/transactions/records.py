@@ -17,6 +17,8 @@ from oncelog.wire.codec import MalformedMessage, Message, decode_exactly
 from oncelog.wire.primitives import compact_string, string, uvarint
 
 KEY_TYPE: Final = 0
+MAX_PLAUSIBLE_TYPE: Final = 255
+"""Above it a type is not a newer one: the key is text, or something else that no coordinator has written."""
 WRITTEN_VALUE_VERSION: Final = 1
 
 _INT16 = struct.Struct(">h")
@@ -73,7 +75,10 @@ def decode_record(key: bytes, value: bytes | None) -> TransactionRecord | None:
 def decode_by_schema(key: bytes, value: bytes | None) -> TransactionRecord | None:
     """Every record there can be, at leisure."""
     try:
-        if _version_of(key) != KEY_TYPE:
+        key_type = _version_of(key)
+        if key_type != KEY_TYPE:
+            if not 0 <= key_type <= MAX_PLAUSIBLE_TYPE:
+                raise UnreadableTransactionRecord("its key is none that a transaction coordinator writes")
             return None
         transactional_id = decode_exactly("TransactionLogKey", 0, key, _INT16.size)["transactional_id"]
         if value is None:
