@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import sys
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from oncelog.broker.collector import MAX_KEPT, MIN_BLOCKS, OVERDUE, Collector
+from oncelog.broker.collector import LOOKS_PER_SECOND, MAX_KEPT, MIN_BLOCKS, OVERDUE, Collector
 
 NEW = 16_000
 """Python begins a full pass when so many new objects live, with the broker's threshold and its own ones."""
@@ -21,6 +22,7 @@ class FakeHeap:
         self.garbage = 0
         """Of the frozen ones, in circles."""
         self.walked: list[int] = []
+        self.passes = 0
 
     def get_threshold(self) -> tuple[int, int, int]:
         return 700, 10, 10
@@ -35,10 +37,17 @@ class FakeHeap:
         self.frozen, self.old = 0, self.frozen + self.old
 
     def collect(self) -> int:
-        self.walked.append(self.old)
+        self.pass_through()
         freed, self.garbage = self.garbage, 0
         self.old -= freed
         return freed
+
+    def pass_through(self) -> None:
+        self.passes += 1
+        self.walked.append(self.old)
+
+    def get_stats(self) -> list[dict[str, int]]:
+        return [{"collections": 1_000_000}, {"collections": 10_000}, {"collections": self.passes}]
 
     def blocks(self) -> int:
         """As if every object were one."""
@@ -49,15 +58,22 @@ class FakeHeap:
         return [None] * self.old
 
 
+busy = itertools.count(1)
+
+
 def grow(heap: FakeHeap, collector: Collector, count: int) -> None:
-    """So many more objects live."""
+    """So many more objects live, while requests are served."""
     while count > 0:
         step = min(count, NEW)
         heap.old += step
         count -= step
-        heap.walked.append(heap.old)
-        collector.passed("start", {"generation": 2})
-        collector.passed("stop", {"generation": 2})
+        heap.pass_through()
+        collector.look(next(busy))
+
+
+def second(collector: Collector, served: int) -> None:
+    for _ in range(LOOKS_PER_SECOND):
+        collector.look(served)
 
 
 def test_no_pass_walks_through_more_than_a_bound_however_much_lives() -> None:
@@ -69,13 +85,16 @@ def test_no_pass_walks_through_more_than_a_bound_however_much_lives() -> None:
     assert heap.frozen > 800_000
 
 
-def test_younger_generations_and_beginnings_are_no_reason() -> None:
+def test_nothing_is_frozen_without_a_full_pass() -> None:
     heap = FakeHeap()
     collector = Collector(heap, heap.blocks)
+    collector.begin()
     heap.old = 2 * MAX_KEPT
-    for phase, generation in (("stop", 0), ("stop", 1), ("start", 2)):
-        collector.passed(phase, {"generation": generation})
+    collector.look(served=1)
     assert heap.frozen == 0
+    heap.pass_through()
+    collector.look(served=1)
+    assert heap.frozen == 2 * MAX_KEPT
 
 
 def test_frozen_garbage_is_found_in_a_quiet_moment_once_it_may_be_much() -> None:
@@ -84,14 +103,14 @@ def test_frozen_garbage_is_found_in_a_quiet_moment_once_it_may_be_much() -> None
     collector.begin()
     grow(heap, collector, MIN_BLOCKS // 2)
     passes = len(heap.walked)
-    collector.tidy(served=1)
-    collector.tidy(served=1)
+    second(collector, served=1)
+    second(collector, served=1)
     assert len(heap.walked) == passes  # not yet
     grow(heap, collector, MIN_BLOCKS)
     heap.garbage = MIN_BLOCKS
-    collector.tidy(served=2)
+    second(collector, served=-2)
     assert heap.garbage  # somebody was served just now
-    collector.tidy(served=2)
+    second(collector, served=-2)
     assert not heap.garbage
     assert heap.blocks() == MIN_BLOCKS // 2
 
@@ -102,10 +121,10 @@ def test_where_no_quiet_moment_comes_it_is_found_all_the_same() -> None:
     collector.begin()
     grow(heap, collector, OVERDUE * MIN_BLOCKS)
     heap.garbage = MIN_BLOCKS
-    collector.tidy(served=1)
+    second(collector, served=-2)
     assert heap.garbage
     grow(heap, collector, 1)
-    collector.tidy(served=2)
+    second(collector, served=-3)
     assert not heap.garbage
 
 
@@ -117,7 +136,7 @@ def test_what_lives_is_not_looked_at_again_before_there_is_twice_as_much() -> No
     grow(heap, collector, 2 * MIN_BLOCKS)
     passes = len(heap.walked)
     for _ in range(100):
-        collector.tidy(served=0)
+        second(collector, served=0)
     assert len(heap.walked) == passes
 
 
@@ -142,13 +161,14 @@ def test_the_collector_of_python_takes_part(thawed: None) -> None:
 
     gc.set_threshold(700, 10, 10)
     collector.begin()
-    callbacks = [passes, collector.passed]
-    gc.callbacks.extend(callbacks)
+    gc.callbacks.append(passes)
+    alive: list[list[list[int]]] = []
     try:
-        alive = [[[]] for _ in range(200_000)]
+        for served in range(200):
+            alive += [[[]] for _ in range(1_000)]
+            collector.look(served)
     finally:
-        for callback in callbacks:
-            gc.callbacks.remove(callback)
+        gc.callbacks.remove(passes)
     assert len(alive) == 200_000
     assert len(walked) > 3
     assert max(walked) <= GROWN + 10_000  # what is young comes on top

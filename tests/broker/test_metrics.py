@@ -208,6 +208,8 @@ def test_scrapes_do_not_disturb_and_are_not_disturbed(
         except Exception as error:
             failures.append(repr(error))
 
+    with RawClient(measured.address) as first:
+        create_topic(first, new_topic())  # so that there is a latency to tell of, however soon the first page is made
     pollers = [threading.Thread(target=poll, args=(new_topic(),)) for _ in range(3)]
     for poller in pollers:
         poller.start()

@@ -1,21 +1,28 @@
-"""Python's garbage collector, kept from holding up the loop: no pass walks through more than some 40,000 objects.
+"""Python's garbage collector, kept from holding up the loop: a pass walks through no more than some 40,000 objects and
+what was made since the last look.
 
 A full pass walks through everything that lives, and holds every thread meanwhile: a tenth of a second for the objects
 of ten thousand logs and as many groups. Nearly all of them are freed by their counts, without any pass. So what has
 survived a full pass is frozen as soon as it is much: no pass looks at it again, and its counts free it as before.
 
 What is frozen and becomes garbage in circles is not noticed any more. That is bounded: when twice as much memory is in
-use as when everything was looked at the last time, that is done once more, in a quiet moment (`tidy`).
+use as when everything was looked at the last time, that is done once more, in a quiet moment.
+
+It looks at what the collector did now and then, and is not called by it (`gc.callbacks`): a pass may begin at any
+allocation of any thread, in the middle of `list(shared.items())`, and Python code there would let another thread change
+what is being copied.
 
 Owns when to freeze and when to look at everything. Knows the collector only as the functions of `gc`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 OLDEST: Final = 2
+
+LOOKS_PER_SECOND: Final = 5
 
 MAX_KEPT: Final = 10_000
 """Objects that may survive a full pass and be walked through by the next one as well."""
@@ -48,35 +55,43 @@ class Heap(Protocol):
 
     def get_objects(self, generation: int | None = None) -> list[Any]: ...
 
+    def get_stats(self) -> list[dict[str, int]]: ...
+
 
 class Collector:
     def __init__(self, heap: Heap, blocks_in_use: Callable[[], int]) -> None:
         self._heap = heap
         self._blocks_in_use = blocks_in_use
         self._limit = MIN_BLOCKS
-        self._is_in_hand = False
+        self._passes = 0
+        self._looks = 0
         self._last_served = -1
 
     def begin(self) -> None:
         """What lives now lives until the end."""
-        self._is_in_hand = True  # the passes are ours
         self._heap.set_threshold(*self._heap.get_threshold()[:2], FULL_AFTER)
         self._heap.collect()
         self._heap.freeze()
         self._heap.collect()  # of nothing: else the next pass would come when there is a quarter of all this, anew
-        self._is_in_hand = False
+        self._passes = self._full_passes()
         self._limit = max(MIN_BLOCKS, 2 * self._blocks_in_use())
 
-    def passed(self, phase: str, info: Mapping[str, Any]) -> None:
-        """For `gc.callbacks`. May come in any thread, in the middle of anything."""
-        if phase != "stop" or info["generation"] != OLDEST or self._is_in_hand:
-            return
-        if len(self._heap.get_objects(generation=OLDEST)) > MAX_KEPT:
-            self._heap.freeze()
+    def look(self, served: int) -> None:
+        """To be called `LOOKS_PER_SECOND`. `served` is how many requests there were so far."""
+        passes = self._full_passes()
+        if passes != self._passes:
+            self._passes = passes
+            if len(self._heap.get_objects(generation=OLDEST)) > MAX_KEPT:
+                self._heap.freeze()
+        self._looks += 1
+        if self._looks % LOOKS_PER_SECOND == 0:
+            self._tidy(served)
 
-    def tidy(self, served: int) -> None:
-        """To be called every second. `served` is how many requests there were so far: a quiet moment comes after a
-        second without any."""
+    def _full_passes(self) -> int:
+        return self._heap.get_stats()[OLDEST]["collections"]
+
+    def _tidy(self, served: int) -> None:
+        """Every second; a quiet moment comes after one without any request."""
         is_quiet, self._last_served = served == self._last_served, served
         in_use = self._blocks_in_use()
         if in_use > (self._limit if is_quiet else OVERDUE * self._limit):

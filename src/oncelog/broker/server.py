@@ -22,7 +22,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
-from oncelog.broker.collector import Collector
+from oncelog.broker.collector import LOOKS_PER_SECOND, Collector
 from oncelog.broker.config import BrokerConfig, Endpoint
 from oncelog.broker.connection import KafkaConnection
 from oncelog.broker.descriptors import for_logs, is_for_clients
@@ -69,7 +69,7 @@ MAX_TOLD_PER_PERIOD = 50
 REFUSED_PERIOD_MS = 60_000
 """One line in it tells of connections that found no descriptor, with their number: who connects in vain tries again."""
 LOCK_CHECK_INTERVAL_MS = 10_000
-COLLECTOR_INTERVAL_MS = 1_000
+COLLECTOR_INTERVAL_MS = 1_000 // LOOKS_PER_SECOND
 SWITCH_INTERVAL_S = 0.0005
 """How long a compacting thread may keep the interpreter from the loop; Python's own 5 ms would show in every p99."""
 STOP_TELLING_S = 1.0
@@ -441,8 +441,7 @@ async def _serve(
     server.every(LOCK_CHECK_INTERVAL_MS, partial(keep_lock, lock))
     collector = Collector(gc, sys.getallocatedblocks)
     collector.begin()
-    gc.callbacks.append(collector.passed)
-    server.every(COLLECTOR_INTERVAL_MS, lambda _: collector.tidy(broker.metrics.answered_count))
+    server.every(COLLECTOR_INTERVAL_MS, lambda _: collector.look(broker.metrics.answered_count))
     print(f"ready {endpoint}", flush=True)
     broker.resume_groups()
     broker.resume_transactions()
