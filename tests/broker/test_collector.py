@@ -97,6 +97,18 @@ def test_nothing_is_frozen_without_a_full_pass() -> None:
     assert heap.frozen == 2 * MAX_KEPT
 
 
+def test_garbage_is_not_frozen() -> None:
+    heap = FakeHeap()
+    collector = Collector(heap, heap.blocks)
+    collector.begin()
+    heap.old = 2 * MAX_KEPT
+    heap.pass_through()
+    heap.garbage = 100
+    collector.look(served=1)
+    assert heap.garbage == 0
+    assert heap.frozen == 2 * MAX_KEPT - 100
+
+
 def test_frozen_garbage_is_found_in_a_quiet_moment_once_it_may_be_much() -> None:
     heap = FakeHeap()
     collector = Collector(heap, heap.blocks)

@@ -152,7 +152,7 @@ class TestSlowStarts:
             self.restarts(tmp_path, MAX_SLOW_STARTS + 1, "Python worker failed to connect back.")
 
     def test_nor_for_another_reason(self, tmp_path: Path) -> None:
-        with pytest.raises(DriverFailed, match="exit code 1 although nobody killed it"):
+        with pytest.raises(DriverFailed, match="exit code 1 although it was not killed"):
             self.restarts(tmp_path, 1, "out of memory")
 
     def test_the_cause_is_shown_before_thousands_of_java_frames(self, tmp_path: Path) -> None:

@@ -210,6 +210,6 @@ def test_a_consumer_that_dies_by_itself_is_reported(tmp_path: Path) -> None:
         first, second = members._processes.values()
         first.terminate()
         first.wait()
-        with pytest.raises(MemberFailed, match=r"books once ended with exit code -15 although nobody killed it"):
+        with pytest.raises(MemberFailed, match=r"books once ended with exit code -15 although it was not killed"):
             members.kill_victim()
     assert second.poll() is not None

@@ -195,7 +195,8 @@ class TestResults:
             def on_send(self, record: Any) -> Any:
                 raise ValueError("no")
 
-            on_acknowledgement = on_send
+            def on_acknowledgement(self, metadata: Any, error: Any) -> Any:
+                raise ValueError("no")
 
         with Producer(scripted.bootstrap, interceptors=[Broken()]) as producer:
             assert producer.send(TOPIC, b"", partition=0).result(PATIENCE_S).offset == 0

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import errno
 from collections import deque
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from oncelog.broker.request import Pending
+from oncelog.broker.request import Pending, Piecewise, Stepwise, Wait
+from oncelog.wire.frame import RequestHeader
 from tests.broker.support import Desk
 from tests.support.faulty_storage import Fault, FaultyStorage
 from tests.support.raw import RawClient
@@ -63,6 +66,7 @@ class DeskClient(RawClient):
             whole = b"".join(chunk if isinstance(chunk, bytes) else chunk.read_all() for chunk in chunks)
             self._frames.append(whole[4:])
 
+        answer = self._made(header, answer)
         if not isinstance(answer, Pending):
             keep(answer)
         elif self.is_hasty:
@@ -71,10 +75,23 @@ class DeskClient(RawClient):
             answer.on_complete = keep
             self._await_answer()
 
+    def _made(self, header: RequestHeader, answer: Any) -> Any:
+        """To its end, if it comes in pieces or takes steps. What a step waits for comes as time passes."""
+        while isinstance(answer, Piecewise | Stepwise):
+            making = self._desk.dispatcher.make(header, answer) if isinstance(answer, Piecewise) else answer
+            while (result := making.step()) is None or isinstance(result, Wait):
+                if result is not None:
+                    self._pass_time_until(partial(getattr, result, "is_over"))
+            answer = result
+        return answer
+
     def _await_answer(self) -> None:
+        self._pass_time_until(lambda: bool(self._frames))
+
+    def _pass_time_until(self, has_come: Callable[[], bool]) -> None:
         self._desk.threads.run_all()
         for _ in range(LONGEST_WAIT_MS // STEP_MS):
-            if self._frames:
+            if has_come():
                 return
             self._desk.alarms.pass_time(STEP_MS)
             self._desk.threads.run_all()

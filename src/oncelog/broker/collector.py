@@ -82,7 +82,9 @@ class Collector:
         if passes != self._passes:
             self._passes = passes
             if len(self._heap.get_objects(generation=OLDEST)) > MAX_KEPT:
+                self._heap.collect()  # nothing that is garbage by now may stay: it may hold descriptors
                 self._heap.freeze()
+                self._passes = self._full_passes()
         self._looks += 1
         if self._looks % LOOKS_PER_SECOND == 0:
             self._tidy(served)

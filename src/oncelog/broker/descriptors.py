@@ -76,7 +76,7 @@ class WantOfDescriptors:
             return False
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         advice = "the broker may have %d files and connections open; allow it more (ulimit -n)"
-        self._warning.give(now_ms, "%s: " + advice, error, limit)
+        self._warning.give(now_ms, "%s: " + advice, str(error), limit)  # not what holds frames
         return True
 
     def to_client(self, error: KafkaStorageError, now_ms: int) -> KafkaStorageError | ReplicaNotAvailable:

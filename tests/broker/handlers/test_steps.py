@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import gc
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -14,11 +16,14 @@ from oncelog.broker.request import Pending, Piecewise, Stepwise
 from oncelog.broker.state import BrokerState
 from oncelog.broker.transactions.coordination import TransactionCoordination
 from oncelog.coordinator.group_coordinator import GroupCoordinator
+from oncelog.errors import KafkaStorageError
+from oncelog.log.file_slice import FileSlice
 from oncelog.log.leader_epochs import LeaderEpochCache
 from oncelog.log.partition_log import PartitionLog
 from oncelog.records.batch import build_batch
 from oncelog.types import TopicPartition
 from oncelog.wire.encoder import EncodedElements
+from oncelog.wire.fetch import FetchedPartition
 from tests.broker.support import NOW_MS, Desk, FailingStorage, made
 from tests.support.raw import Message
 
@@ -168,6 +173,43 @@ def test_many_partitions_are_read_in_steps(desk: Desk, counted: Counted, count: 
     assert counted.calls["_create_log"] == count - 2
     assert counted.most["_create_log"] <= fetches.MAX_OPENED_AT_ONCE
     assert max(counted.most.values()) <= fetches.MAX_OPENED_AT_ONCE + 4
+
+
+def with_records(answer: Message) -> int:
+    return sum(bool(each["records"]) for topic in answer["responses"] for each in topic["partitions"])
+
+
+def test_an_answer_in_steps_holds_the_records_of_few_partitions(desk: Desk, counted: Counted) -> None:
+    append(desk, *range(MANY))
+    answer = counted.ask(desk, "fetch", 12, fetch(MANY))
+    assert with_records(answer) == fetches.MAX_HELD
+    assert sum(len(topic["partitions"]) for topic in answer["responses"]) == MANY
+
+
+@pytest.mark.parametrize("readable", [0, 3])
+def test_want_of_a_descriptor_keeps_none_of_those_that_were_read(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, readable: int
+) -> None:
+    append(desk, *range(10))
+    read = PartitionLog.read
+
+    def scarce(log: PartitionLog, *args: Any, **options: Any) -> FileSlice:
+        if log.topic_partition.partition < readable:
+            return read(log, *args, **options)
+        try:
+            raise OSError(errno.EMFILE, "Too many open files")
+        except OSError as error:
+            raise KafkaStorageError("cannot read") from error
+
+    monkeypatch.setattr(PartitionLog, "read", scarce)
+    gc.collect()
+    gc.disable()
+    try:
+        answer = desk.ask("fetch", 12, fetch(10))
+        assert with_records(answer) == readable
+        assert [each for each in gc.get_objects() if isinstance(each, FetchedPartition)] == []
+    finally:
+        gc.enable()
 
 
 def test_few_partitions_are_read_at_once(desk: Desk, counted: Counted) -> None:

@@ -69,6 +69,10 @@ MAX_TOLD_AT_ONCE: Final = 2_000
 MAX_OPENED_AT_ONCE: Final = 50
 """Logs of partitions that nobody has used so far: some milliseconds, for each becomes hundreds of objects."""
 
+MAX_HELD: Final = 100
+"""Partitions whose records an answer that takes steps may hold: each may be a descriptor, and others are served
+meanwhile. There is nothing of the others this time."""
+
 Answers = list[tuple[CachedPartition, FetchedPartition]]
 """Of those that are not at their end."""
 
@@ -204,6 +208,7 @@ class _Fetch:
         self._topic = None  # it may have been deleted since
         self._found_data = False
         self._may_open = may_open
+        self._may_hold = MAX_HELD if may_open is None else MAX_READ_AT_ONCE
 
     def _read_each(self, due: Sequence[CachedPartition], answers: Answers) -> Answers:
         """One slice per partition that is due, in the order of the view, until `max_bytes` are reached.
@@ -218,7 +223,9 @@ class _Fetch:
             if answer.records is not None:
                 remaining -= answer.records.size_bytes
                 self._cold_bytes -= answer.records.verified_bytes
-                found_data = found_data or answer.records.size_bytes > 0
+                if answer.records.size_bytes > 0:
+                    found_data = True
+                    self._may_hold -= 1
             self._view.untold.pop(cached, None)  # what was seen before is outdated
             answers.append((cached, answer))
         self._remaining, self._found_data = remaining, found_data
@@ -380,15 +387,20 @@ class _Fetch:
             raise OffsetOutOfRange(
                 f"offset {partition.fetch_offset} is beyond the end of the log, {log.high_watermark}"
             )
+        elif self._may_hold <= 0 or self._lacks_descriptors:
+            records = EMPTY
         else:
             try:
                 records, aborted = self._read_records(log, partition.fetch_offset, max_bytes, end, first)
             except KafkaStorageError as error:
                 told = self._broker.want_of_descriptors.to_client(error, self._now_ms)
-                if told is error:
-                    raise
-                if first:
-                    raise told from error
+                try:
+                    if told is error:
+                        raise
+                    if first:
+                        raise told from error
+                finally:
+                    del told  # the frame and the exception would hold each other, and the slices that were read before
                 self._lacks_descriptors = True
                 records = EMPTY  # what was read before is answered, and then there are descriptors again
         return FetchedPartition(
