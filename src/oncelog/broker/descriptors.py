@@ -35,6 +35,12 @@ MAX_OPEN_SEGMENTS: Final = 65_536
 RESERVED_SHARE: Final = 8
 """Where few descriptors are allowed, this part of them is reserved: an eighth."""
 
+MAX_HELD_BY_ANSWER: Final = 1_000
+"""Slices of segments, each of which may be a descriptor, that an answer may hold while it is made in steps."""
+
+HELD_SHARE: Final = 8
+"""Where few descriptors are allowed, this part of them: an eighth."""
+
 
 def is_for_clients(descriptor: int) -> bool:
     """Whether a client may keep this descriptor; if not, it must be closed at once."""
@@ -69,6 +75,12 @@ class WantOfDescriptors:
 
     def __init__(self) -> None:
         self._warning = OccasionalWarning(logger, WARN_EVERY_MS)
+
+    @staticmethod
+    def may_be_held_by_an_answer() -> int:
+        """Others are served while it is made, and find some as well."""
+        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        return MAX_HELD_BY_ANSWER if limit == resource.RLIM_INFINITY else min(MAX_HELD_BY_ANSWER, limit // HELD_SHARE)
 
     def noticed(self, error: KafkaStorageError, now_ms: int) -> bool:
         """Whether that is what was wrong."""

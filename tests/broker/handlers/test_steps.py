@@ -179,11 +179,25 @@ def with_records(answer: Message) -> int:
     return sum(bool(each["records"]) for topic in answer["responses"] for each in topic["partitions"])
 
 
-def test_an_answer_in_steps_holds_the_records_of_few_partitions(desk: Desk, counted: Counted) -> None:
+@pytest.mark.parametrize("is_incremental", [False, True])
+def test_an_answer_in_steps_holds_the_records_of_few_partitions(
+    desk: Desk, counted: Counted, monkeypatch: pytest.MonkeyPatch, is_incremental: bool
+) -> None:
+    may_hold = 2 * fetches.PARTITIONS_PER_STEP
+    monkeypatch.setattr(desk.broker.want_of_descriptors, "may_be_held_by_an_answer", lambda: may_hold)
+    asked = fetch(MANY, session_epoch=0 if is_incremental else -1)
+    if is_incremental:
+        session = counted.ask(desk, "fetch", 12, asked)["session_id"]
+        asked = {**asked, "session_id": session, "session_epoch": 1}
     append(desk, *range(MANY))
-    answer = counted.ask(desk, "fetch", 12, fetch(MANY))
-    assert with_records(answer) == fetches.MAX_HELD
-    assert sum(len(topic["partitions"]) for topic in answer["responses"]) == MANY
+    answer = counted.ask(desk, "fetch", 12, asked)
+    assert with_records(answer) == may_hold
+    told = sum(len(topic["partitions"]) for topic in answer["responses"])
+    assert told == (may_hold if is_incremental else MANY)
+    if is_incremental:  # the others are next
+        asked = {**asked, "session_epoch": 2, "topics": []}
+        (topic,) = counted.ask(desk, "fetch", 12, asked)["responses"]
+        assert [each["partition_index"] for each in topic["partitions"]] == list(range(may_hold, 2 * may_hold))
 
 
 @pytest.mark.parametrize("readable", [0, 3])

@@ -69,10 +69,6 @@ MAX_TOLD_AT_ONCE: Final = 2_000
 MAX_OPENED_AT_ONCE: Final = 50
 """Logs of partitions that nobody has used so far: some milliseconds, for each becomes hundreds of objects."""
 
-MAX_HELD: Final = 100
-"""Partitions whose records an answer that takes steps may hold: each may be a descriptor, and others are served
-meanwhile. There is nothing of the others this time."""
-
 Answers = list[tuple[CachedPartition, FetchedPartition]]
 """Of those that are not at their end."""
 
@@ -159,7 +155,8 @@ class _Fetch:
 
     def _steps(self, end: Callable[[Answers], Answer]) -> AnswerSteps:
         """What changes meanwhile is due again, and looked at once more unless there is something to tell of it already:
-        nothing may be missed by a fetch that then waits for changes."""
+        nothing may be missed by a fetch that then waits for changes. An answer that holds enough need not tell of the
+        others, unless it must tell of all: they stay due."""
         answers: Answers = []
         self._begin_reading(may_open=None)
         due = self._view.to_read()
@@ -172,6 +169,9 @@ class _Fetch:
                     return refusal(
                         self._broker, self._version, FetchSessionIdNotFound("its session went on without it")
                     )
+                if self._holds_enough and not self._context.is_full:
+                    self._view.finish = None
+                    return end(answers)
             seen = {cached for cached, _ in answers}
             due = [cached for cached in self._view.to_read() if cached not in seen]
         self._topic = None
@@ -208,7 +208,13 @@ class _Fetch:
         self._topic = None  # it may have been deleted since
         self._found_data = False
         self._may_open = may_open
-        self._may_hold = MAX_HELD if may_open is None else MAX_READ_AT_ONCE
+        descriptors = self._broker.want_of_descriptors
+        self._may_hold = descriptors.may_be_held_by_an_answer() if may_open is None else MAX_READ_AT_ONCE
+
+    @property
+    def _holds_enough(self) -> bool:
+        """No more records this time."""
+        return self._may_hold <= 0 or self._lacks_descriptors
 
     def _read_each(self, due: Sequence[CachedPartition], answers: Answers) -> Answers:
         """One slice per partition that is due, in the order of the view, until `max_bytes` are reached.
@@ -387,7 +393,7 @@ class _Fetch:
             raise OffsetOutOfRange(
                 f"offset {partition.fetch_offset} is beyond the end of the log, {log.high_watermark}"
             )
-        elif self._may_hold <= 0 or self._lacks_descriptors:
+        elif self._holds_enough:
             records = EMPTY
         else:
             try:
